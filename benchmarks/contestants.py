@@ -117,15 +117,15 @@ def by_eta() -> list[Contestant]:
 class OwnReads(ReadForecast):
     """Expects of a SOT what it was read itself."""
 
-    def reads_to_come(self, sot: int) -> float:
-        return self.to_come(self.reads(sot))
+    def expected_reads(self, sot: int) -> float:
+        return self.expected(self.reads(sot))
 
 
 class MeanReads(ReadForecast):
     """Expects of each SOT what all were read in the mean."""
 
-    def reads_to_come(self, sot: int) -> float:
-        return self.to_come(self.mean)
+    def expected_reads(self, sot: int) -> float:
+        return self.expected(self.mean)
 
 
 def ablated() -> list[Contestant]:

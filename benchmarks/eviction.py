@@ -393,18 +393,18 @@ class Seconds:
     def tiling(self, label: str, sot: int) -> Tiling | None:
         key = label, sot
         if key not in self._tilings:
-            self._tilings[key] = self._world.around(sot, frozenset({label}))
+            self._tilings[key] = self._world.tiling_around(sot, frozenset({label}))
         return self._tilings[key]
 
     def original_bytes(self, sot: int) -> float:
-        return self._world.making(sot, self._untiled).bytes
+        return self._world.making_cost(sot, self._untiled).bytes
 
     def size(self, key: Key) -> int:
         kind, sot = key
         if isinstance(kind, str):
             tiling = self.tiling(kind, sot)
             assert tiling is not None
-            return int(self._world.making(sot, tiling).bytes)
+            return int(self._world.making_cost(sot, tiling).bytes)
         part = kind[0] * kind[1] / (SIZE[0] * SIZE[1])
         return int(self.original_bytes(sot) * part * (SIZE[0] / kind[0]) ** 0.5)
 
@@ -413,7 +413,7 @@ class Seconds:
         if isinstance(kind, str):
             tiling = self.tiling(kind, sot)
             assert tiling is not None
-            return self._world.making(sot, tiling).seconds
+            return self._world.making_cost(sot, tiling).seconds
         whole = Query(self.sots[sot], self._full)
         decode = self._world.decode(sot, whole, None)
         pixels = len(whole.frames) * kind[0] * kind[1]

@@ -139,7 +139,7 @@ def measured(
         "verdict": str(found.verdict),
         "shares": list(found.shares),
         "limit": 1 - (cut.left_kept + cut.right_kept) / 2,
-        "estimate": found.common / 2_000_000,
+        "estimate": found.common_bytes / 2_000_000,
         "separate": separate,
         "psnr": [psnr(shown, seen) for (_, shown), seen in zip(apart, (left, right), strict=True)],
         "merges": {},

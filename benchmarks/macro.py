@@ -81,9 +81,9 @@ class Drawing:
         self._boxes = BoxWorld(footage, rates)
         self._whole = Tiling.whole(TileLayout.untiled(footage.width, footage.height))
         self._drawn = cache(self._draw)
-        self.around = self._boxes.around
+        self.tiling_around = self._boxes.tiling_around
         self.labels = self._boxes.labels
-        self.making = self._boxes.making
+        self.making_cost = self._boxes.making_cost
         self.touched = self._boxes.touched
 
     @property
@@ -98,7 +98,7 @@ class Drawing:
 
     def _draw(self, sot: int, aims: Aims, tiling: Tiling | None) -> float:
         """Windows are of whole SOTs, so it does not matter which."""
-        untiled = self.making(sot, self._whole).seconds
+        untiled = self.making_cost(sot, self._whole).seconds
         if tiling is None:
             return untiled
         frames, layout = self._footage.sots[sot], tiling.layout
@@ -118,7 +118,9 @@ class Drawing:
 
     def _encoding(self, sot: int, tiling: Tiling) -> TilingCost:
         """Without decoding the source."""
-        making, nothing = (self.making(sot, one) for one in (tiling, Tiling(tiling.layout, ())))
+        making, nothing = (
+            self.making_cost(sot, one) for one in (tiling, Tiling(tiling.layout, ()))
+        )
         return TilingCost(making.seconds - nothing.seconds, making.bytes)
 
 
@@ -197,9 +199,9 @@ def course(policy: TilingPolicy, world: Drawing, queries: Sequence[Query]) -> Co
         window = set(range(query.frames.start // RATE, query.frames.stop // RATE))
         looked_at.append(len(window - known) * RATE // EVERY)
         known |= window
-        for retile in policy.tell(query):
+        for retile in policy.observe(query):
             tilings[retile.sot] = retile.tiling
-            spent += world.making(retile.sot, retile.tiling).seconds
+            spent += world.making_cost(retile.sot, retile.tiling).seconds
         seconds.append(spent)
     return Course(np.array(seconds), np.array(looked_at))
 

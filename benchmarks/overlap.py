@@ -103,7 +103,7 @@ def discovery() -> dict[str, Any]:
             "shares": list(pair.overlap.shares),
             "psnr": [pair.overlap.agreement.psnr_left, pair.overlap.agreement.psnr_right],
             "movement": pair.overlap.agreement.movement,
-            "saved": pair.common,
+            "saved": pair.common_share,
             "truth": truth(clips, pair.left.name, pair.right.name),
         }
         for pair in report.pairs

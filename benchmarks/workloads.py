@@ -243,9 +243,9 @@ def judge(found: Mapping[str, Curves]) -> list[str]:
         if last[OURS.name] > best:
             missed.append(f"{name}: ours {last[OURS.name]:.4f} <= TASM's best {best:.4f}")
         most = float((these[OURS.name] / these[UNTILED.name]).max())
-        if most > LedgerParameters().against_never:
+        if most > LedgerParameters().bound_untiled:
             missed.append(
-                f"{name}: ours never above {LedgerParameters().against_never:g}, was {most:.2f}"
+                f"{name}: ours never above {LedgerParameters().bound_untiled:g}, was {most:.2f}"
             )
         if name.startswith("W5"):
             missed += [

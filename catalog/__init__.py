@@ -1,6 +1,6 @@
-"""The catalog: what is stored, and where each byte of it lies.
+"""The catalog: the metadata of everything that is stored, and the location of its bytes.
 
-SQLAlchemy is known in here only; values of `vfsd.core.model` come out.
+Only this package knows SQLAlchemy; it returns values of `vfsd.core.model`.
 """
 
 from vfsd.catalog.catalog import Catalog, FindOptions

@@ -36,13 +36,15 @@ _PAGE_COLUMNS = ("first_packet", "packets", "first_pts", "last_pts")
 
 
 class AudioTracks:
-    """The sound of originals, as one transaction sees it."""
+    """The audio tracks of originals."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def of(self, physical_id: int) -> Sound | None:
-        """None where there is none, or nobody has looked for it yet."""
+        """Return the audio track, or None if there is none or the file has not been examined for
+        it.
+        """
         row = self._connection.execute(
             sa.select(sounds).where(sounds.c.physical_id == physical_id)
         ).first()
@@ -51,7 +53,7 @@ class AudioTracks:
         return _sound_from_row(row)
 
     def page_bounds(self, physical_id: int) -> list[PageBounds]:
-        """What is known of the pages of its packets without reading them."""
+        """Return the properties of packet pages that are known without reading them."""
         columns = [sound_pages.c[name] for name in _PAGE_COLUMNS]
         rows = self._connection.execute(
             sa.select(*columns)
@@ -61,7 +63,7 @@ class AudioTracks:
         return [_bounds(row) for row in rows]
 
     def pages(self, physical_id: int) -> Iterator[Page]:
-        """All of them, as they are stored."""
+        """Return all packet pages in stored form."""
         rows = self._connection.execute(
             sa.select(sound_pages)
             .where(sound_pages.c.physical_id == physical_id)
@@ -70,7 +72,7 @@ class AudioTracks:
         return map(_page_from_row, rows)
 
     def page(self, physical_id: int, ordinal: int) -> bytes:
-        """Raises `IntegrityError` when the page is missing."""
+        """Return the data of a page.  Raises `IntegrityError` if it is missing."""
         found: bytes | None = self._connection.execute(
             sa.select(sound_pages.c.data).where(
                 sound_pages.c.physical_id == physical_id, sound_pages.c.ordinal == ordinal
@@ -78,13 +80,13 @@ class AudioTracks:
         ).scalar()
         if found is None:
             raise IntegrityError(
-                f"page {ordinal} of the sound of {physical_id} is missing",
-                hint="`vfsd verify` makes it again",
+                f"page {ordinal} of the audio track of encoding {physical_id} is missing",
+                hint="run `vfsd verify` to rebuild it",
             )
         return found
 
     def put(self, physical_id: int, sound: Sound, pages: Iterable[Page]) -> None:
-        """Write down the sound of an original, in the place of what was known of it."""
+        """Store the audio track of an original, replacing an earlier one."""
         self.remove(physical_id)
         values: dict[str, Any] = {name: getattr(sound, name) for name in _PLAIN_COLUMNS}
         values |= {name: getattr(sound, name) or None for name in _OPTIONAL_BYTES}
@@ -115,8 +117,8 @@ def _sound_from_row(row: Row[Any]) -> Sound:
     fields = {name: getattr(row, name) for name in _PLAIN_COLUMNS}
     fields["configuration"] = require_bytes(row.configuration)
     for name in _OPTIONAL_BYTES:
-        told = getattr(row, name)
-        fields[name] = b"" if told is None else require_bytes(told)
+        stored = getattr(row, name)
+        fields[name] = b"" if stored is None else require_bytes(stored)
     fields["access"] = Access(row.access)
     return Sound(time_base=Fraction(row.time_base_num, row.time_base_den), **fields)
 
@@ -132,7 +134,7 @@ def _bounds(row: Row[Any]) -> PageBounds:
     return PageBounds(
         first_packet=row.first_packet,
         packets=row.packets,
-        first_frame=row.first_packet,  # each packet is one of the timeline
+        first_frame=row.first_packet,  # every packet is on the timeline
         frames=row.packets,
         first_pts=row.first_pts,
         last_pts=row.last_pts,

@@ -1,5 +1,6 @@
-"""The spatial index of boxes: maps each box to one cell of a grid, so that a B-tree can be
-searched by region.
+"""The spatial index of boxes: maps each box to one cell of a grid.
+
+A B-tree over cells can then be searched by region.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ import numpy as np
 
 from vfsd.core.detections import Box, Floats, Ints
 
-# An R*Tree takes 17 s to fill with a million boxes, these cells 4.6 s, and only SQLite has it.
+# An R*Tree takes 17 s to fill with a million boxes, these cells take 4.6 s.  Only SQLite has one.
 SMALLEST = 64
-"""Pixels, the side of a cell in the finest grid; it doubles from grid to grid."""
+"""Side of a cell in the finest grid, in pixels; it doubles from grid to grid."""
 
 GRIDS = 7
-"""With cells of 64 to 4096 pixels; boxes that are larger share the cell of a grid of their own."""
+"""With cells of 64 to 4096 pixels.  Larger boxes share the only cell of one more grid."""
 
 _CELLS = 256
 _STEP = 4.0
@@ -23,13 +24,13 @@ _BITS = 12
 _MOST = (1 << _BITS) - 1
 
 SHIFTS = (3 * _BITS, 2 * _BITS, _BITS, 0)
-"""By how many bits x1, y1, x2 and y2 are shifted in `bounds`."""
+"""Bit offsets of x1, y1, x2 and y2 in `bounds`."""
 
 MASK = _MOST
 
 
 def cells(boxes: Floats) -> Ints:
-    """The cell of each box: grid, row and column in one number."""
+    """Return the cell of each box: grid, row and column in one number."""
     extent = np.maximum(boxes[:, 2] - boxes[:, 0], boxes[:, 3] - boxes[:, 1])
     grid = np.zeros(len(boxes), dtype=np.int64)
     for number in range(GRIDS):
@@ -42,23 +43,26 @@ def cells(boxes: Floats) -> Ints:
 
 
 def bounds(boxes: Floats) -> Ints:
-    """Each box in units of 4 pixels, rounded down, packed: x1, y1, x2, y2 of 12 bits each."""
+    """Return each box in units of 4 pixels, rounded down and packed: x1, y1, x2, y2 of 12 bits
+    each.
+    """
     units = np.clip(np.floor(boxes / _STEP), 0, _MOST).astype(np.int64)
     packed: Ints = np.bitwise_or.reduce(units << np.array(SHIFTS, dtype=np.int64), axis=1)
     return packed
 
 
 def units(region: Box) -> tuple[int, int, int, int]:
-    """A region as its boxes' `bounds` can be compared with it.
+    """Return a region in the units of `bounds`.
 
-    A box that meets it has x1 and y1 at or below the last two, x2 and y2 at or above the first.
+    A box intersects it only if its x1 and y1 are at most the last two, and its x2 and y2 are at
+    least the first two.
     """
     x1, y1, x2, y2 = (int(min(max(value // _STEP, 0), _MOST)) for value in region)
     return x1, y1, x2, y2
 
 
 def cells_of(region: Box, limit: int) -> list[int] | None:
-    """The cells of all boxes that can meet `region`; None when they are more than `limit`."""
+    """Return the cells of all boxes that can intersect `region`, or None for more than `limit`."""
     found = [int(_number(GRIDS, 0, 0))]
     for grid in range(GRIDS):
         side = SMALLEST << grid
@@ -70,8 +74,8 @@ def cells_of(region: Box, limit: int) -> list[int] | None:
 
 
 def _reach(low: float, high: float, side: int) -> Sequence[int]:
-    """Rows or columns in which a box can start that reaches into low to high."""
-    # One pixel more, since the extent of a box is rounded as a difference of two numbers.
+    """Return the rows or columns in which a box that reaches into low to high can start."""
+    # One pixel more: the extent of a box is rounded as a difference of two numbers.
     first = min(max(int((low - side - 1) // side), 0), _CELLS - 1)
     last = min(max(int(high // side), 0), _CELLS - 1)
     return range(first, last + 1)

@@ -1,4 +1,4 @@
-"""`Catalog`: what is stored, and where each byte of it lies."""
+"""`Catalog`: the metadata of everything that is stored, and the location of its bytes."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from vfsd.core.model import (
 )
 from vfsd.core.retention_policy import RetentionPolicy
 from vfsd.errors import IntegrityError, UsageError
-from vfsd.validation import how_many, require_storable_text, whole_number, within_64_bits
+from vfsd.validation import non_negative, require_storable_text, whole_number, within_64_bits
 
 _READS_AT_ONCE = 1000
 
 
 class FindOptions(TypedDict, total=False):
-    """The arguments of `Catalog.find` besides the name."""
+    """The arguments of `Catalog.find` other than the name."""
 
     tags: set[str] | frozenset[str]
     metadata: Mapping[str, Any] | None
@@ -54,10 +54,10 @@ class FindOptions(TypedDict, total=False):
 
 
 class Catalog(DetectionCatalog):
-    """What is stored, and where each byte of it lies.
+    """The metadata of everything that is stored, and the location of its bytes.
 
-    Every answer is a frozen value of `vfsd.core.model`.  Safe to use from several threads, and
-    after a fork.  Several processes may have the same catalog open; writers take turns.
+    Methods return frozen values of `vfsd.core.model`.  Thread-safe, and safe to use after a fork.
+    Several processes may have the same catalog open; writers take turns.
 
         with Catalog.open("sqlite:////srv/videos/catalog.sqlite3") as catalog:
             for video in catalog.find(name="cam1/**", codec="h264", tags={"night"}):
@@ -78,28 +78,40 @@ class Catalog(DetectionCatalog):
         height: Interval | None = None,
         modified_ns: Interval | None = None,
     ) -> VideoQuery:
-        """The videos for which everything that is given holds (see `VideoFilter`).
+        """Return the videos that satisfy every given condition (see `VideoFilter`).
 
-        `bytes`, `seconds`, `width`, `height` and `modified_ns` are (lowest, highest), None: open.
-        Raises `UsageError` for what is none of that.
+        Raises `UsageError` for arguments of another type.
+
+        Args:
+            name: A pattern for the whole path: ``*`` stops at ``/``, ``**`` does not.
+            tags: The video has all of them.
+            metadata: Top-level keys with equal values.
+            codec: FFmpeg's name.
+            container: A name such as mp4 or matroska.
+            bytes: (lowest, highest) size of the file; None leaves an end open.  Likewise `seconds`,
+                `width` and `height` of the displayed frame, and `modified_ns` of the file.
         """
         if name is not None and not isinstance(name, str):
-            raise UsageError(f"name must be a pattern, got {name!r}", hint='as in "cam1/*.mp4"')
+            raise UsageError(
+                f"name must be a pattern, got {name!r}", hint='for example "cam1/*.mp4"'
+            )
         if isinstance(tags, str):
             raise UsageError(f"tags must be a set, got {tags!r}", hint=f"give {{{tags!r}}}")
         if not isinstance(tags, Iterable):
-            raise UsageError(f"tags must be a set, got {shown(tags)}", hint='as in {"night"}')
+            raise UsageError(f"tags must be a set, got {shown(tags)}", hint='for example {"night"}')
         words = frozenset(tags)
         for word in words:
             if not isinstance(word, str):
-                raise UsageError(f"a tag must be text, got {shown(word)}", hint='as in "night"')
+                raise UsageError(
+                    f"a tag must be text, got {shown(word)}", hint='for example "night"'
+                )
             require_storable_text(word, "a tag")
         for one, key in ((codec, "codec"), (container, "container")):
             if one is None:
                 continue
             if not isinstance(one, str):
                 raise UsageError(
-                    f"{key} must be a name, got {shown(one)}", hint="give one, by its name"
+                    f"{key} must be a str, got {shown(one)}", hint=f"give the name of a {key}"
                 )
             require_storable_text(one, f"a {key}")
         what = VideoFilter(
@@ -117,36 +129,36 @@ class Catalog(DetectionCatalog):
         return VideoQuery(self._database.reading, what)
 
     def video(self, name: str) -> LogicalVideo:
-        """The video with that name.  Raises `NotFoundError`, also for a file that is no video."""
+        """Return the video with that name.  Raises `NotFoundError`, also for other files."""
         with self.reading() as seen:
-            return seen.videos.of_node(seen.tree.resolve(name), name)
+            return seen.videos.by_node(seen.tree.resolve(name), name)
 
     def unverified(self, limit: int = 100, *, before_id: int | None = None) -> list[LogicalVideo]:
-        """Videos whose frame table no full decode has confirmed yet, or examined for damage, the
-        newest first.
+        """Return videos whose original no full decode has verified or examined for damage, newest
+        first.
 
-        `before_id` is the number of an original: only those that are older.
+        `before_id` is the id of an original: only older ones are returned.
         """
-        most = how_many(limit, "limit")
+        most = non_negative(limit, "limit")
         if before_id is not None:
-            before_id = how_many(before_id, "before_id")
+            before_id = non_negative(before_id, "before_id")
         with self.reading() as seen:
             return seen.videos.unverified(most, before_id)
 
     def names(self, video: LogicalVideo) -> list[str]:
-        """Every name of a video; more than one where it has hard links."""
+        """Return every path of a video; several if it has hard links."""
         require_video(video)
         with self.reading() as seen:
             return seen.tree.paths_of(video.ino)
 
     def physicals(self, video: LogicalVideo) -> list[PhysicalVideo]:
-        """All stored encodings, the original first."""
+        """Return all stored encodings, the original first."""
         require_video(video)
         with self.reading() as seen:
             return seen.videos.physicals(video.id)
 
     def provenance(self, physical: PhysicalVideo) -> list[PhysicalVideo]:
-        """The chain from `physical` back to the original that it was made from, itself first."""
+        """Return the chain from `physical` back to its original, starting with itself."""
         require_encoding(physical)
         chain = [physical]
         with self.reading() as seen:
@@ -155,25 +167,25 @@ class Catalog(DetectionCatalog):
         return chain
 
     def segments(self, video: LogicalVideo) -> list[Segment]:
-        """The tiled runs of frames that reads may use, with their cells, by their first frame."""
+        """Return the tiled segments that reads may use, with their cells, by first frame."""
         require_video(video)
         with self.reading() as seen:
             return seen.segments.active(video.original.id)
 
     def renditions(self, video: LogicalVideo) -> list[Segment]:
-        """The runs of frames that are stored in other sizes, by their first frame."""
+        """Return the segments in other sizes, by first frame."""
         require_video(video)
         with self.reading() as seen:
             return seen.segments.renditions(video.original.id)
 
     def joined(self, video: LogicalVideo) -> list[Segment]:
-        """The runs of frames that are kept together with another camera's, by their first frame."""
+        """Return the segments stored together with another camera's video, by first frame."""
         require_video(video)
         with self.reading() as seen:
             return seen.segments.joined(video.original.id)
 
     def unreadable_frames(self, video: LogicalVideo) -> list[range]:
-        """The frames of the original that are known to be lost, as their bytes are damaged."""
+        """Return the frames of the original that damaged bytes make unreadable."""
         require_video(video)
         damage = self.damaged_bytes(video.original)
         if not damage:
@@ -181,44 +193,43 @@ class Catalog(DetectionCatalog):
         return damaged_frames_of(self.frame_table(video.original), video.original.access, damage)
 
     def damaged_bytes(self, original: PhysicalVideo) -> tuple[range, ...]:
-        """The bytes of an original that are known to be damaged, ascending."""
+        """Return the known damaged byte ranges of an original, ascending."""
         require_encoding(original)
         with self.reading() as seen:
             found = seen.integrity.inspection(original.place)
         return () if found is None else found.damage
 
     def cost_factor(self, video: LogicalVideo) -> float | None:
-        """How many times as much as its codec's rule says decoding the original takes; None where
-        that was not measured."""
+        """Return the measured decoding time of the original relative to its codec's cost model, or
+        None.
+        """
         require_video(video)
         with self.reading() as seen:
             return seen.videos.cost_factor(video.original.id)
 
     def policy(self, video: LogicalVideo) -> RetentionPolicy:
-        """What counts for a video: what was said of it, or of a directory above."""
+        """Return the policy of a video, its own or that of a directory above."""
         require_video(video)
         with self.reading() as seen:
-            return seen.originals.policy(video.ino)
+            return seen.retention.policy(video.ino)
 
     def costs(self, host: str) -> list[MeasuredCost]:
-        """What decoding was measured to cost on that host (see `vfsd calibrate`)."""
+        """Return the measured decoding costs of a host (see `vfsd calibrate`)."""
         with self.reading() as seen:
             return seen.costs.of_host(host)
 
     def encode_costs(self, host: str) -> dict[str, float]:
-        """CPU seconds for each pixel of an encoded view on that host, by codec, as measured."""
+        """Return measured CPU seconds per pixel of an encoded view on a host, by codec."""
         with self.reading() as seen:
             return seen.costs.of_encoding(host)
-
-    # -- what was read
 
     def reads(
         self, video: LogicalVideo | None = None, *, since: int | None = None
     ) -> Iterator[LoggedRead]:
-        """The reads of a video, or of all, that are remembered; the newest first.
+        """Yield the logged reads of a video, or of all videos, newest first.
 
-        `since` is Unix time in nanoseconds: only those that began then or later.  What is read
-        meanwhile is not among them.
+        `since` is Unix time in nanoseconds: only reads that began then or later.  Reads that are
+        logged during the iteration are not included.
         """
         _require_info_or_none(video)
         if since is not None:
@@ -227,7 +238,7 @@ class Catalog(DetectionCatalog):
         before: int | None = None
         while True:
             with self.reading() as seen:
-                some = seen.reads.newest(
+                some = seen.read_log.newest(
                     None if video is None else video.id,
                     since_ns=since,
                     before_id=before,
@@ -239,40 +250,40 @@ class Catalog(DetectionCatalog):
             before = some[-1].id
 
     def read_areas(self, video: LogicalVideo, frames: range) -> list[ReadArea]:
-        """Where the reads looked that have touched some of `frames`, the most often first."""
+        """Return the areas of reads that touched some of `frames`, most frequent first."""
         require_video(video)
         with self.reading() as seen:
-            return seen.reads.areas(video.id, frames)
+            return seen.read_log.areas(video.id, frames)
 
     def decisions(self, video: LogicalVideo | None = None) -> list[TilingDecision]:
-        """Which tiles of a video, or of all, were made because of reads, and why; the newest
-        first."""
+        """Return the tiling decisions for a video, or for all videos, newest first."""
         _require_info_or_none(video)
         with self.reading() as seen:
-            return seen.decisions.newest(None if video is None else video.id)
+            return seen.tiling_decisions.newest(None if video is None else video.id)
 
     def note_reads(self, done: Sequence[tuple[str, LoggedRead]], *, keep: int) -> None:
-        """Remember reads, each with the digest of the bytes that were read, and forget old ones.
+        """Log reads, each with the digest of the bytes that were read, and drop old ones.
 
-        What they used of segments is counted there.  The newest `keep` are kept.  No `watch`
-        tells of it.  Raises `BusyError` after a second in which others write, `NoSpaceError`.
+        The uses of segments are counted, too.  The newest `keep` reads are kept.  A `watch` does
+        not report this change.  Raises `BusyError` after a second of waiting for other writers, and
+        `NoSpaceError`.
         """
-        with self._database.record_decoding() as connection:
+        with self._database.unwatched_writing() as connection:
             reads = LoggedReads(connection)
             if reads.add(done):
-                holdings = DerivedUsage(connection)
-                holdings.note_used(_segment_gains(done, holdings.newest_read()))
+                usage = DerivedUsage(connection)
+                usage.record_used(_segment_gains(done, usage.newest_read()))
                 reads.keep(keep)
 
-    def note_looks(self, places: Sequence[tuple[ByteLocation, int]]) -> None:
-        """Places whose bytes were looked at, each with when, and found to be right.
+    def record_inspections(self, places: Sequence[tuple[ByteLocation, int]]) -> None:
+        """Record that the bytes at these locations were examined at these times and found intact.
 
-        No `watch` tells of it, unless something was known to be damaged.  Raises `BusyError`.
+        A `watch` does not report this, unless damage was known before.  Raises `BusyError`.
         """
         with self.reading() as seen:
             damaged = {found.place for found in seen.integrity.damaged()}
         healed = [one for one in places if one[0] in damaged]
-        with self._database.record_decoding() as connection:
+        with self._database.unwatched_writing() as connection:
             _note_inspections(
                 IntegrityLog(connection), [one for one in places if one[0] not in damaged]
             )
@@ -281,26 +292,24 @@ class Catalog(DetectionCatalog):
                 _note_inspections(change.integrity, healed)
 
     def forget_reads(self, video: LogicalVideo | None = None) -> int:
-        """Forget the reads of a video, or of all; how many."""
+        """Drop the logged reads of a video, or of all videos, and return their number."""
         _require_info_or_none(video)
         with self.writing() as change:
-            return change.reads.remove(None if video is None else video.id)
-
-    # -- frames and bytes
+            return change.read_log.remove(None if video is None else video.id)
 
     def frame_table(self, physical: PhysicalVideo) -> FrameTable:
-        """Every frame's time and packet.  Costs one small query; pages are read as needed.
+        """Return the table of every frame's time and packet.
 
-        Raises `UsageError` for an encoding other than the original, which has no table of its own,
-        and `NotFoundError` where the encoding has gone, as its video was removed or replaced; so
-        does what reads a page later.  `IntegrityError` where a page is missing.
+        Costs one small query; pages are read on demand.  Raises `UsageError` for an encoding other
+        than an original, `NotFoundError` if the encoding no longer exists, and `IntegrityError` if
+        a page is missing.  Later reads of pages raise `NotFoundError`, too.
         """
         require_encoding(physical)
         if physical.role is not Role.ORIGINAL:
             raise UsageError(
                 f"a {physical.role.value} encoding has no frame table of its own",
-                hint="ask for that of the original; `Catalog.segments` and `renditions` tell which "
-                "of its frames are stored in other ways",
+                hint="use the table of the original; `Catalog.segments` and `renditions` list the "
+                "frames of other encodings",
             )
         with self.reading() as seen:
             bounds = seen.videos.page_bounds(physical.id)
@@ -316,40 +325,41 @@ class Catalog(DetectionCatalog):
         )
         if (table.packets, len(table)) != (physical.packets, physical.frames):
             raise IntegrityError(
-                f"the frame table has {len(table)} frames, not {physical.frames}",
+                f"the frame table must have {physical.frames} frames, has {len(table)}",
                 hint="run `vfsd fsck --repair`",
             )
         return table
 
     def sound(self, physical: PhysicalVideo) -> tuple[Sound, FrameTable] | None:
-        """The sound of an original, and its packets as the frames of a table.
+        """Return the audio track of an original, and its packets as a table of frames.
 
-        None where it has no audio stream, or where nobody has looked for it yet: see
-        `MediaInfo.side_streams`.  Pages are read as needed.
+        None if the file has no audio stream, or has not been examined for one: see
+        `MediaInfo.side_streams`.  Pages are read on demand.
         """
         require_encoding(physical)
         with self.reading() as seen:
-            sound = seen.sounds.of(physical.id)
-            bounds = seen.sounds.page_bounds(physical.id)
+            sound = seen.audio_tracks.of(physical.id)
+            bounds = seen.audio_tracks.page_bounds(physical.id)
         if sound is None:
             return None
 
         def fetch(ordinal: int) -> bytes:
             with self.reading() as later:
-                return later.sounds.page(physical.id, ordinal)
+                return later.audio_tracks.page(physical.id, ordinal)
 
         table = FrameTable(bounds, fetch, time_base=sound.time_base, end_pts=sound.end_pts)
         return sound, table
 
     def gops(self, physical: PhysicalVideo) -> Iterator[Gop]:
-        """Runs of packets that start at a key frame, in decode order."""
+        """Return the runs of packets that start at a key frame, in decode order."""
         require_encoding(physical)
         return self.frame_table(physical).gops()
 
     def locate(self, physical: PhysicalVideo, frames: range) -> list[ByteRange]:
-        """Where the packets of `frames` (contiguous, half-open) lie, as few ranges as touch.
+        """Return the byte ranges of the packets of `frames` (contiguous, half-open); adjacent ones
+        are merged.
 
-        For containers that cut packets up (MPEG-TS) a range starts where its packet starts, and
+        In containers that interleave packets (MPEG-TS), a range starts where its packet starts, and
         its size is that of the packet's content.  Raises `OutOfRangeError`.
         """
         require_encoding(physical)
@@ -365,13 +375,11 @@ class Catalog(DetectionCatalog):
             for start, size in ranges
         ]
 
-    # -- what users attach
-
     def tag(self, video: LogicalVideo, *words: str) -> LogicalVideo:
-        """Add tags; the video as it is afterwards.
+        """Add tags, and return the updated video.
 
-        Raises `UsageError` for what are no words, or have more than 255 characters, or any that a
-        database cannot store: NUL, and half of one.
+        Raises `UsageError` for values that are not text, are longer than 255 characters, or contain
+        NUL or a lone surrogate.
         """
         require_video(video)
         with self.writing() as change:
@@ -380,7 +388,7 @@ class Catalog(DetectionCatalog):
             return change.videos.get(video.id)
 
     def untag(self, video: LogicalVideo, *words: str) -> LogicalVideo:
-        """Remove tags, those that it does not have included."""
+        """Remove tags, if present, and return the updated video."""
         require_video(video)
         with self.writing() as change:
             change.videos.require(video)
@@ -390,8 +398,8 @@ class Catalog(DetectionCatalog):
     def set_metadata(self, video: LogicalVideo, /, **values: Any) -> LogicalVideo:
         """Set top-level keys of the video's metadata; a value of None removes the key.
 
-        Raises `UsageError` for what JSON cannot hold, for text that a database cannot (with NUL,
-        or half of a character), and for whole numbers beyond 64 bits.
+        Raises `UsageError` for values that JSON cannot hold, for text with NUL or a lone surrogate,
+        and for integers beyond 64 bits.
         """
         require_video(video)
         with self.writing() as change:
@@ -403,13 +411,13 @@ class Catalog(DetectionCatalog):
 
 
 def _require_info_or_none(video: object) -> None:
-    """None stands for all videos."""
+    """Check the type; None stands for all videos."""
     if video is not None:
         require_video(video)
 
 
 def _interval(given: Interval | None, what: str) -> Interval | None:
-    """Raises `UsageError` for what is no pair of numbers or None."""
+    """Check a pair of numbers or None.  Raises `UsageError`."""
     if given is None:
         return None
     both = tuple(given) if isinstance(given, (tuple, list)) else ()
@@ -423,17 +431,18 @@ def _interval(given: Interval | None, what: str) -> Interval | None:
 
 def _is_bound(end: object) -> bool:
     if isinstance(end, (Integral, Fraction)):
-        return True  # of any size: as a float it may be too large
+        return True  # checked without conversion: a float may overflow
     return isinstance(end, (Real, Decimal)) and not math.isnan(end)
 
 
 def _bound(end: float, what: str) -> float:
-    """As SQLite knows it, to which a number of numpy is some bytes, and larger than all numbers.
+    """Convert a bound to a type that SQLite compares as a number: it takes a numpy scalar for a
+    blob.
 
-    Raises `UsageError` for whole numbers beyond 64 bits.
+    Raises `UsageError` for integers beyond 64 bits.
     """
     if isinstance(end, Integral):
-        hint = "give a smaller number, or leave that bound out"
+        hint = "give a smaller number, or None to leave the end open"
         return within_64_bits(int(end), f"{what}: ", hint=hint)
     try:
         return float(end)
@@ -442,7 +451,7 @@ def _bound(end: float, what: str) -> float:
 
 
 def _segment_gains(done: Iterable[tuple[str, LoggedRead]], newest: int) -> dict[int, SegmentGain]:
-    """By segment; they count as done when the `newest` read was."""
+    """Return the gains by segment, all dated to read number `newest`."""
     found: dict[int, SegmentGain] = {}
     for _, read in done:
         for one in read.uses:
@@ -458,5 +467,5 @@ def _segment_gains(done: Iterable[tuple[str, LoggedRead]], newest: int) -> dict[
 
 def _note_inspections(integrity: IntegrityLog, places: Sequence[tuple[ByteLocation, int]]) -> None:
     for place, at_ns in places:
-        if integrity.is_there(place):
-            integrity.note_look(place, (), now_ns=at_ns)
+        if integrity.is_known(place):
+            integrity.record_inspection(place, (), now_ns=at_ns)

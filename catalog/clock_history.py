@@ -1,4 +1,4 @@
-"""The times that a store has recorded, and when its clock was last trusted, in one transaction.
+"""The times that a store has recorded, and when its clock was last trusted, within one transaction.
 
 Lines of the log of originals with the action `CLOCK_TRUSTED` keep this state.  The line of video 0
 holds the last run of `vfsd age`.  The line of another video holds the earliest time from which its
@@ -37,7 +37,7 @@ _NO_VIDEO = 0
 
 
 class ClockHistory:
-    """What a store knows of the clock, as one transaction sees it."""
+    """The recorded times of a store, and the state of trust in its clock."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -82,8 +82,10 @@ class ClockHistory:
         }
 
     def newest_time(self, trusted: TrustedClock | None) -> int | None:
-        """The newest time recorded since the clock was last trusted, including that time, as Unix
-        time in ns; None: there is none."""
+        """Return the newest time recorded since the clock was last trusted, as Unix time in ns.
+
+        The time of the trust itself counts.  None: nothing was recorded.
+        """
         found = [] if trusted is None else [trusted.at_ns]
         for table, moment in _TIMESTAMP_COLUMNS.items():
             chosen = sa.select(sa.func.max(moment)).where(_is_since(table, trusted))

@@ -1,5 +1,5 @@
-"""What derived data takes and may take, within one transaction: budgets, pins, the worth of each
-segment, and the log of evictions.
+"""The usage of derived data, within one transaction: budgets, pins, the worth of each segment, and
+the log of evictions.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ from vfsd.core.budgets import (
 from vfsd.core.model import Role
 
 _MOST_KEPT = 100_000
-"""The newest that are remembered."""
+"""Number of evictions that the log keeps."""
 
 
 class EvictionLog:
-    """The log of evictions as one transaction sees it."""
+    """The log of evictions."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def newest(self, video_id: int | None = None, limit: int | None = None) -> list[Eviction]:
-        """Those of a video, or of all, the newest first."""
+        """Return the evictions of a video, or of all videos, newest first."""
         chosen = sa.select(evictions).order_by(evictions.c.id.desc()).limit(limit)
         if video_id is not None:
             chosen = chosen.where(evictions.c.video_id == video_id)
         return [_eviction_from_row(row) for row in self._connection.execute(chosen)]
 
     def add(self, done: Sequence[Eviction]) -> None:
-        """Remember them, and forget the oldest of very many."""
+        """Log evictions, and drop the oldest beyond `_MOST_KEPT`."""
         if not done:
             return
         self._connection.execute(sa.insert(evictions), [_eviction_to_row(one) for one in done])
@@ -106,24 +106,22 @@ def _eviction_to_row(one: Eviction) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class SegmentGain:
-    """What reads had of a segment."""
+    """The gain of reads from a segment."""
 
-    read: int  #: the number of the last of them
-    at_ns: int  #: Unix time at which that began
+    read: int  #: number of the last of these reads
+    at_ns: int  #: Unix time at which it began
     uses: int
     saved: float  #: CPU seconds
 
 
 class DerivedUsage:
-    """Derived data as one transaction sees it.  A video's number that is None means all videos."""
+    """Usage of derived data.  A video id of None means all videos."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    # -- budgets
-
     def limit(self, video_id: int | None) -> Limit:
-        """What a video, or the whole store, may take."""
+        """Return the budget of a video, or of the store."""
         chosen = sa.select(budgets).where(_is_of(video_id)).order_by(budgets.c.id.desc())
         row = self._connection.execute(chosen).first()
         if row is None:
@@ -131,7 +129,7 @@ class DerivedUsage:
         return _limit_from_row(row)
 
     def set_limit(self, video_id: int | None, limit: Limit | None) -> None:
-        """None: as where nobody has said anything."""
+        """Set a budget; None restores the default."""
         self._connection.execute(sa.delete(budgets).where(_is_of(video_id)))
         if limit is not None:
             self._connection.execute(
@@ -139,9 +137,9 @@ class DerivedUsage:
             )
 
     def original_bytes(self, video_id: int | None) -> int:
-        """Of the files as they were written: where others have taken their place, of the first.
+        """Return the bytes of the original files as first written, before any replacement.
 
-        Several that are the same count each.
+        Identical files count each.
         """
         chosen = sa.select(sa.func.sum(physical_videos.c.size)).where(
             physical_videos.c.role == Role.ORIGINAL.value
@@ -149,15 +147,15 @@ class DerivedUsage:
         if video_id is not None:
             chosen = chosen.where(physical_videos.c.video_id == video_id)
         now = int(self._connection.execute(chosen).scalar() or 0)
-        return now + self._given_up(video_id)
+        return now + self._replaced_bytes(video_id)
 
-    def _given_up(self, video_id: int | None) -> int:
-        """Bytes that the very first originals had more than those that have their places."""
-        query, given = (_GIVEN_UP, {}) if video_id is None else (_GIVEN_UP_OF_ONE, {"id": video_id})
+    def _replaced_bytes(self, video_id: int | None) -> int:
+        """Return the bytes that replacements of originals have saved."""
+        query, given = (_SAVED, {}) if video_id is None else (_SAVED_BY_ONE, {"id": video_id})
         return int(self._connection.execute(query, given).scalar() or 0)
 
     def stored_bytes(self) -> int:
-        """What originals take: those that several videos have count once."""
+        """Return the bytes that originals take; an object shared by several videos counts once."""
         chosen = (
             sa.select(
                 physical_videos.c.object_key, physical_videos.c.link_path, physical_videos.c.size
@@ -168,17 +166,17 @@ class DerivedUsage:
         )
         return int(self._connection.execute(sa.select(sa.func.sum(chosen.c.size))).scalar() or 0)
 
-    def charged(self, video_id: int | None) -> int:
-        """Bytes of all segments but pinned ones."""
+    def charged_bytes(self, video_id: int | None) -> int:
+        """Return the bytes of all segments that are not pinned."""
         chosen = sa.select(sa.func.sum(segments.c.size)).select_from(_SEGMENTS)
         chosen = _within(chosen.where(~_IS_PINNED), video_id)
         return int(self._connection.execute(chosen).scalar() or 0)
 
-    def held(self, video_id: int | None) -> list[ChargedSegment]:
-        """All segments, by video, kind, size and first frame."""
-        return self._held(video_id, sa.true())
+    def segments(self, video_id: int | None) -> list[ChargedSegment]:
+        """Return all segments, by video, role, size and first frame."""
+        return self._select(video_id, sa.true())
 
-    def _held(
+    def _select(
         self, video_id: int | None, condition: sa.ColumnElement[bool]
     ) -> list[ChargedSegment]:
         chosen = sa.select(
@@ -200,18 +198,16 @@ class DerivedUsage:
         return [_charged_from_row(row) for row in self._connection.execute(chosen)]
 
     def shared_with(self, chosen: Sequence[ChargedSegment]) -> list[ChargedSegment]:
-        """Joined segments that share their packs with some of these, which they go with."""
+        """Return the joined segments that share a pack with `chosen`, and are evicted with them."""
         keys = (one.object_key for one in chosen if one.role is Role.JOINED)
         there = {one.id for one in chosen}
         found: list[ChargedSegment] = []
         for some in in_batches(segments.c.object_key, keys):
-            found += self._held(None, some & (physical_videos.c.role == Role.JOINED.value))
+            found += self._select(None, some & (physical_videos.c.role == Role.JOINED.value))
         return [one for one in found if one.id not in there]
 
-    # -- pins
-
     def pins(self, video_id: int | None) -> list[Pin]:
-        """By video and first frame."""
+        """Return the pins, by video and first frame."""
         chosen = sa.select(pins).order_by(pins.c.video_id, pins.c.first_frame, pins.c.id)
         if video_id is not None:
             chosen = chosen.where(pins.c.video_id == video_id)
@@ -240,26 +236,24 @@ class DerivedUsage:
     def unpin_video(self, video_id: int) -> None:
         self._connection.execute(sa.delete(pins).where(pins.c.video_id == video_id))
 
-    # -- worth
-
     def newest_read(self) -> int:
-        """The number of the newest read that was ever noted, as far as anything remembers it."""
+        """Return the number of the newest read ever logged, as far as it is known."""
         newest = self._max(reads.c.id)
         if newest is not None:
             return newest
-        # Somebody has had all of them forgotten.
+        # All logged reads have been dropped.
         return max(self._max(segments.c.used_at_read) or 0, self._max(segments.c.made_at_read) or 0)
 
-    def note_made(self, segment_id: int, *, expected: float, gain: float) -> None:
-        """A segment was published; see `Held` for what is said of it."""
+    def record_published(self, segment_id: int, *, expected: float, gain: float) -> None:
+        """Record the expectations for a published segment; see `ChargedSegment`."""
         self._connection.execute(
             sa.update(segments)
             .where(segments.c.id == segment_id)
             .values(made_at_read=self.newest_read(), expected=expected, gain=gain)
         )
 
-    def note_used(self, found: Mapping[int, SegmentGain]) -> None:
-        """Reads have used these segments; those that are there no longer are left out."""
+    def record_used(self, found: Mapping[int, SegmentGain]) -> None:
+        """Add the gains of reads to segments that still exist."""
         for some in in_batches(segments.c.id, found):
             before = self._connection.execute(
                 sa.select(
@@ -277,10 +271,8 @@ class DerivedUsage:
         found: int | None = self._connection.execute(sa.select(sa.func.max(column))).scalar()
         return found
 
-    # -- checking
-
     def stray_pins(self) -> list[Pin]:
-        """Pins of frames that their videos do not have."""
+        """Return pins of frames that their videos do not have."""
         originals = sa.select(physical_videos.c.video_id, physical_videos.c.frames).where(
             physical_videos.c.role == Role.ORIGINAL.value
         )
@@ -288,7 +280,7 @@ class DerivedUsage:
         return [pin for pin in self.pins(None) if pin.frames.start >= frames.get(pin.video_id, 0)]
 
     def store_limits(self) -> int:
-        """How many budgets the store has: one at most."""
+        """Return the number of budgets for the whole store: at most one in a sound catalog."""
         chosen = sa.select(sa.func.count()).where(_is_of(None)).select_from(budgets)
         return int(self._connection.execute(chosen).scalar() or 0)
 
@@ -297,7 +289,7 @@ _SEGMENTS = segments.join(physical_videos, physical_videos.c.id == segments.c.ph
 
 
 def _has_pin(some: sa.FromClause, encodings: sa.FromClause) -> sa.ColumnElement[bool]:
-    """Whether a segment of one of `encodings` is in use and pinned itself."""
+    """Return the condition that a segment of one of `encodings` is active and pinned itself."""
     return sa.and_(
         some.c.retired_ns.is_(None),
         sa.exists().where(
@@ -317,7 +309,7 @@ def _has_pin(some: sa.FromClause, encodings: sa.FromClause) -> sa.ColumnElement[
 
 
 def _has_pinned_other() -> sa.ColumnElement[bool]:
-    """Whether the segment that a joined one shares its pack with is pinned: both stay, or none."""
+    """Return the condition that the segment sharing the pack of a joined one is pinned."""
     others, encodings = segments.alias("others"), physical_videos.alias("encodings")
     return sa.and_(
         physical_videos.c.role == Role.JOINED.value,
@@ -358,14 +350,14 @@ def _add(
     }
 
 
-def _bytes_given_up(of_one: sa.ColumnElement[bool]) -> sa.Select[Any]:
-    """The sum, along the log, of what each file that took the place of another has less than that:
-    from the original that is there back to the first.
+def _bytes_saved(is_selected: sa.ColumnElement[bool]) -> sa.Select[Any]:
+    """Return the sum of the bytes that each replacement saved, along the log.
 
-    Bytes that went otherwise, written over say, are not followed.
+    The query follows the chain from the current original back to the first.  Bytes that changed in
+    other ways, for example by a write through the mount, are not followed.
     """
     original, log, later = physical_videos, original_log, original_log.alias("later")
-    # Of several lines about the same bytes the newest tells where they come from.
+    # If several lines produced the same bytes, the newest tells their origin.
     is_newest = ~sa.exists().where(
         later.c.video_id == log.c.video_id,
         later.c.new_digest == log.c.new_digest,
@@ -387,7 +379,7 @@ def _bytes_given_up(of_one: sa.ColumnElement[bool]) -> sa.Select[Any]:
                 original.c.object_key == log.c.new_digest,
             ),
         )
-        .where(log.c.new_digest.is_not(None), is_newest, of_one)
+        .where(log.c.new_digest.is_not(None), is_newest, is_selected)
         .cte("chain", recursive=True)
     )
     before = original_log.alias("before")
@@ -419,8 +411,8 @@ def _bytes_given_up(of_one: sa.ColumnElement[bool]) -> sa.Select[Any]:
     return sa.select(sa.func.sum(chain.c.less))
 
 
-_GIVEN_UP = _bytes_given_up(sa.true())
-_GIVEN_UP_OF_ONE = _bytes_given_up(original_log.c.video_id == sa.bindparam("id"))
+_SAVED = _bytes_saved(sa.true())
+_SAVED_BY_ONE = _bytes_saved(original_log.c.video_id == sa.bindparam("id"))
 
 
 def _is_of(video_id: int | None) -> sa.ColumnElement[bool]:

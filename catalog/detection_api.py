@@ -32,25 +32,25 @@ from vfsd.errors import ExistsError, OutOfRangeError, UsageError
 
 
 def require_video(video: object) -> None:
-    """Raises `UsageError` for a name, and for a `Video`, which has what is asked for."""
+    """Raises `UsageError` for anything but a `LogicalVideo`, such as a name or a `Video`."""
     if not isinstance(video, LogicalVideo):
         raise UsageError(
-            f"{shown(video)} is not what the catalog says of a video",
-            hint="give `video.info`, or what `Catalog.video` or `Catalog.find` gave",
+            f"video must be a LogicalVideo, got {shown(video)}",
+            hint="give `video.info`, or a result of `Catalog.video` or `Catalog.find`",
         )
 
 
 def require_encoding(physical: object) -> None:
-    """Raises `UsageError` for what is not one of the encodings of a video."""
+    """Raises `UsageError` for anything but a `PhysicalVideo`."""
     if not isinstance(physical, PhysicalVideo):
         raise UsageError(
-            f"{shown(physical)} is not what the catalog says of an encoding",
-            hint="give `video.original`, or one of `Catalog.physicals`",
+            f"the encoding must be a PhysicalVideo, got {shown(physical)}",
+            hint="give `video.original`, or a result of `Catalog.physicals`",
         )
 
 
 Frames = Iterable[range] | Iterable[int] | Ints | int
-"""Numbers from 0 on, ranges of them, or a mask."""
+"""Frame numbers from 0, ranges of them, or a mask."""
 
 
 class DetectionCatalog(CatalogDatabase):
@@ -58,7 +58,7 @@ class DetectionCatalog(CatalogDatabase):
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)
-        self._known_labels: set[str] = set()  # found once; the catalog never drops a label
+        self._known_labels: set[str] = set()  # cache; the catalog never drops a label
 
     def add_detections(
         self,
@@ -70,31 +70,36 @@ class DetectionCatalog(CatalogDatabase):
         replace: bool | range = False,
         on_progress: Progress | None = None,
     ) -> int:
-        """Add boxes that `source` has found, and the frames that it has `examined`; how many.
+        """Add boxes, and the frames that their source has examined; return the number of boxes.
 
-        Without a source each row's own counts, and all of these have examined the frames.  With
-        `replace` everything that the very same sources said of the video before, or of a range of
-        its frames, goes; all in one transaction.  `on_progress` is told (done, of how many), and
-        may raise to give up.
+        All changes are made in one transaction.  Raises `UsageError` for an invalid selection of
+        frames, `OutOfRangeError` for a frame outside the video, and `NotFoundError` if the video's
+        bytes have changed since it was looked up.
 
-        Raises `UsageError` for what stands for no frames, `OutOfRangeError` for a frame that the
-        video does not have, `NotFoundError` when the video's bytes have changed since it was
-        looked up.
+        Args:
+            video: The video that the boxes belong to.
+            rows: The boxes.
+            source: The source of all boxes.  None: each row has its own, and all of them have
+                examined the frames.
+            examined: Frames that the sources have examined.
+            replace: First remove earlier boxes of the same sources, from the whole video or from
+                a range of its frames.
+            on_progress: Called with (done, total); may raise to cancel.
         """
         require_video(video)
         parts = rows.by_source() if source is None else [(source_from(source), rows)]
         ranges = [] if examined is None else _examined_ranges(examined, video)
-        with self._about(video) as index:
+        with self._changing(video) as index:
             _require_frames(video, _extent(rows))
-            for who, _ in parts:
+            for one, _ in parts:
                 if replace is not False:
                     index.remove(
                         video.id,
-                        source_ids=index.known_sources(who),
+                        source_ids=index.known_sources(one),
                         frames=_runs(replace, video) if isinstance(replace, range) else None,
                     )
                 if ranges:
-                    index.mark_examined(video.id, ranges, who)
+                    index.mark_examined(video.id, ranges, one)
             _add(index, video, parts, on_progress)
         return len(rows)
 
@@ -106,18 +111,18 @@ class DetectionCatalog(CatalogDatabase):
         *,
         on_progress: Progress | None = None,
     ) -> None:
-        """Add boxes that each tell their source, and what sources have `examined`.
+        """Add boxes with their sources, and the frames that sources have examined.
 
-        Raises `ExistsError`, and adds nothing, where a source has said some of it before; else as
-        `add_detections`.
+        Raises `ExistsError`, and adds nothing, if a source has already added some of the boxes.
+        Otherwise raises as `add_detections`.
         """
         require_video(video)
         parts = rows.by_source()
-        with self._about(video) as index:
-            known = sum(index.how_many_known(video.id, part, who) for who, part in parts)
+        with self._changing(video) as index:
+            known = sum(index.count_known(video.id, part, one) for one, part in parts)
             if known:
                 raise ExistsError(
-                    f"{known} of {len(rows)} boxes are there already, by the same source",
+                    f"{known} of {len(rows)} boxes exist already, from the same source",
                     hint="replace_detections removes its earlier boxes; another source keeps both",
                     command_hint="`--replace` removes its earlier boxes; another source keeps both",
                 )
@@ -134,29 +139,32 @@ class DetectionCatalog(CatalogDatabase):
         *,
         on_progress: Progress | None = None,
     ) -> int:
-        """As `add_new_detections`, in the place of all that `sources` have said of the video; how
-        many boxes went.  Raises as `add_detections`."""
+        """Like `add_new_detections`, but first remove all boxes of `sources`; return the number
+        removed.
+
+        Raises as `add_detections`.
+        """
         require_video(video)
-        with self._about(video) as index:
+        with self._changing(video) as index:
             _require_frames(video, _extent(rows))
             gone = sum(
-                index.remove(video.id, source_ids=index.known_sources(who)) for who in sources
+                index.remove(video.id, source_ids=index.known_sources(one)) for one in sources
             )
             _note_examined(index, video, examined)
             _add(index, video, rows.by_source(), on_progress)
         return gone
 
-    def add_first_look(
+    def add_unexamined(
         self, video: LogicalVideo, rows: DetectionColumns, source: Source, frames: Ints
     ) -> int:
-        """Add boxes that `source` has found on `frames`, and that it has examined them; how many.
+        """Add boxes on `frames` that `source` has not examined yet, and mark these examined.
 
-        Of frames that it has examined by now, as somebody else was faster, nothing is added.
-        Raises as `add_detections`.
+        Frames that another process has added in the meantime are skipped.  Returns the number of
+        boxes. Raises as `add_detections`.
         """
         require_video(video)
         ranges = _examined_ranges(frames, video)
-        with self._about(video) as index:
+        with self._changing(video) as index:
             _require_frames(video, _extent(rows))
             left = index.not_examined(video.id, ranges, source)
             index.mark_examined(video.id, left, source)
@@ -168,14 +176,14 @@ class DetectionCatalog(CatalogDatabase):
         frames: Frames,
         source: str | Source,
     ) -> None:
-        """Note that `source` has looked at `frames`, so that finding nothing means something.
+        """Record that `source` has examined `frames`, so that the absence of boxes is meaningful.
 
-        Numbers from 0 on, ranges of them, or a mask.  Raises `UsageError` for what is neither,
-        `OutOfRangeError`, `NotFoundError` as `add_detections` does.
+        Raises `UsageError` for an invalid selection, and `OutOfRangeError` and `NotFoundError` as
+        `add_detections` does.
         """
         require_video(video)
         ranges = _examined_ranges(frames, video)
-        with self._about(video) as index:
+        with self._changing(video) as index:
             index.mark_examined(video.id, ranges, source_from(source))
 
     def remove_detections(
@@ -186,15 +194,20 @@ class DetectionCatalog(CatalogDatabase):
         frames: range | Sequence[int] | Ints | int | None = None,
         source: str | Source | None = None,
     ) -> int:
-        """Remove the boxes for which everything given holds; how many.
+        """Remove the boxes that satisfy every given condition; return their number.
 
-        `labels`: any of them.  Without it the frames that the sources have examined are forgotten,
-        too: those among `frames`, which are given as to `detections`.  Raises `UsageError` for
-        what stands for no frames, and for labels that would have to hold together.
+        Without `labels`, the record of examined frames is dropped, too.  Raises `UsageError` for an
+        invalid selection of frames, and for an AND of labels.
+
+        Args:
+            video: The video that the boxes belong to.
+            labels: One label, or alternatives.
+            frames: As for `detections`.
+            source: A source, or the name of sources.
         """
         require_video(video)
         wanted = None if labels is None else _any_of(labels)
-        with self._about(video) as index:
+        with self._changing(video) as index:
             return index.remove(
                 video.id,
                 source_ids=None if source is None else index.known_sources(source),
@@ -214,11 +227,20 @@ class DetectionCatalog(CatalogDatabase):
         track: int | None = None,
         attributes: Mapping[str, Any] | None = None,
     ) -> DetectionQuery:
-        """The boxes for which everything given holds (see `DetectionFilter`).
+        """Return the boxes that satisfy every given condition (see `DetectionFilter`).
 
-        `labels` is an expression of `vfsd.core.label_query`, or the lists that one stands for.
-        `frames`: numbers, of which negative ones count from the end and those of no frame find
-        nothing, or a mask.  Raises `UsageError` for what is neither.
+        Raises `UsageError` for invalid arguments.
+
+        Args:
+            video: The video that the boxes belong to.
+            labels: An expression of `vfsd.core.label_query`, or the lists that it stands for.
+            frames: Numbers or a mask.  Negative numbers count from the end; numbers outside the
+                video match nothing.
+            region: Boxes that overlap it, in pixels of the displayed frame.
+            source: A source, or the name of sources.
+            min_confidence: Boxes without a confidence do not match.
+            track: The number of a track.
+            attributes: Keys with equal values.
         """
         require_video(video)
         chosen = None if frames is None else selected_frames(frames, video.original.frames)
@@ -226,7 +248,7 @@ class DetectionCatalog(CatalogDatabase):
         return DetectionQuery(self._database.reading, video, what)
 
     def unknown_labels(self, labels: Labels | None) -> list[str]:
-        """The labels in an expression that no box in the store has ever had, by name."""
+        """Return the labels of an expression that no box in the store has ever had, sorted."""
         wanted = frozenset().union(*clauses_of(labels)) - self._known_labels
         if not wanted:
             return []
@@ -235,33 +257,33 @@ class DetectionCatalog(CatalogDatabase):
         return sorted(wanted - self._known_labels)
 
     def all_labels(self) -> list[str]:
-        """Every label that a box in the store has ever had, by name."""
+        """Return every label that a box in the store has ever had, sorted."""
         with self.reading() as seen:
             return seen.detections.all_labels()
 
     def labels(
         self, video: LogicalVideo, *, source: str | Source | None = None
     ) -> list[LabelSummary]:
-        """The labels that a video has boxes of, by name, with their numbers.  Reads every box."""
+        """Return the labels of a video with their counts, by name.  Reads every box."""
         require_video(video)
         with self.reading() as seen:
             return seen.detections.summary(video.id, _source_ids(seen.detections, source))
 
     def sources(self, video: LogicalVideo) -> list[Source]:
-        """Who has said anything of a video, or has examined any of it."""
+        """Return the sources of a video's boxes or examined frames."""
         require_video(video)
         with self.reading() as seen:
             return seen.detections.sources_of(video.id)
 
     def examined(self, video: LogicalVideo, source: str | Source | None = None) -> list[Examined]:
-        """The frames that have been looked at, by source, then by frame."""
+        """Return the examined frames, by source, then by frame."""
         require_video(video)
         with self.reading() as seen:
             return seen.detections.examined(video.id, _source_ids(seen.detections, source))
 
     @contextmanager
-    def _about(self, video: LogicalVideo) -> Iterator[Detections]:
-        """A change to the detections of a video that still has the bytes it had."""
+    def _changing(self, video: LogicalVideo) -> Iterator[Detections]:
+        """Yield the detections for a change; the video must still have the same bytes."""
         with self.writing() as change:
             require_same_bytes(change.detections, video)
             yield change.detections
@@ -275,7 +297,7 @@ def _any_of(labels: Labels) -> frozenset[str]:
     clauses = clauses_of(labels)
     if len(clauses) > 1:
         raise UsageError(
-            f"{labels!r} are labels of one object: boxes are removed by their own",
+            f"labels must be alternatives, not an AND, got {labels!r}",
             hint='give "car" or ["car", "truck"]',
         )
     return clauses[0]
@@ -286,7 +308,9 @@ def _runs(frames: range | Sequence[int] | Ints | int, video: LogicalVideo) -> li
 
 
 def _examined_ranges(frames: Frames, video: LogicalVideo) -> list[range]:
-    """Raises `OutOfRangeError` for negative numbers, too: they come of files that count from 1."""
+    """Raises `OutOfRangeError` also for negative numbers, which indicate a file that
+    counts from 1.
+    """
     several = [frames] if isinstance(frames, range) else frames
     if isinstance(several, Iterable) and not isinstance(several, (np.ndarray, str)):
         several = list(several)
@@ -302,7 +326,7 @@ def _examined_ranges(frames: Frames, video: LogicalVideo) -> list[range]:
 
 
 def _frame_extent(frames: Sequence[int]) -> range:
-    """From the lowest to the highest of what goes up or down."""
+    """Return the range from the lowest to the highest of monotonic numbers."""
     low, high = sorted((frames[0], frames[-1]))
     return range(low, high + 1)
 
@@ -314,7 +338,7 @@ def _extent(rows: DetectionColumns) -> list[range]:
 
 
 def _note_examined(index: Detections, video: LogicalVideo, examined: Sequence[Examined]) -> None:
-    """Raises `OutOfRangeError` for frames that are not there."""
+    """Mark examined frames.  Raises `OutOfRangeError` for frames outside the video."""
     of_each: dict[Source, list[range]] = {}
     for one in examined:
         of_each.setdefault(one.source, []).append(one.frames)
@@ -335,8 +359,8 @@ def _add(
         if on_progress is not None:
             on_progress(done + now, total)
 
-    for who, part in parts:
-        done += index.add(video.id, part, who, on_progress=report)
+    for one, part in parts:
+        done += index.add(video.id, part, one, on_progress=report)
 
 
 def _on_frames(rows: DetectionColumns, frames: list[range]) -> DetectionColumns:

@@ -1,4 +1,7 @@
-"""Finding boxes by label, time and region, the way that reads least."""
+"""Finds boxes by label, time and region.
+
+`_Search` chooses the index that reads the fewest rows: by frame, or by cell of the box grid.
+"""
 
 from __future__ import annotations
 
@@ -39,14 +42,15 @@ if TYPE_CHECKING:
     import pyarrow
 
 _MOST_CELLS = 512
-"""A region of more is so large that the boxes elsewhere may be looked at, too."""
+"""A region with more cells is so large that boxes elsewhere may be read, too."""
 
 _MOST_CONDITIONS = 100
-"""Clauses of labels, and attributes, that are asked for at once: with a thousand SQLite takes half
-a minute, PostgreSQL five."""
+"""Maximum number of label clauses or attributes in a query.  With a thousand, SQLite takes half a
+minute, and PostgreSQL five.
+"""
 
 _MOST_SEEKS = 2000
-"""Cells times labels; beyond that it is first seen how many boxes the time alone leaves."""
+"""Cells times labels.  Beyond that, the boxes in the time span are counted first."""
 
 _OUT_OF_RANGE = MAX_COORDINATE + 1
 
@@ -62,20 +66,20 @@ _INDEX = "ix_detections_video_id_label_id_cell_frame_bounds"
 
 @dataclass(frozen=True, slots=True)
 class DetectionFilter:
-    """What a box has to be; everything given must hold.
+    """Conditions on a box; all that are given must hold.
 
-    A box satisfies `labels` when each of the clauses holds for it, and its own label is in one of
-    them.  A clause holds when a box with one of its labels is the same object: the same box on the
-    same frame, or the same track of the same source.  The other conditions are about the box alone.
+    A box satisfies `labels` if every clause holds for it, and its own label is in one of them.  A
+    clause holds if a box with one of its labels is the same object: the same box on the same frame,
+    or the same track of the same source.  The other conditions are about the box alone.
     """
 
-    labels: Clauses = ()  #: none: whatever it is labelled
+    labels: Clauses = ()  #: empty: any label
     frames: range | tuple[int, ...] | None = None  #: ascending; None: all
-    region: Box | None = None  #: shares a part of it that has an area
+    region: Box | None = None  #: overlaps it with a positive area
     source: str | Source | None = None  #: a `str`: every source of that name
-    min_confidence: float | None = None  #: boxes without one are left out
+    min_confidence: float | None = None  #: boxes without a confidence do not match
     track: int | None = None
-    attributes: Mapping[str, Any] = field(default_factory=dict)  #: the same values
+    attributes: Mapping[str, Any] = field(default_factory=dict)  #: equal values
 
 
 def _box(region: Area) -> Box:
@@ -93,7 +97,7 @@ def _box(region: Area) -> Box:
             f"region must have an area, got {region}",
             hint="a region is (x1, y1, x2, y2) with x1 < x2 and y1 < y2",
         )
-    # Nothing lies farther away, and what is without end has no cell.
+    # No box lies farther away, and an infinite edge has no cell.
     x1, y1, x2, y2 = (min(max(edge, -_OUT_OF_RANGE), _OUT_OF_RANGE) for edge in (x1, y1, x2, y2))
     return x1, y1, x2, y2
 
@@ -102,24 +106,22 @@ def _track(number: int) -> int:
     try:
         found = operator.index(number)
     except TypeError:
-        raise UsageError(f"the number of a track is {number!r}", hint="it is whole") from None
+        raise UsageError(f"track must be a whole number, got {number!r}") from None
     if found >= 1 << 63 or found < 0:
-        raise UsageError(
-            f"the number of a track is {found}", hint="it is not negative, and has up to 63 bits"
-        )
+        raise UsageError(f"track must be at least 0 and less than 2^63, got {found}")
     return found
 
 
 def _confidence(number: SupportsFloat) -> float:
-    """Text would be larger than any number to SQLite, and find nothing."""
+    """Convert to float; SQLite would compare text as larger than any number."""
     try:
         found = math.nan if isinstance(number, (str, bytes)) else float(number)
     except (TypeError, ValueError, OverflowError):
         found = math.nan
     if math.isnan(found):
         raise UsageError(
-            f"confidence must be a number such as 0.5, got {shown(number)}",
-            hint="give a number, as in 0.5",
+            f"confidence must be a number, got {shown(number)}",
+            hint="for example 0.5",
         )
     return found
 
@@ -133,14 +135,16 @@ def make_filter(
     track: int | None,
     attributes: Mapping[str, Any] | None,
 ) -> DetectionFilter:
-    """From what callers give.  Raises `UsageError`, also for more than a hundred clauses of labels,
-    or attributes."""
+    """Return the filter for the arguments of callers.
+
+    Raises `UsageError`, also for more than `_MOST_CONDITIONS` clauses of labels or attributes.
+    """
     clauses, wanted = clauses_of(labels), require_json_keys(attributes)
     for several, what in ((clauses, "lists of labels"), (wanted, "attributes")):
         if len(several) > _MOST_CONDITIONS:
             raise UsageError(
-                f"{len(several)} {what} are too many to hold for one box",
-                hint=f"give {_MOST_CONDITIONS} at most; one list of labels may have any number",
+                f"{what} must be at most {_MOST_CONDITIONS}, got {len(several)}",
+                hint="one list of labels may have any length",
             )
     box = None if region is None else _box(region)
     chosen: range | tuple[int, ...] | None
@@ -160,11 +164,11 @@ def make_filter(
 
 
 class DetectionQuery:
-    """The boxes of a video that a filter lets through, by frame, then in order of arrival.
+    """The boxes of a video that satisfy a filter, by frame, then in order of arrival.
 
-    Asks when it is asked: every answer is one snapshot of the catalog.  Iterating and `columns`
-    hold the whole answer in memory, about 100 bytes a box.  Raises `NotFoundError` when the
-    video is gone or its bytes are others by now.
+    Lazy: every access queries one snapshot of the catalog.  Iterating and `columns` hold all boxes
+    in memory, about 100 bytes each.  Raises `NotFoundError` if the video no longer exists or its
+    bytes have changed.
     """
 
     def __init__(
@@ -180,7 +184,7 @@ class DetectionQuery:
     def __repr__(self) -> str:
         try:
             count = f"{len(self)} boxes"
-        except VfsdError as error:  # a repr is for looking around, and must not fail
+        except VfsdError as error:  # a repr must not fail
             count = str(error)
         return f"<DetectionQuery of {self._video.name!r}: {count}>"
 
@@ -188,7 +192,7 @@ class DetectionQuery:
         return iter(self.columns())
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Number of matching boxes."""
         with self._reading() as connection:
             search = _Search(connection, self._video, self._filter)
             return sum(
@@ -201,7 +205,7 @@ class DetectionQuery:
         return self.first() is not None
 
     def first(self) -> Detection | None:
-        """The earliest, or None."""
+        """Return the first box, or None."""
         with self._reading() as connection:
             search = _Search(connection, self._video, self._filter)
             for one in search.statements():
@@ -211,7 +215,7 @@ class DetectionQuery:
         return None
 
     def frames(self) -> Ints:
-        """The numbers of the frames that have such a box, ascending, each once."""
+        """Return the numbers of frames with a matching box, ascending, without repeats."""
         with self._reading() as connection:
             search = _Search(connection, self._video, self._filter)
             found = [
@@ -224,30 +228,32 @@ class DetectionQuery:
         return np.array(found, dtype=np.int64)
 
     def columns(self) -> DetectionColumns:
-        """All of them as numpy arrays."""
+        """Return all boxes as numpy arrays."""
         with self._reading() as connection:
             search = _Search(connection, self._video, self._filter)
             return search.columns(search.statements())
 
     def to_arrow(self) -> pyarrow.Table:
-        """One row a box.  Raises `ExtraMissingError` where pyarrow is not installed."""
+        """Return a table with one row per box.  Raises `ExtraMissingError` without pyarrow."""
         return self.columns().to_arrow()
 
     def to_pandas(self) -> pandas.DataFrame:
-        """One row a box.  Raises `ExtraMissingError` where pandas is not installed."""
+        """Return a data frame with one row per box.  Raises `ExtraMissingError` without pandas."""
         return self.columns().to_pandas()
 
 
 def require_same_bytes(index: Detections, video: LogicalVideo) -> None:
-    """Boxes are about pixels, on frames that are counted.  Raises `NotFoundError` when those of
-    `video` are no more, or are counted in another way."""
+    """Raises `NotFoundError` if the bytes of `video` or the numbering of its frames have changed.
+
+    Boxes refer to pixels of numbered frames, and are invalid for others.
+    """
     digest = index.digest(video.id)
     if digest is None:
         raise NotFoundError(f"the video {video.name!r} was removed")
     if digest != video.digest:
         raise NotFoundError(
             f"the bytes of {video.name!r} have changed since it was opened",
-            hint="open it again; boxes that were made for the old pixels are gone",
+            hint="open it again; boxes for the old pixels are gone",
         )
     if not index.has_original(video.id, video.original.id):
         raise NotFoundError(
@@ -257,18 +263,18 @@ def require_same_bytes(index: Detections, video: LogicalVideo) -> None:
 
 
 class _Search:
-    """One filter, worked out against one snapshot."""
+    """One filter, resolved against one snapshot."""
 
     def __init__(self, connection: Connection, video: LogicalVideo, what: DetectionFilter) -> None:
         self._connection = connection
         self._index = Detections(connection)
         self._video = video
         self._filter = what
-        self._names: dict[int, str] = {}  # those that the question itself tells
+        self._names: dict[int, str] = {}  # labels that the filter itself names
         require_same_bytes(self._index, video)
 
     def statements(self, *, ordered: bool = True) -> list[sa.Select[Any]]:
-        """Queries whose answers, one after the other, are the answer; none when it is empty."""
+        """Return queries whose concatenated results are the result; none if it is empty."""
         what = self._filter
         clauses = self._clause_ids()
         if what.labels:
@@ -279,7 +285,7 @@ class _Search:
             return []
         conditions = [
             *(_holds(clause) for clause in clauses if len(clauses) > 1),
-            *self._of_the_box(),
+            *self._box_conditions(),
         ]
         made = []
         for frames in self._frames():
@@ -314,17 +320,17 @@ class _Search:
             tuple(known[int(number)] for number in sources),
         )
 
-    # -- which rows are read
-
     def _lookup(self, ids: list[int], frames: _Frames) -> sa.Select[Any]:
-        """The rows of these labels in these frames, by the index of places where that is less."""
+        """Return the rows of these labels in these frames, by the cell index if that
+        reads fewer.
+        """
         region = self._filter.region
-        in_order = [*self._keys(_BOX, ids), *_within(_BOX, frames)]
+        by_frame = [*self._keys(_BOX, ids), *_within(_BOX, frames)]
         if region is None:
-            return _BY_FRAME.where(*in_order)
+            return _BY_FRAME.where(*by_frame)
         chosen = cells_of(region, _MOST_CELLS)
-        if chosen is None or (len(ids) * len(chosen) > _MOST_SEEKS and self._are_few(in_order)):
-            query = _BY_FRAME.where(*in_order, *_INTERSECTS)
+        if chosen is None or (len(ids) * len(chosen) > _MOST_SEEKS and self._are_few(by_frame)):
+            query = _BY_FRAME.where(*by_frame, *_INTERSECTS)
         else:
             query = _BY_CELL.where(
                 *self._keys(_CELL_INDEX, ids),
@@ -364,15 +370,13 @@ class _Search:
             return [frames] if len(frames) else []
         return [frames[at : at + _FRAMES_AT_ONCE] for at in range(0, len(frames), _FRAMES_AT_ONCE)]
 
-    # -- what they have to be
-
     def _clause_ids(self) -> list[list[int]]:
         wanted = self._filter.labels
         known = self._index.known_labels(set().union(*wanted)) if wanted else {}
         self._names = {number: name for name, number in known.items()}
         return [sorted(known[name] for name in clause if name in known) for clause in wanted]
 
-    def _of_the_box(self) -> Iterator[sa.ColumnElement[bool]]:
+    def _box_conditions(self) -> Iterator[sa.ColumnElement[bool]]:
         what = self._filter
         if what.source is not None:
             yield _BOX.c.source_id.in_(self._index.known_sources(what.source))
@@ -385,9 +389,9 @@ class _Search:
 
 
 class _OrderedJoin(sa.Join):
-    """A join of which SQLite walks the left side; its planner knows nothing of how many rows match.
+    """A join that SQLite starts from the left side; its planner does not know how many rows match.
 
-    Other servers keep statistics and choose for themselves.
+    Other servers have statistics and choose for themselves.
     """
 
     inherit_cache = True
@@ -412,8 +416,8 @@ def _within(rows: _Rows, frames: _Frames) -> Iterator[sa.ColumnElement[bool]]:
 
 
 def _holds(clause: list[int]) -> sa.ColumnElement[bool]:
-    """The box, or another that is the same object, is labelled so."""
-    # A track may join labels of one source only: most trackers count from 1, each on its own.
+    """Return the condition that the box, or another one of the same object, has such a label."""
+    # A track joins labels of one source only: most trackers count from 1 independently.
     same_box, same_track = (
         sa.and_(*(_OTHER.c[name] == _BOX.c[name] for name in names))
         for names in (("x1", "y1", "x2", "y2"), ("source_id", "track"))
@@ -430,7 +434,7 @@ def _holds(clause: list[int]) -> sa.ColumnElement[bool]:
 
 
 def _packed(shift: int) -> sa.ColumnElement[int]:
-    """One of the four numbers in an index entry's `bounds`."""
+    """Return one of the four numbers packed in an index entry's `bounds`."""
     shifted = _CELL_INDEX.c.bounds.bitwise_rshift(sa.literal(shift, sa.Integer))
     return shifted.bitwise_and(sa.literal(MASK, sa.BigInteger))
 
@@ -452,9 +456,9 @@ _COLUMN_TYPES: Mapping[str, Any] = {
     "attributes": object,
     "seq": np.int64,
 }
-"""What is read of a row, and the type of its array."""
+"""Columns to read, with the types of their arrays."""
 
-# Made once: putting a statement together takes SQLAlchemy longer than SQLite needs to run it.
+# Built once: building a statement takes SQLAlchemy longer than SQLite takes to run it.
 _BOX = detections.alias("box")
 _CELL_INDEX = detections.alias("place")
 _OTHER = detections.alias("other")
@@ -465,15 +469,15 @@ _INTERSECTS = (
     _BOX.c.y1 < _number("y2", sa.Double),
     _BOX.c.y2 > _number("y1", sa.Double),
 )
-# By the rounded boxes of the index; lets none pass over that does meet the region.
+# By the rounded boxes of the index; never excludes a box that intersects the region.
 _MAY_INTERSECT = (
     _packed(SHIFTS[0]) <= _number("high_x", sa.BigInteger),
     _packed(SHIFTS[1]) <= _number("high_y", sa.BigInteger),
     _packed(SHIFTS[2]) >= _number("low_x", sa.BigInteger),
     _packed(SHIFTS[3]) >= _number("low_y", sa.BigInteger),
 )
-# By hand in two steps: on a table without rowids SQLite would read the row of every entry of the
-# index, also of those whose `bounds` already say no.
+# An explicit join of index and table: on a table without rowids, SQLite would read the row of every
+# index entry, even where `bounds` already excludes it.
 _BY_CELL = (
     _BY_FRAME.select_from(
         _OrderedJoin(

@@ -1,4 +1,4 @@
-"""Labelled boxes, and who has looked where, within one transaction."""
+"""Labelled boxes, and the frames that each source has examined, within one transaction."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _SHORT_RUN = 8
 _FRAMES_AT_ONCE = 500
 _LARGE_CACHE_KIB = 131_072
 _TEMPORARY_SHIFT = 1 << 40
-"""Numbers of frames from there on are taken for a moment, while others change places."""
+"""Offset for temporary frame numbers while frames are renumbered."""
 
 _COLUMNS = (
     "video_id",
@@ -58,16 +58,14 @@ _COLUMNS = (
 
 
 class Detections:
-    """The semantic index as one transaction sees it.
+    """The semantic index.
 
-    Videos are given by number; whether a number still means the bytes that a caller has in mind is
-    for the caller to see to (`vfsd.catalog.Catalog` does).
+    Videos are identified by id.  The caller must check that the id still means the same bytes
+    (`vfsd.catalog.Catalog` does).
     """
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-
-    # -- changing
 
     def add(
         self,
@@ -77,16 +75,18 @@ class Detections:
         *,
         on_progress: Progress | None = None,
     ) -> int:
-        """Put boxes in; how many.  `on_progress` is told (done, of how many); it may raise."""
+        """Add boxes; return their number.  `on_progress` is called with (done, total) and may
+        raise.
+        """
         if not len(rows):
             return 0
         rows = rows.sorted_by_frame()
         source_id = self.source_id(source)
         codes = np.array([self._label_id(name) for name in rows.names], dtype=np.int64)
-        seq = self._places_in_frames(video_id, rows.frames)
-        # In the order of the table, so that its pages are filled one after the other.
+        seq = self._sequence_numbers(video_id, rows.frames)
+        # In the order of the table, so that its pages are filled sequentially.
         order = np.lexsort((seq, rows.frames, codes[rows.codes]))
-        with self._room_for(len(rows)):
+        with self._bulk_insert(len(rows)):
             for at in range(0, len(order), _BATCH):
                 part = order[at : at + _BATCH]
                 self._insert(video_id, source_id, rows, codes, seq, part)
@@ -95,12 +95,12 @@ class Detections:
         return len(rows)
 
     def mark_examined(self, video_id: int, frames: Iterable[range], source: Source) -> None:
-        """Note that `source` has looked at these frames; ranges that touch become one."""
+        """Record that `source` has examined these frames; adjacent ranges are merged."""
         added = [(part.start, part.stop) for part in frames if len(part)]
         if not added:
             return
         source_id = self.source_id(source)
-        # Only what the new ranges may touch: whoever looks at every tenth frame has many.
+        # Only ranges that the new ones may touch: a source with a step of ten has many.
         mine = sa.and_(
             examined.c.video_id == video_id,
             examined.c.source_id == source_id,
@@ -117,11 +117,10 @@ class Detections:
             self._insert_examined(video_id, source_id, after)
 
     def not_examined(self, video_id: int, frames: Sequence[range], source: Source) -> list[range]:
-        """What is left of `frames`, ranges in order and without overlaps, when those go that
-        `source` has looked at."""
+        """Return `frames` (ascending, disjoint ranges) without those that `source` has examined."""
         if not frames:
             return []
-        # Only what they may meet: whoever looks at every tenth frame has many.
+        # Only ranges that may overlap: a source with a step of ten has many.
         rows = self._connection.execute(
             sa.select(examined.c.first_frame, examined.c.end_frame)
             .where(
@@ -136,13 +135,13 @@ class Detections:
         left = subtract_ranges(((part.start, part.stop) for part in frames), gone)
         return [range(*pair) for pair in left]
 
-    def how_many_known(self, video_id: int, rows: DetectionColumns, source: Source) -> int:
-        """How many of these boxes `source` has said before."""
+    def count_known(self, video_id: int, rows: DetectionColumns, source: Source) -> int:
+        """Return how many of these boxes `source` has added before."""
         codes = self.known_labels(rows.names)
         if not len(rows) or not codes:
             return 0
         names = ("frame", "x1", "y1", "x2", "y2", "confidence", "track")
-        # Only of the frames that have any: few new boxes may lie far from each other.
+        # Only the frames of the boxes: few new boxes may be far apart.
         query = (
             sa.select(labels.c.name, *(detections.c[name] for name in names))
             .join(labels, labels.c.id == detections.c.label_id)
@@ -174,11 +173,10 @@ class Detections:
         label_ids: Sequence[int] | None = None,
         frames: Sequence[range] | None = None,
     ) -> int:
-        """Take boxes out for which everything given holds; how many.
+        """Remove the boxes that satisfy every given condition; return their number.
 
-        `frames`: ranges in order, without steps or overlaps.  Where labels are not given, the
-        frames that the sources have examined are forgotten with their boxes: nobody can tell any
-        more what was found there.
+        `frames` are ascending, disjoint ranges.  Without `label_ids`, the record of examined frames
+        is dropped as well, as it no longer holds.
         """
         chosen = [detections.c.video_id == video_id]
         if source_ids is not None:
@@ -186,7 +184,7 @@ class Detections:
         if label_ids is None:
             self._forget_examined(video_id, source_ids, frames)
             if frames is not None:
-                label_ids = self.label_ids(video_id)  # lets the rows be found by their order
+                label_ids = self.label_ids(video_id)  # the primary key starts with video and label
         if label_ids is not None:
             chosen.append(detections.c.label_id.in_(label_ids))
         return sum(
@@ -195,12 +193,13 @@ class Detections:
         )
 
     def renumber(self, video_id: int, new_of: Ints) -> None:
-        """Let boxes, and what was examined, follow frame ``i`` to the number ``new_of[i]``.
+        """Renumber boxes and examined frames from frame ``i`` to ``new_of[i]``.
 
-        No two frames come to the same one; below 0: it was none, and what was said of it goes.
+        The new numbers are distinct.  A negative one means that the frame no longer exists; its
+        boxes are removed.
         """
         old = np.arange(len(new_of))
-        for run in _runs_of(new_of - old, of=new_of >= 0):
+        for run in _equal_runs(new_of - old, where=new_of >= 0):
             by = int(new_of[run.start]) - run.start
             self._shift(video_id, run, _TEMPORARY_SHIFT + by)
         mine = detections.c.video_id == video_id
@@ -217,7 +216,7 @@ class Detections:
             )
 
     def move(self, video_id: int, across: int, down: int) -> None:
-        """Move all boxes of a video by so many pixels to the right and down."""
+        """Move all boxes of a video right and down by these pixels."""
         table = detections.c
         self._connection.execute(
             sa.update(detections)
@@ -241,19 +240,19 @@ class Detections:
         )
 
     def remove_of_video(self, video_id: int) -> None:
-        """Forget everything: the video's bytes are others now."""
+        """Drop everything about a video whose bytes have changed."""
         for table in (detections, examined):
             self._connection.execute(sa.delete(table).where(table.c.video_id == video_id))
 
-    # -- looking
-
     def digest(self, video_id: int) -> str | None:
-        """Of the bytes that the boxes are about; None where the video is gone."""
+        """Return the digest of the bytes that the boxes refer to; None if the video
+        does not exist.
+        """
         found: str | None = self._connection.execute(_DIGEST, {"id": video_id}).scalar()
         return found
 
-    def is_there(self, video_id: int) -> bool:
-        """Whether anything was said of any frame of a video, or any was examined."""
+    def has_any(self, video_id: int) -> bool:
+        """Return whether a video has any boxes or examined frames."""
         return any(
             self._connection.execute(
                 sa.select(table.c.video_id).where(table.c.video_id == video_id).limit(1)
@@ -262,12 +261,12 @@ class Detections:
         )
 
     def has_original(self, video_id: int, physical_id: int) -> bool:
-        """Whether the frames of a video are those of that encoding."""
+        """Return whether the frames of a video are those of that encoding."""
         given = {"id": physical_id, "video": video_id}
         return self._connection.execute(_ORIGINAL, given).first() is not None
 
     def label_ids(self, video_id: int) -> list[int]:
-        """The labels that a video has boxes of, without reading the boxes."""
+        """Return the ids of the labels of a video, without reading its boxes."""
         rows = self._connection.execute(_LABELS_OF_VIDEO, {"video": video_id})
         return [row[0] for row in rows if row[0] is not None]
 
@@ -275,13 +274,13 @@ class Detections:
         return dict(self._by_ids(sa.select(labels.c.id, labels.c.name), labels.c.id, ids))
 
     def all_labels(self) -> list[str]:
-        """The labels that any video has ever used, by name."""
+        """Return the labels that any video has ever used, sorted."""
         return list(
             self._connection.execute(sa.select(labels.c.name).order_by(labels.c.name)).scalars()
         )
 
     def known_labels(self, names: Iterable[str]) -> dict[str, int]:
-        """The numbers of those among `names` that any video has ever used."""
+        """Return the ids of those of `names` that any video has ever used."""
         possible = filter(is_storable, names)
         return {
             name: number
@@ -295,7 +294,7 @@ class Detections:
         return {row.id: _source_from_row(row) for row in rows}
 
     def known_sources(self, source: str | Source) -> list[int]:
-        """The numbers of a source; of all of that name where only a name is given."""
+        """Return the ids of a source; for a name, those of all sources with it."""
         if isinstance(source, str):
             if not is_storable(source):
                 return []
@@ -305,7 +304,7 @@ class Detections:
         return list(self._connection.execute(query).scalars())
 
     def sources_of(self, video_id: int) -> list[Source]:
-        """Who has said anything of a video, or has examined any of it, in order of arrival."""
+        """Return the sources of a video's boxes or examined frames, in order of arrival."""
         found: set[int] = set()
         for table in (detections, examined):
             query = sa.select(table.c.source_id).where(table.c.video_id == video_id).distinct()
@@ -314,7 +313,7 @@ class Detections:
         return [known[number] for number in sorted(known)]
 
     def summary(self, video_id: int, source_ids: Sequence[int] | None = None) -> list[LabelSummary]:
-        """Each label of a video, by name.  Reads all its boxes."""
+        """Return the counts of each label of a video, by name.  Reads all its boxes."""
         chosen = [detections.c.video_id == video_id]
         if source_ids is not None:
             chosen.append(detections.c.source_id.in_(source_ids))
@@ -351,7 +350,7 @@ class Detections:
         ]
 
     def examined(self, video_id: int, source_ids: Sequence[int] | None = None) -> list[Examined]:
-        """The frames that have been looked at, by source, then by frame."""
+        """Return the examined frames, by source, then by frame."""
         chosen = [examined.c.video_id == video_id]
         if source_ids is not None:
             chosen.append(examined.c.source_id.in_(source_ids))
@@ -365,12 +364,14 @@ class Detections:
             Examined(known[row.source_id], range(row.first_frame, row.end_frame)) for row in rows
         ]
 
-    def is_known_to_give(self, source: Source, names: Sequence[str]) -> bool:
-        """Whether a source looks for one of these labels: its settings say so, or it has given one
-        of them, in any video."""
+    def detects_any(self, source: Source, names: Sequence[str]) -> bool:
+        """Return whether a source detects one of these labels.
+
+        True if its parameters say so, or if it has added such a box to any video.
+        """
         if any(source.parameters.get(key) in names for key in ("label", "labels")):
             return True
-        # By way of the videos, as the rows lie: the boxes of other labels are not looked at.
+        # By video, in the order of the primary key: boxes with other labels are not read.
         query = (
             sa.select(videos.c.id)
             .where(
@@ -385,7 +386,7 @@ class Detections:
         return self._connection.execute(query).first() is not None
 
     def source_id(self, source: Source) -> int:
-        """The number of a source, which is made known if it is new."""
+        """Return the id of a source, which is added if it is new."""
         found = self.known_sources(source)
         if found:
             return found[0]
@@ -400,8 +401,6 @@ class Detections:
         assert made.inserted_primary_key is not None
         return int(made.inserted_primary_key[0])
 
-    # -- the work
-
     def _label_id(self, name: str) -> int:
         found = self._connection.execute(sa.select(labels.c.id).where(labels.c.name == name))
         number: int | None = found.scalar()
@@ -411,8 +410,10 @@ class Detections:
             number = int(made.inserted_primary_key[0])
         return number
 
-    def _places_in_frames(self, video_id: int, frames: Ints) -> Ints:
-        """The `seq` of new rows with ascending `frames`: after those that each frame has."""
+    def _sequence_numbers(self, video_id: int, frames: Ints) -> Ints:
+        """Return `seq` for new rows with ascending `frames`: after the existing rows of
+        each frame.
+        """
         starts = np.flatnonzero(np.diff(frames, prepend=-1))
         counts = np.diff(np.append(starts, len(frames)))
         places: Ints = np.arange(len(frames)) - np.repeat(starts, counts)
@@ -463,20 +464,20 @@ class Detections:
         self._insert_rows(zip(*values, strict=True))
 
     def _insert_rows(self, rows: Iterable[tuple[Any, ...]]) -> None:
-        """On SQLite straight to the driver: SQLAlchemy would take as long as the database does."""
+        """Insert rows; on SQLite through the driver, as SQLAlchemy would double the time."""
         if self._connection.dialect.name != "sqlite":
             made = [dict(zip(_COLUMNS, row, strict=True)) for row in rows]
             self._connection.execute(sa.insert(detections), made)
             return
-        text = f"INSERT INTO detections ({', '.join(_COLUMNS)}) VALUES ({_MARKS})"
+        text = f"INSERT INTO detections ({', '.join(_COLUMNS)}) VALUES ({_PLACEHOLDERS})"
         plain = [
             row if row[-1] is None else (*row[:-1], json.dumps(row[-1], ensure_ascii=False))
             for row in rows
         ]
         self._connection.exec_driver_sql(text, plain)
 
-    def _room_for(self, count: int) -> AbstractContextManager[None]:
-        """To be held while so many rows go in."""
+    def _bulk_insert(self, count: int) -> AbstractContextManager[None]:
+        """Return a context for inserting `count` rows."""
         if count >= _LARGE_INSERT and self._connection.dialect.name == "sqlite":
             return _large_cache(self._connection)
         return nullcontext()
@@ -507,7 +508,7 @@ class Detections:
         if frames is None:
             self._connection.execute(sa.delete(examined).where(*chosen))
             return
-        # Only what the frames meet: whoever looks at every tenth frame has many.
+        # Only ranges that overlap `frames`: a source with a step of ten has many.
         chosen.append(examined.c.first_frame < frames[-1].stop)
         chosen.append(examined.c.end_frame > frames[0].start)
         known: dict[int, list[tuple[int, int]]] = {}
@@ -526,7 +527,7 @@ class Detections:
 
 @contextmanager
 def _large_cache(connection: Connection) -> Iterator[None]:
-    """Have SQLite keep the index in memory, which is not filled in its own order."""
+    """Enlarge the page cache, as the index is not filled in its own order."""
     before = connection.exec_driver_sql("PRAGMA cache_size").scalar_one()
     connection.exec_driver_sql(f"PRAGMA cache_size = -{_LARGE_CACHE_KIB}")
     try:
@@ -536,7 +537,7 @@ def _large_cache(connection: Connection) -> Iterator[None]:
 
 
 def _frame_conditions(frames: Sequence[range] | None) -> Iterator[list[sa.ColumnElement[bool]]]:
-    """Conditions of which one after the other holds for every frame, each frame once."""
+    """Yield conditions that together cover all frames, each frame once."""
     if frames is None:
         yield []
         return
@@ -551,7 +552,7 @@ def _frame_conditions(frames: Sequence[range] | None) -> Iterator[list[sa.Column
 
 
 def _with_none(values: npt.NDArray[Any], missing: npt.NDArray[np.bool_]) -> list[Any]:
-    """As Python numbers, None where one is missing."""
+    """Return Python values, with None where `missing` is set."""
     objects = values.astype(object)
     objects[missing] = None
     found: list[Any] = objects.tolist()
@@ -576,10 +577,10 @@ def _is_source(source: Source) -> sa.ColumnElement[bool]:
     )
 
 
-_MARKS = ", ".join("?" * len(_COLUMNS))
+_PLACEHOLDERS = ", ".join("?" * len(_COLUMNS))
 _DIGEST = sa.text("SELECT digest FROM videos WHERE id = :id")
 _ORIGINAL = sa.text("SELECT 1 FROM physical_videos WHERE id = :id AND video_id = :video")
-# From one label to the next by the table's order: as many steps as there are labels.
+# Skips from label to label along the primary key: as many steps as there are labels.
 _LABELS_OF_VIDEO = sa.text(
     "WITH RECURSIVE step(label) AS ("
     " SELECT min(label_id) FROM detections WHERE video_id = :video"
@@ -591,9 +592,9 @@ _LABELS_OF_VIDEO = sa.text(
 )
 
 
-def _runs_of(values: Ints, *, of: npt.NDArray[np.bool_]) -> list[range]:
-    """The ranges in which neighbours are equal, among the places that are `of` interest."""
-    places = np.flatnonzero(of)
+def _equal_runs(values: Ints, *, where: npt.NDArray[np.bool_]) -> list[range]:
+    """Return the maximal ranges of positions in `where` with equal values."""
+    places = np.flatnonzero(where)
     if not len(places):
         return []
     cuts = np.flatnonzero((np.diff(places) > 1) | (np.diff(values[places]) != 0)) + 1

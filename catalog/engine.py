@@ -1,14 +1,13 @@
 """Connections and transactions: many readers, one writer, several processes.
 
-On SQLite the catalog runs in WAL mode: readers never wait, writers take turns.  A writer asks for
-its turn at the start (BEGIN IMMEDIATE), so that it never fails half-way, and waits for up to
-`BUSY_SECONDS`.  A process writes through one connection that it keeps: as a rule nobody else
-writes, and what that connection has read of the file stays good.  On a database server readers have
-a snapshot too (REPEATABLE READ), and writers take turns by locking the one row of Alembic's table,
-for which they wait as long.
+SQLite runs in WAL mode: readers never wait, writers take turns.  A write transaction begins with
+BEGIN IMMEDIATE, so it never fails half-way, and waits for up to `BUSY_SECONDS`.  A process keeps
+one connection for writing: usually no other process writes, so its page cache stays valid.  On a
+database server, readers have a snapshot, too (REPEATABLE READ), and writers take turns by locking
+the only row of Alembic's table.
 
-SQLite's `user_version` counts the transactions that others should notice, so that notes (see
-`Database.record_decoding`), which come every second while somebody reads, make nobody ask anew.
+SQLite's `user_version` counts the transactions that other processes should notice.  The frequent
+ones of `Database.unwatched_writing` do not count, so caches stay valid while reads are logged.
 """
 
 from __future__ import annotations
@@ -60,24 +59,26 @@ _log = logging.getLogger(__name__)
 
 BUSY_SECONDS = 60
 _NOTE_SECONDS = 1
-"""As long as a note waits for its turn."""
-_REWIND_SECONDS = 1
-"""As long as the log waits for those who read from it."""
+"""How long a transaction of `unwatched_writing` waits for the write lock."""
+_CHECKPOINT_SECONDS = 1
+"""How long a checkpoint waits for readers of the log."""
 LOG_BYTES = 16 << 20
-"""What the log may keep of the disk when it begins anew: SQLite fills 4 MiB of it, and more only
-while somebody looks at one state for long, or in one large change."""
+"""Limit for the size of the log when it restarts.  SQLite usually fills 4 MiB; only a long reader
+or a large transaction takes more.
+"""
 _FORK_SECONDS = 2
-"""As long a fork waits for transactions of other threads."""
+"""How long a fork waits for transactions of other threads."""
 _MOST_CHANGES = 1 << 31
 """`user_version` has 31 bits."""
 
 _EXPLICIT_BEGIN = {"vfsd_begin": None}
 _LOCK_CATALOG = "SELECT version_num FROM alembic_version FOR UPDATE"
 _LOCK_EMPTY_DATABASE = "SELECT pg_advisory_xact_lock(7813594)"
-"""While there is no row to lock; the number is PostgreSQL's name for that turn, and any would do.
-Elsewhere the second who makes the tables fails."""
+"""For an empty database, which has no row to lock.  The number is an arbitrary key of PostgreSQL's
+advisory locks.  On other servers, the second process to create the tables fails.
+"""
 _LIBPQ_DRIVERS = ("psycopg", "psycopg2")
-"""The drivers that hand what is connected with to PostgreSQL's own library."""
+"""Drivers that pass connection options to libpq."""
 _CONNECT_OPTIONS: dict[str, int] = {
     "connect_timeout": BUSY_SECONDS,
     "keepalives_idle": 30,
@@ -85,12 +86,13 @@ _CONNECT_OPTIONS: dict[str, int] = {
     "keepalives_count": 3,
     "tcp_user_timeout": BUSY_SECONDS * 1000,
 }
-"""After a minute a server that says nothing is taken for gone, as by a cable that was pulled: it is
-told so to who waits, and not hours later.  What the URL says of these goes before."""
+"""A server that does not answer for a minute, for example after a network failure, counts as gone.
+The defaults take hours.  Options in the URL take precedence.
+"""
 
 
 class Database:
-    """An engine that survives a fork and speaks our errors."""
+    """A SQLAlchemy engine that survives a fork and raises vfsd errors."""
 
     def __init__(
         self,
@@ -100,11 +102,14 @@ class Database:
         patience: float | None = None,
         require_in_place: Callable[[], None] = lambda: None,
     ) -> None:
-        """Who reads waits for an SQLite file for `patience` seconds (default: `BUSY_SECONDS`).
+        """Open nothing yet.  Raises as `require_database` and `require_regular` do.
 
-        `require_in_place` is called after each connection and before each change; it raises where
-        another store has taken the place of the one that has this catalog.  Raises as
-        `require_database` and `require_regular` do.
+        Args:
+            url: The database URL.
+            read_only: Refuse to write.
+            patience: Seconds that readers wait for a locked SQLite file (default: `BUSY_SECONDS`).
+            require_in_place: Called after each connection and before each change; raises if another
+                store has replaced the one with this catalog.
         """
         require_database(url)
         self.url = parsed_url(url)
@@ -113,55 +118,55 @@ class Database:
         self.read_only = read_only
         self._require_in_place = require_in_place
         self._patience = BUSY_SECONDS if patience is None else patience
-        self._unwritten = ReadOnlyDatabase.at(self.path) if read_only and self.path else None
+        self._immutable = ReadOnlyDatabase.at(self.path) if read_only and self.path else None
         self._is_closed = False
-        self._is_out_of_reach = False  #: when it was last asked
+        self._is_unreachable = False  #: at the last access
         self._watches: weakref.WeakSet[ChangeWatch] = weakref.WeakSet()
         self._begin_unconnected()
         reset_after_fork(self)
         prepare_before_fork(self)
 
     def __reduce__(self) -> NoReturn:
-        # Of all that cannot be pickled with a store this alone is in everything that it hands out.
+        # All objects of a store refer to this one, so it reports the error for all of them.
         raise TypeError(
-            "a store and its videos stay in their process: open the store again in the other one"
+            "a store and its videos cannot be pickled: open the store again in the other process"
         )
 
     def _begin_unconnected(self) -> None:
-        self.gate = ForkGate()  #: everybody passes it who uses the file
+        self.gate = ForkGate()  #: entered for every use of the file
         self._guard = threading.Lock()
         self._engine: Engine | None = None
         self._writing = threading.local()
         self._writer = WriterConnection(self._connect_writer, BUSY_SECONDS)
 
     def after_fork(self) -> None:
-        """See `vfsd.core.atfork`."""
-        # There are some where a fork did not wait for all who used them, or is within their use.
-        # A connection must not be used on both sides of it, nor closed on the other.
+        """Drop all connections in a forked child; see `vfsd.core.atfork`."""
+        # Connections remain if the fork did not wait for all threads, or happened inside a
+        # transaction.  A connection must not be used in both processes, nor closed in the child.
         leak(self._engine)
         leak(self._writer.connection)
         self._begin_unconnected()
 
     def before_fork(self) -> None:
-        """Close the file, as far as nobody uses it: see `vfsd.catalog.sqlite_connections`."""
+        """Close unused connections to the file; see `vfsd.catalog.sqlite_connections`."""
         if not self.is_sqlite:
             return
-        self.gate.shut(_FORK_SECONDS)
+        self.gate.close(_FORK_SECONDS)
         with self._guard:
             watches, engine = list(self._watches), self._engine
         for watch in watches:
-            watch.rest()
-        self._writer.rest()
+            watch.disconnect()
+        self._writer.disconnect()
         if engine is not None:
             engine.dispose()
 
     def after_fork_in_parent(self) -> None:
-        """See `vfsd.core.atfork`."""
+        """Let threads use the file again; see `vfsd.core.atfork`."""
         if self.is_sqlite:
             self.gate.open()
 
     def watch(self) -> ChangeWatch:
-        """Tells cheaply whether anybody has changed the catalog."""
+        """Return an object that cheaply detects changes of the catalog."""
         watch = ChangeWatch(self)
         with self._guard:
             self._watches.add(watch)
@@ -173,12 +178,12 @@ class Database:
 
     @property
     def path(self) -> str | None:
-        """The database file, where it is one."""
+        """The database file; None on a server."""
         return self.url.database if self.is_sqlite else None
 
     @property
     def engine(self) -> Engine:
-        """Raises `ClosedError`."""
+        """The SQLAlchemy engine, created at first use.  Raises `ClosedError`."""
         with self._guard:
             if self._is_closed:
                 raise ClosedError
@@ -187,7 +192,7 @@ class Database:
             return self._engine
 
     def close(self) -> None:
-        with self.gate.passed():
+        with self.gate.entered():
             with self._guard:
                 self._is_closed = True
                 engine, self._engine = self._engine, None
@@ -197,34 +202,34 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """One snapshot of the catalog.
+        """Yield a connection with one snapshot of the catalog.
 
-        Raises `BusyError` where other threads keep all connections for `BUSY_SECONDS`.
+        Raises `BusyError` if other threads keep all connections for `BUSY_SECONDS`.
         """
         with (
-            self._our_errors(self._patience),
-            self.gate.passed(),
+            self._mapped_errors(self._patience),
+            self.gate.entered(),
             self.engine.connect() as connection,
             connection.begin(),
         ):
             yield connection
-        if self._unwritten is not None:
-            self._unwritten.require()
+        if self._immutable is not None:
+            self._immutable.require_unchanged()
 
     @contextmanager
     def writing(self, patience: float | None = None) -> Iterator[Connection]:
-        """One transaction: all of it is published at the end, or nothing of it.
+        """Yield a connection for one transaction, committed at the end or rolled back on an error.
 
-        Waits for other processes for `patience` seconds (default: `BUSY_SECONDS`).
+        Waits up to `patience` seconds for other writers (default: `BUSY_SECONDS`).
         """
         if self.read_only:
             raise ReadOnlyError("the store was opened read-only")
         if self._is_writing:
-            raise AssertionError("a write transaction inside a write transaction would deadlock")
+            raise AssertionError("a nested write transaction would deadlock")
         seconds = BUSY_SECONDS if patience is None else patience
-        with self._our_errors(seconds), self._transaction(seconds) as connection:
+        with self._mapped_errors(seconds), self._transaction(seconds) as connection:
             if not self.is_sqlite:
-                self._take_turn(connection)
+                self._lock_for_writing(connection)
                 yield connection
                 return
             driver: Any = connection.connection.driver_connection
@@ -233,8 +238,8 @@ class Database:
             if driver.total_changes != before:
                 _count_change(driver)
 
-    def _take_turn(self, connection: Connection) -> None:
-        """On a server: wait for whoever writes."""
+    def _lock_for_writing(self, connection: Connection) -> None:
+        """On a server: wait for other writers, and lock them out."""
         if current_revision(connection) is None:
             if connection.dialect.name != "postgresql":
                 return
@@ -244,76 +249,78 @@ class Database:
         connection.exec_driver_sql(_LOCK_CATALOG)
 
     @contextmanager
-    def record_decoding(self) -> Iterator[Connection]:
-        """A transaction for what nobody waits for, and no `ChangeWatch` tells of.
+    def unwatched_writing(self) -> Iterator[Connection]:
+        """Yield a connection for a minor change, which no `ChangeWatch` reports.
 
-        Raises `BusyError` soon when others write.
+        Raises `BusyError` after `_NOTE_SECONDS` of waiting for other writers.
         """
         if self.read_only:
             raise ReadOnlyError("the store was opened read-only")
         if self._is_writing:
-            raise locked_error("this very thread", 0)
-        with self._our_errors(_NOTE_SECONDS), self._transaction(_NOTE_SECONDS) as connection:
+            raise locked_error("this thread", 0)
+        with self._mapped_errors(_NOTE_SECONDS), self._transaction(_NOTE_SECONDS) as connection:
             if not self.is_sqlite:
-                # Beside a writer two could wait for rows of each other, and the server ends either;
-                # and what was just found may go before it is noted.
-                self._take_turn(connection)
+                # Without the lock, two writers could deadlock on rows, and rows found here could be
+                # deleted before they are updated.
+                self._lock_for_writing(connection)
             yield connection
 
     @property
     def _is_writing(self) -> bool:
-        """Whether the thread is in a transaction that writes."""
+        """Whether the current thread is in a write transaction."""
         return getattr(self._writing, "active", False)
 
     @contextmanager
-    def _our_errors(self, patience: float) -> Iterator[None]:
-        """`patience` is how many seconds others are waited for at most."""
+    def _mapped_errors(self, patience: float) -> Iterator[None]:
+        """Convert database errors to vfsd errors; `patience` is the time that was
+        waited for locks.
+        """
         try:
             yield
         except (DatabaseError, sqlite3.DatabaseError) as error:
-            self._require_in_place()  # that the store was moved says more than what SQLite met
+            self._require_in_place()  # a moved store explains the error better
             meant = mapped_error(error, self.path, patience)
             if meant is None:
                 raise
             if isinstance(meant, UnreachableError):
-                self._is_out_of_reach = True
+                self._is_unreachable = True
             raise meant from error
         except NoConnectionError as error:
             raise BusyError(
-                "the catalog has no connection left: other threads of this process keep theirs",
-                hint="read from fewer threads at a time, and take no long pauses while reading",
+                "the catalog has no free connection: other threads of this process hold them all",
+                hint="read from fewer threads, and do not keep reads open for long",
             ) from error
         except DBAPIError as error:
             if error.connection_invalidated:
-                self._is_out_of_reach = True
+                self._is_unreachable = True
                 raise UnreachableError(
-                    f"the catalog's server has gone: {error.orig}", hint=SERVER_GONE_HINT
+                    f"the catalog's server is gone: {error.orig}", hint=SERVER_GONE_HINT
                 ) from error
             raise
         except StatementError as error:
-            # What came in the middle of a statement, out of a signal handler say, is not about it.
+            # An exception from elsewhere, such as a signal handler, is not about the statement.
             if error.orig is None:
                 raise
             raise error.orig from None
         else:
-            if self._is_out_of_reach:
-                self._is_out_of_reach = False
+            if self._is_unreachable:
+                self._is_unreachable = False
                 _log.info("the catalog's server answers again")
 
     @contextmanager
     def _transaction(self, patience: float) -> Iterator[Connection]:
-        """Write, after waiting for others for so many seconds at most."""
+        """Begin a write transaction, after waiting up to `patience` seconds for other writers."""
         self._require_in_place()
         try:
             self._writing.active = True
             if self.is_sqlite:
-                with self.gate.passed(), self._writer.transaction(patience) as connection:
+                with self.gate.entered(), self._writer.transaction(patience) as connection:
                     yield connection
                 return
             connected = self.engine.connect().execution_options(isolation_level="READ COMMITTED")
             with connected as connection, connection.begin():
                 if self.url.get_backend_name() == "postgresql":
-                    # It would wait for ever; and 0 stands for that.
+                    # The default is to wait for ever, which 0 means as well.
                     milliseconds = max(1, int(patience * 1000))
                     connection.exec_driver_sql(f"SET LOCAL lock_timeout = {milliseconds}")
                 yield connection
@@ -326,10 +333,10 @@ class Database:
     def sync(self) -> None:
         """Return when every committed transaction would survive a power cut."""
         if self.path is None:
-            return  # a server's commit is durable when it returns
-        # What is no longer in the log was synced by the checkpoint that moved it.  The database
-        # file itself must not be touched: closing it would drop SQLite's locks on it, and another
-        # process would take the log away from under us.
+            return  # a commit on a server is durable when it returns
+        # Anything no longer in the log was synced by the checkpoint that moved it.  The database
+        # file must not be opened here: closing it would drop SQLite's locks on it, and another
+        # process could remove the log that is still in use.
         for name in (self.path + "-wal", os.path.dirname(self.path) or "."):
             try:
                 fd = os.open(name, os.O_RDONLY)
@@ -341,35 +348,36 @@ class Database:
                 os.close(fd)
 
     def log_bytes(self) -> int:
-        """How large the log is on the disk; 0 where there is none of ours."""
+        """Return the size of the log on disk; 0 without a log."""
         try:
             return os.stat(f"{self.path}-wal").st_size if self.path is not None else 0
         except FileNotFoundError:
             return 0
 
-    def rewind_log(self) -> bool:
-        """Have SQLite write its log from the beginning again, over what it has of it on the disk.
+    def restart_log(self) -> bool:
+        """Checkpoint the log, so that SQLite writes it from the start again, over its existing
+        bytes.
 
-        What is in the log moves to the database, which grows by pages that are new.  False where
-        that cannot be: others are reading or writing, there is no room for it, or no such log.
+        The database file grows by its new pages.  Returns False if that is impossible: other
+        connections read or write, the disk is full, or there is no log.
         """
         if not self.is_sqlite or self.read_only:
             return False
         try:
-            with self.gate.passed(), closing(self.engine.raw_connection()) as connection:
+            with self.gate.entered(), closing(self.engine.raw_connection()) as connection:
                 driver: Any = connection.driver_connection
-                with _busy_timeout(driver, _REWIND_SECONDS):
+                with _busy_timeout(driver, _CHECKPOINT_SECONDS):
                     is_busy, *_ = driver.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
         except (DatabaseError, NoConnectionError, sqlite3.Error):
             return False
         return not is_busy
 
     def copy_to(self, path: Path) -> None:
-        """Copy the file as it is at one moment.
+        """Copy a consistent snapshot of the file.
 
-        Raises `IntegrityError` where its pages do not make a database, `sqlite3.Error`.
+        Raises `IntegrityError` if its pages are not a valid database, and `sqlite3.Error`.
         """
-        with self.gate.passed(), closing(self.engine.raw_connection()) as connection:
+        with self.gate.entered(), closing(self.engine.raw_connection()) as connection:
             driver: Any = connection.driver_connection
             with closing(sqlite3.connect(path)) as copy:
                 driver.backup(copy)
@@ -377,19 +385,22 @@ class Database:
                 _require_intact(copy, self.path)
 
     def damage(self) -> list[str]:
-        """What SQLite finds wrong with the file and its references; other servers see to theirs.
+        """Return descriptions of damage that SQLite finds in the file and its references.
 
-        Names that lead nowhere are left to who looks at the tree that names make.
+        Servers check their own files.  Names without an inode are left to the check of the tree.
         """
         if not self.is_sqlite:
             return []
         with self.reading() as connection:
             found = list(connection.exec_driver_sql("PRAGMA integrity_check(20)").scalars())
             broken = connection.exec_driver_sql("PRAGMA foreign_key_check").all()
-        strange: list[str] = []
-        with suppress(IntegrityError), self.reading() as connection:  # that was just told
-            strange = mistyped_values(connection)
-        wrong = [str(line) for line in found if line != "ok"] + strange
+        mistyped: list[str] = []
+        with (
+            suppress(IntegrityError),
+            self.reading() as connection,
+        ):  # reported by the integrity check
+            mistyped = mistyped_values(connection)
+        wrong = [str(line) for line in found if line != "ok"] + mistyped
         return wrong + [
             f"a row of {row[0]} refers to a missing {row[2]}"
             for row in broken
@@ -423,18 +434,18 @@ class Database:
             "factory": MovableConnection,
         }
         more: dict[str, Any] = {}
-        if self._unwritten is not None:
-            more["creator"] = partial(self._unwritten.connect, **arguments)
+        if self._immutable is not None:
+            more["creator"] = partial(self._immutable.connect, **arguments)
         engine = sa.create_engine(self.url, connect_args=arguments, **pool, **more)
         read_only, path = self.read_only, self.path
         require_in_place = self._require_in_place
 
         @event.listens_for(engine, "connect")
-        def be_in_place(connection: MovableConnection, _record: object) -> None:
-            # Before anything is read: SQLite opens the log with the first statement that does.
+        def check_location(connection: MovableConnection, _record: object) -> None:
+            # Before any read: SQLite opens the log with the first statement that reads.
             try:
                 if path:
-                    connection.note_place(path)
+                    connection.note_path(path)
                 require_in_place()
             except BaseException:
                 connection.close()
@@ -442,15 +453,14 @@ class Database:
 
         @event.listens_for(engine, "connect")
         def prepare(connection: Any, _record: object) -> None:
-            connection.isolation_level = None  # we say BEGIN ourselves
+            connection.isolation_level = None  # BEGIN is issued explicitly
             cursor = connection.cursor()
             if read_only:
                 cursor.execute("PRAGMA query_only = ON")
             else:
                 cursor.execute("PRAGMA journal_mode = WAL")
-            # A commit survives a crash of the process at once, and a power cut after `sync`.
-            # A power cut may lose the last transactions, never a part of one. fsync(2) syncs the
-            # log.
+            # A commit survives a crash of the process at once, and a power cut after `sync`.  A
+            # power cut may lose the last transactions, but never a part of one.
             cursor.execute("PRAGMA synchronous = NORMAL")
             cursor.execute("PRAGMA foreign_keys = ON")
             cursor.execute("PRAGMA cache_size = -4096")
@@ -464,17 +474,17 @@ class Database:
                 connection.exec_driver_sql(how)
 
         @event.listens_for(engine, "handle_error")
-        def tell_at_once(context: ExceptionContext) -> BaseException | None:
-            # It is one row of many: whoever looks at all of them goes on with the next.
+        def map_encoding_error(context: ExceptionContext) -> BaseException | None:
+            # The error concerns one row of many: a loop over all rows continues with the next.
             error = context.original_exception
             if isinstance(error, sqlite3.DatabaseError) and is_encoding_error(error):
                 return mapped_error(error, path, 0)
             return None
 
         @event.listens_for(engine, "handle_error")
-        def stay_connected(context: ExceptionContext) -> None:
-            # SQLAlchemy would close the connection at Ctrl-C, whose transaction SQLite goes on
-            # with, and its locks, as long as anybody has a cursor: a traceback does.
+        def keep_connection(context: ExceptionContext) -> None:
+            # On Ctrl-C, SQLAlchemy would drop the connection.  SQLite would keep its transaction
+            # and locks as long as a cursor exists, for example in a traceback.
             if not isinstance(context.original_exception, Exception):
                 context.is_disconnect = False
 
@@ -482,7 +492,7 @@ class Database:
 
 
 def current_revision(connection: Connection) -> str | None:
-    """The catalog's revision; None for an empty database."""
+    """Return the schema revision of the catalog; None for an empty database."""
     if not sa.inspect(connection).has_table("alembic_version"):
         return None
     found: str | None = connection.execute(
@@ -492,11 +502,11 @@ def current_revision(connection: Connection) -> str | None:
 
 
 class ChangeWatch:
-    """Tells whether anybody, in any process, has changed the catalog since the last question.
+    """Detects whether any process has changed the catalog since the last call.
 
-    On SQLite it owns a connection of its own and asks for its `data_version`, which takes
-    microseconds, and when that is another one, whether it was more than notes; elsewhere every
-    question is answered with yes.
+    On SQLite, it owns a connection and checks its `data_version`, which takes microseconds.  If
+    that has changed, the count of noticeable changes decides.  On servers, the answer is always
+    yes.
     """
 
     def __init__(self, database: Database) -> None:
@@ -511,24 +521,26 @@ class ChangeWatch:
         self._guard = threading.Lock()
 
     def after_fork(self) -> None:
-        """See `vfsd.core.atfork`."""
+        """Drop the connection in a forked child; see `vfsd.core.atfork`."""
         leak(self._connection)
         self._begin_unconnected()
 
     def changed(self) -> bool:
-        """Also true where it cannot be told, as the disk fails: who then looks himself is told."""
+        """Return whether the catalog may have changed; True also on errors, which the next read
+        reports.
+        """
         if not self._database.is_sqlite:
             return True
-        with self._database.gate.passed(), self._guard:
+        with self._database.gate.entered(), self._guard:
             try:
-                return self._is_another_version()
+                return self._has_new_version()
             except (sqlite3.Error, SQLAlchemyError):
                 if self._connection is not None:
-                    self._connection.invalidate()  # else another has it, and what it has read wrong
+                    self._connection.invalidate()  # its cached pages may be wrong
                 self._disconnect()
                 return True
 
-    def _is_another_version(self) -> bool:
+    def _has_new_version(self) -> bool:
         if self._connection is None:
             self._connection = self._database.engine.raw_connection()
         driver = self._connection.driver_connection
@@ -539,8 +551,8 @@ class ChangeWatch:
         seen, self._seen = self._seen, _change_count(driver)
         return seen != self._seen
 
-    def rest(self) -> None:
-        """Have no connection until the next question, unless one is just being asked."""
+    def disconnect(self) -> None:
+        """Close the connection until the next call, unless a call is in progress."""
         if self._guard.acquire(blocking=False):
             try:
                 self._disconnect()
@@ -548,19 +560,19 @@ class ChangeWatch:
                 self._guard.release()
 
     def close(self) -> None:
-        with self._database.gate.passed(), self._guard:
+        with self._database.gate.entered(), self._guard:
             self._disconnect()
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
-        # Another connection counts differently.
+        # The versions of different connections are not comparable.
         self._version = None
         if connection is not None:
             connection.close()
 
 
 def _change_count(driver: Any) -> int:
-    """Transactions that others should notice, counted."""
+    """Return the number of noticeable transactions."""
     (count,) = driver.execute("PRAGMA user_version").fetchone()
     return int(count)
 
@@ -571,7 +583,7 @@ def _count_change(driver: Any) -> None:
 
 @contextmanager
 def _busy_timeout(driver: Any, seconds: float) -> Iterator[None]:
-    """Wait for others for so long, instead of for `BUSY_SECONDS`."""
+    """Wait this long for locks, instead of `BUSY_SECONDS`."""
     driver.execute(f"PRAGMA busy_timeout = {int(seconds * 1000)}")
     try:
         yield
@@ -580,14 +592,16 @@ def _busy_timeout(driver: Any, seconds: float) -> Iterator[None]:
 
 
 def _require_intact(copy: sqlite3.Connection, path: str | None) -> None:
-    """Pages are copied as they are, whatever is in them: raises `IntegrityError` where they make
-    no database.  What rows say is not looked at."""
+    """Raises `IntegrityError` unless the copied pages are a valid database.
+
+    SQLite copies pages without checking them.  The values in rows are not checked.
+    """
     copy.execute("PRAGMA ignore_check_constraints = ON")
     try:
-        told = [str(line) for (line,) in copy.execute("PRAGMA integrity_check(20)")]
+        reported = [str(line) for (line,) in copy.execute("PRAGMA integrity_check(20)")]
     except sqlite3.DatabaseError as error:
         found = mapped_error(error, path, BUSY_SECONDS)
         raise found or error from error
-    wrong = [line for line in told if line != "ok" and not line.startswith("NULL value in")]
+    wrong = [line for line in reported if line != "ok" and not line.startswith("NULL value in")]
     if wrong:
         raise IntegrityError(f"the catalog {path or ''} is damaged: {wrong[0]}", hint=RECOVERY_HINT)

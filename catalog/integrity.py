@@ -1,4 +1,4 @@
-"""What stored bytes should be, and what was found by looking at them, within one transaction."""
+"""Checksums of stored bytes, and the results of inspecting them, within one transaction."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ _RUNS_KEPT = 100
 
 @dataclass(frozen=True, slots=True)
 class StoredChecksums:
-    """The sums of one file."""
+    """The block checksums of one file."""
 
     sums: BlockChecksums
-    mtime_ns: int | None  #: of a file indexed in place, when they were made
+    mtime_ns: int | None  #: of a file indexed in place, at the time of the checksums
 
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """What was found by looking at the bytes of an object or a linked file."""
+    """The result of comparing the bytes of an object or a linked file with their checksums."""
 
     place: ByteLocation
-    looked_ns: int | None  #: when all of it was last looked at; Unix time
-    damage: tuple[range, ...]  #: the bytes that are not those that were stored, ascending
-    found_ns: int | None  #: when damage was found
+    looked_ns: int | None  #: Unix time of the last complete inspection; None: never
+    damage: tuple[range, ...]  #: damaged byte ranges, ascending
+    found_ns: int | None  #: Unix time at which damage was found
 
 
 @dataclass(frozen=True, slots=True)
 class LinkedFile:
-    """An original that is indexed in place, as large as when it was indexed."""
+    """An original indexed in place, with its size at that time."""
 
     place: ByteLocation
     size: int  #: bytes
@@ -54,7 +54,7 @@ class LinkedFile:
 
 @dataclass(frozen=True, slots=True)
 class DigestMismatch:
-    """A video whose digest is not the name of its object."""
+    """A video with a digest that differs from the key of its object."""
 
     video_id: int
     ino: int
@@ -67,21 +67,19 @@ class ScrubRun:
     """A run of `vfsd scrub`."""
 
     id: int
-    what: str  #: the names that it is about; empty: everything
+    what: str  #: the names that were selected; empty: everything
     begun_ns: int
-    ended_ns: int | None  #: None: it was interrupted, or is under way
+    ended_ns: int | None  #: None: interrupted, or still running
 
 
 class IntegrityLog:
-    """Sums, and what is known of damage, as one transaction sees them."""
+    """Checksums and known damage."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    # -- sums
-
-    def sums(self, place: ByteLocation) -> StoredChecksums | None:
-        """None where there are none yet.  Raises `IntegrityError` where they do not add up."""
+    def checksums(self, place: ByteLocation) -> StoredChecksums | None:
+        """Return stored checksums, or None.  Raises `IntegrityError` if they are inconsistent."""
         row = self._connection.execute(
             sa.select(block_sums).where(_is_at(block_sums, place))
         ).first()
@@ -89,30 +87,32 @@ class IntegrityLog:
             return None
         return _checksums_from_row(row)
 
-    def put_sums(
-        self, place: ByteLocation, sums: BlockChecksums, *, mtime_ns: int | None = None
+    def put_checksums(
+        self, place: ByteLocation, checksums: BlockChecksums, *, mtime_ns: int | None = None
     ) -> None:
-        """The sums of bytes that hash to their name; `mtime_ns` goes with a linked file."""
-        self.drop_sums(place)
+        """Store the checksums of verified bytes; `mtime_ns` only for a linked file."""
+        self.drop_checksums(place)
         self._connection.execute(
             sa.insert(block_sums).values(
                 **_columns(place),
-                size=sums.size,
+                size=checksums.size,
                 mtime_ns=mtime_ns,
-                block=sums.block,
-                sums=sums.sums,
+                block=checksums.block,
+                sums=checksums.sums,
             )
         )
 
-    def drop_sums(self, place: ByteLocation) -> None:
+    def drop_checksums(self, place: ByteLocation) -> None:
         self._connection.execute(sa.delete(block_sums).where(_is_at(block_sums, place)))
 
-    def places_with_sums(self) -> set[ByteLocation]:
+    def with_checksums(self) -> set[ByteLocation]:
         rows = self._connection.execute(sa.select(block_sums.c.object_key, block_sums.c.link_path))
         return {_location_from_row(row) for row in rows}
 
-    def without_sums(self) -> int:
-        """How many originals are read without being compared, for want of sums."""
+    def count_without_checksums(self) -> int:
+        """Return the number of originals that are read without verification, for lack
+        of checksums.
+        """
         known = sa.select(block_sums.c.id).where(
             sa.or_(
                 block_sums.c.object_key == physical_videos.c.object_key,
@@ -127,10 +127,8 @@ class IntegrityLog:
         query = sa.select(sa.func.count()).select_from(places.subquery())
         return int(self._connection.execute(query).scalar_one())
 
-    # -- what was found
-
-    def is_there(self, place: ByteLocation) -> bool:
-        """Whether these are the bytes of an original, or of any object."""
+    def is_known(self, place: ByteLocation) -> bool:
+        """Return whether these are the bytes of an original, or of any object."""
         if place.object_key is not None:
             query = sa.select(objects.c.key).where(objects.c.key == place.object_key)
             return self._connection.execute(query).first() is not None
@@ -147,7 +145,7 @@ class IntegrityLog:
         return {found.place: found for found in map(_inspection_from_row, rows)}
 
     def damaged(self) -> list[Inspection]:
-        """Those with damage, by when it was found."""
+        """Return the inspections that found damage, by time of discovery."""
         rows = self._connection.execute(
             sa.select(inspections)
             .where(inspections.c.damage.is_not(None))
@@ -155,8 +153,8 @@ class IntegrityLog:
         )
         return [_inspection_from_row(row) for row in rows]
 
-    def note_damage(self, place: ByteLocation, ranges: Iterable[range], *, now_ns: int) -> bool:
-        """Somebody has come across damage, besides what is known; whether any of it is new."""
+    def add_damage(self, place: ByteLocation, ranges: Iterable[range], *, now_ns: int) -> bool:
+        """Add damage that was found by a read; return whether any of it is new."""
         before = self.inspection(place)
         known = () if before is None else before.damage
         damage = merged([*known, *ranges])
@@ -167,9 +165,11 @@ class IntegrityLog:
         self._put(Inspection(place, looked_ns, tuple(damage), found_ns))
         return True
 
-    # A clean result changes nothing for others: it is written like read notes and wakes no watcher.
-    def note_look(self, place: ByteLocation, damage: Iterable[range], *, now_ns: int) -> None:
-        """All of it was looked at, and this is what is damaged, and nothing else."""
+    # A clean result changes nothing for others: it is written in a `unwatched_writing` transaction.
+    def record_inspection(
+        self, place: ByteLocation, damage: Iterable[range], *, now_ns: int
+    ) -> None:
+        """Record a complete inspection: `damage` replaces all earlier damage."""
         before = self.inspection(place)
         found = tuple(merged(list(damage)))
         found_ns = None
@@ -185,12 +185,12 @@ class IntegrityLog:
         self._connection.execute(sa.delete(inspections).where(_is_at(inspections, place)))
 
     def forget_unlinked(self) -> None:
-        """Strike out what is known of files that no video is indexed in any more."""
+        """Drop checksums and inspections of files in which no video is indexed any more."""
         for table in (block_sums, inspections):
             self._connection.execute(sa.delete(table).where(_is_unlinked(table)))
 
     def unlinked(self) -> list[ByteLocation]:
-        """What `forget_unlinked` would strike out."""
+        """Return the locations that `forget_unlinked` would drop."""
         found: set[ByteLocation] = set()
         for table in (block_sums, inspections):
             rows = self._connection.execute(
@@ -200,13 +200,14 @@ class IntegrityLog:
         return sorted(found, key=str)
 
     def originals(self) -> dict[ByteLocation, str]:
-        """Where the bytes of all originals are, and the digest that they should have."""
+        """Return the locations of all originals, with their expected digests."""
         rows = self._connection.execute(_ORIGINALS)
         return {_location_from_row(row): row.object_key or row.digest for row in rows}
 
-    def strange_digests(self) -> list[DigestMismatch]:
-        """Videos that are called otherwise than the object that both the file and the original
-        are."""
+    def digest_mismatches(self) -> list[DigestMismatch]:
+        """Return videos whose digest differs from the object that both file and
+        original refer to.
+        """
         rows = self._connection.execute(
             _ORIGINALS.with_only_columns(
                 videos.c.id, videos.c.ino, nodes.c.object_key, videos.c.digest
@@ -219,8 +220,8 @@ class IntegrityLog:
         )
         return [DigestMismatch(*row) for row in rows]
 
-    def put_digest(self, one: DigestMismatch) -> None:
-        """Let a video be called as its object, unless it is another by now."""
+    def correct_digest(self, one: DigestMismatch) -> None:
+        """Set a video's digest to the key of its object, unless it has changed in the meantime."""
         self._connection.execute(
             sa.update(videos)
             .where(videos.c.id == one.video_id, videos.c.digest == one.digest)
@@ -228,7 +229,7 @@ class IntegrityLog:
         )
 
     def linked_originals(self) -> list[LinkedFile]:
-        """All files that are indexed in place, with as many bytes as they had then."""
+        """Return all files indexed in place, with their sizes at that time."""
         rows = self._connection.execute(
             sa.select(physical_videos.c.link_path, physical_videos.c.size).where(
                 physical_videos.c.link_path.is_not(None)
@@ -239,7 +240,7 @@ class IntegrityLog:
         ]
 
     def videos_of(self, place: ByteLocation) -> list[int]:
-        """The numbers of the videos whose originals these bytes are."""
+        """Return the ids of the videos with these bytes as their original."""
         rows = self._connection.execute(
             sa.select(physical_videos.c.video_id)
             .where(physical_videos.c.role == Role.ORIGINAL.value, _is_at(physical_videos, place))
@@ -247,10 +248,10 @@ class IntegrityLog:
         )
         return [row.video_id for row in rows]
 
-    # -- runs of scrub
-
     def unfinished_run(self, what: str, *, since_ns: int) -> ScrubRun | None:
-        """The last run about that, if it was interrupted, and began then or later."""
+        """Return the last run with this selection if it was interrupted, and began at `since_ns` or
+        later.
+        """
         row = self._connection.execute(
             sa.select(scrubs).where(scrubs.c.what == what).order_by(scrubs.c.id.desc())
         ).first()
@@ -269,8 +270,6 @@ class IntegrityLog:
         self._connection.execute(
             sa.update(scrubs).where(scrubs.c.id == run_id).values(ended_ns=now_ns)
         )
-
-    # -- inside
 
     def _put(self, found: Inspection) -> None:
         self.forget_inspection(found.place)
@@ -308,7 +307,7 @@ def _is_at(table: sa.Table, place: ByteLocation) -> sa.ColumnElement[bool]:
 
 
 def _is_unlinked(table: sa.Table) -> sa.ColumnElement[bool]:
-    """Whether a row is about a file in which no video is indexed; each is looked up by an index."""
+    """Return the condition that no video is indexed in the file of a row; uses an index per row."""
     linked = sa.exists().where(physical_videos.c.link_path == table.c.link_path)
     return sa.and_(table.c.link_path.is_not(None), ~linked)
 

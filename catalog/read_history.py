@@ -16,16 +16,14 @@ from vfsd.catalog.statements import in_batches
 from vfsd.core.model import LoggedRead, ReadArea, TilingDecision, TilingReason
 from vfsd.errors import NotFoundError
 from vfsd.tiling import Rect, TileLayout
-from vfsd.validation import how_many
+from vfsd.validation import non_negative
 
 
 class LoggedReads:
-    """The reads that are remembered, as one transaction sees them."""
+    """The log of reads."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-
-    # -- looking
 
     def newest(
         self,
@@ -35,9 +33,13 @@ class LoggedReads:
         before_id: int | None = None,
         limit: int,
     ) -> list[LoggedRead]:
-        """Those of a video, or of all, that began at `since_ns` or later; the newest first.
+        """Return at most `limit` reads of a video, or of all videos, newest first.
 
-        At most `limit`, and only such as arrived before number `before_id`.
+        Args:
+            video_id: None: all videos.
+            since_ns: Only reads that began at this Unix time or later.
+            before_id: Only reads with lower ids.
+            limit: The maximum number.
         """
         chosen = sa.select(reads).order_by(reads.c.id.desc()).limit(limit)
         if video_id is not None:
@@ -49,9 +51,9 @@ class LoggedReads:
         return [_read_from_row(row) for row in self._connection.execute(chosen)]
 
     def areas(self, video_id: int, frames: range) -> list[ReadArea]:
-        """Where reads of a video looked that have touched some of `frames`, the most often first.
+        """Return the areas of reads of a video that touched some of `frames`, most frequent first.
 
-        A read of every hundredth frame is taken to have touched those in between.
+        A read with a step counts as having touched the frames in between.
         """
         region = (reads.c.x1, reads.c.y1, reads.c.x2, reads.c.y2)
         labels = sa.cast(reads.c.labels, sa.Text)
@@ -77,16 +79,14 @@ class LoggedReads:
         ]
 
     def videos(self) -> list[int]:
-        """The numbers of those of which any are remembered."""
+        """Return the ids of videos with logged reads."""
         chosen = sa.select(reads.c.video_id).distinct().order_by(reads.c.video_id)
         return list(self._connection.execute(chosen).scalars())
 
-    # -- changing
-
     def add(self, done: Iterable[tuple[str, LoggedRead]]) -> int:
-        """Remember reads, each with the digest of the bytes that were read; how many.
+        """Log reads, each with the digest of the bytes that were read; return the number logged.
 
-        Those of videos that are gone, or have other bytes by now, are left out.
+        Reads of videos that no longer exist or have other bytes are skipped.
         """
         rows = list(done)
         numbers = {read.video_id for _, read in rows}
@@ -100,13 +100,13 @@ class LoggedReads:
         return len(kept)
 
     def keep(self, most: int) -> None:
-        """Forget all but the newest `most`."""
+        """Drop all but the newest `most` reads."""
         last = sa.select(sa.func.max(reads.c.id)).scalar_subquery()
-        most = how_many(most, "number of reads")  # as a database takes it: people write settings
+        most = non_negative(most, "number of reads")  # settings are typed by users: check the range
         self._connection.execute(sa.delete(reads).where(reads.c.id <= last - most))
 
     def remove(self, video_id: int | None) -> int:
-        """Forget the reads of a video, or of all; how many."""
+        """Drop the reads of a video, or of all videos; return their number."""
         chosen = sa.delete(reads)
         if video_id is not None:
             chosen = chosen.where(reads.c.video_id == video_id)
@@ -170,12 +170,10 @@ def _read_to_row(read: LoggedRead) -> dict[str, Any]:
 
 
 class TilingDecisions:
-    """Decisions as one transaction sees them."""
+    """The log of tiling decisions."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-
-    # -- looking
 
     def get(self, decision_id: int) -> TilingDecision:
         """Raises `NotFoundError`."""
@@ -187,40 +185,36 @@ class TilingDecisions:
         return found[0]
 
     def newest(self, video_id: int | None = None, limit: int | None = None) -> list[TilingDecision]:
-        """Those of a video, or of all, the newest first."""
+        """Return the decisions for a video, or for all videos, newest first."""
         mine = sa.true() if video_id is None else decisions.c.video_id == video_id
         return self._select(mine, limit=limit)
 
     def undone(self, video_id: int) -> list[TilingDecision]:
-        """Those of a video that somebody took back, the newest first."""
+        """Return the decisions for a video that were undone, newest first."""
         return self._select(decisions.c.video_id == video_id, decisions.c.undone_ns.is_not(None))
 
-    # -- changing
-
     def add(self, decision: TilingDecision) -> TilingDecision:
-        """Remember it; its segment has to be there already."""
+        """Log a decision; its segment must exist."""
         result = self._connection.execute(sa.insert(decisions).values(_decision_to_row(decision)))
         assert result.inserted_primary_key is not None
         return replace(decision, id=int(result.inserted_primary_key[0]))
 
     def note_undone(self, segment_ids: Iterable[int], *, now_ns: int) -> None:
-        """Somebody took back what was decided for these segments, as far as any was."""
+        """Record that the decisions for these segments were undone."""
         self._set(segment_ids, now_ns)
 
     def note_redone(self, segment_ids: Iterable[int]) -> None:
-        """Somebody let these segments have their place again."""
+        """Record that the undone decisions for these segments are in force again."""
         self._set(segment_ids, None)
 
     def forget_segment(self, decision_id: int) -> None:
-        """What a decision calls its segment is another one."""
+        """Clear the segment of a decision, if the id now means another segment."""
         self._connection.execute(
             sa.update(decisions).where(decisions.c.id == decision_id).values(segment_id=None)
         )
 
     def remove_of_video(self, video_id: int) -> None:
         self._connection.execute(sa.delete(decisions).where(decisions.c.video_id == video_id))
-
-    # -- inside
 
     def _set(self, segment_ids: Iterable[int], undone_ns: int | None) -> None:
         for some in in_batches(decisions.c.segment_id, segment_ids):

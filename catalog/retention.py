@@ -39,65 +39,63 @@ from vfsd.validation import storable
 
 
 class OriginalPolicies:
-    """What may become of originals, and what did, as one transaction sees it."""
+    """Policies, holds and the log of originals."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    # -- policies
-
     def policy(self, ino: int) -> RetentionPolicy:
-        """That of a file or directory, else of the nearest directory above that has one.
+        """Return the policy of a file or directory, or of the nearest directory above that has one.
 
-        Where a file has names in several directories, it has what all of these allow.
+        A file with names in several directories gets the policy that satisfies all of these.
         """
         own = self.own_policy(ino)
         return own or most_protective([policy for _, policy in self._of_directories(ino)])
 
     def limiting(self, ino: int) -> list[int]:
-        """The directories whose videos may take together only so many bytes (`delete_above`), by
-        whose policies a file may go; none where one of its names is below another."""
+        """Return the directories with a size limit (`delete_above`) that may delete a file.
+
+        Empty if one of its names is below a directory without a limit.
+        """
         if self.own_policy(ino) is not None:
             return []
         return list(_limiting(self._of_directories(ino)))
 
     def share(self, directory: int) -> Share:
-        """What the videos below have that go by the policy of a directory with a limit."""
+        """Return the share of the videos under the policy of a directory with a limit."""
         return self._share(directory, holds.c.id.is_(None))
 
     def share_without_holds(self, directory: int) -> Share:
-        """What they would have if none of them was held."""
+        """Return the same as if there were no holds."""
         return self._share(directory, sa.true())
 
-    def sharing(self) -> Hashable:
-        """What shares and policies follow from: while it is equal, so are they, and so is what is
-        held.
+    def sharing_key(self) -> Hashable:
+        """Return a key of everything that shares, policies and holds depend on: equal keys, equal
+        results.
 
-        It takes no longer where there are more videos, as long as nothing is said of each.
+        Its cost depends on the number of policies and holds, not on the number of videos.
         """
         version = self._connection.execute(sa.select(nodes.c.generation).where(IS_ROOT)).scalar()
-        held = self._connection.execute(sa.select(holds.c.video_id))
-        said = self._connection.execute(sa.select(policies))
-        return version, frozenset(held.scalars()), frozenset(tuple(row) for row in said)
+        with_hold = self._connection.execute(sa.select(holds.c.video_id))
+        stated = self._connection.execute(sa.select(policies))
+        return version, frozenset(with_hold.scalars()), frozenset(tuple(row) for row in stated)
 
     def own_policy(self, ino: int) -> RetentionPolicy | None:
-        """What was said of that very file or directory."""
+        """Return the policy set on that very file or directory."""
         return self._policies([ino]).get(ino)
 
     def policies(self) -> dict[int, RetentionPolicy]:
-        """All that was said, by inode."""
+        """Return all policies by inode."""
         return self._policies(None)
 
     def set_policy(self, ino: int, policy: RetentionPolicy | None) -> None:
-        """None: as where nobody has said anything."""
+        """Set a policy; None removes it."""
         self._connection.execute(sa.delete(policies).where(policies.c.ino == ino))
         if policy is not None:
             self._connection.execute(sa.insert(policies).values(ino=ino, **_policy_to_row(policy)))
 
-    # -- holds
-
     def holds(self, video_id: int | None = None) -> list[Hold]:
-        """Those on a video, or on all, the oldest first."""
+        """Return the holds on a video, or on all videos, oldest first."""
         chosen = sa.select(holds).order_by(holds.c.id)
         if video_id is not None:
             chosen = chosen.where(holds.c.video_id == video_id)
@@ -115,17 +113,15 @@ class OriginalPolicies:
             self._connection.execute(sa.delete(holds).where(some))
 
     def require_free(self, ino: int) -> None:
-        """Raises `HeldError` where a file must neither change nor go."""
+        """Raises `HeldError` if a hold protects the file."""
         require_no_hold(self._connection, ino)
 
     def is_held(self, ino: int) -> bool:
-        """Whether a file must neither change nor go."""
+        """Return whether a hold protects the file."""
         return self._connection.execute(_HOLDS, {"ino": ino}).first() is not None
 
-    # -- what was done
-
     def log(self, video_id: int | None = None, limit: int | None = None) -> list[OriginalLogEntry]:
-        """The newest first; without what is noted of the clock."""
+        """Return the log, newest first, without the lines about the clock."""
         chosen = (
             sa.select(original_log)
             .where(original_log.c.action != CLOCK_TRUSTED)
@@ -142,8 +138,10 @@ class OriginalPolicies:
         return replace(entry, id=int(result.inserted_primary_key[0]))
 
     def known_error(self, video_id: int, digest: str) -> float:
-        """Of the bytes with that digest against the very first original, where these took its
-        place; else 0."""
+        """Return the error of the bytes with that digest against the first original.
+
+        0 unless they replaced other bytes of that video.
+        """
         row = self._connection.execute(
             sa.select(original_log.c.psnr)
             .where(original_log.c.video_id == video_id, original_log.c.new_digest == digest)
@@ -152,7 +150,9 @@ class OriginalPolicies:
         return 0.0 if row is None or row.psnr is None else error_from_psnr(row.psnr)
 
     def replacement(self, video_id: int, digest: str) -> OriginalLogEntry | None:
-        """How the bytes with that digest took the place of others, if they did."""
+        """Return the log entry of the replacement that produced the bytes with that digest, or
+        None.
+        """
         chosen = (
             sa.select(original_log)
             .where(
@@ -165,7 +165,7 @@ class OriginalPolicies:
         return None if row is None else _entry_from_row(row)
 
     def is_left(self, video_id: int, digest: str, reason: str) -> bool:
-        """Whether it is known of these bytes that they are better left alone, for that reason."""
+        """Return whether the log says that these bytes were left alone for that reason."""
         chosen = sa.select(original_log.c.id).where(
             original_log.c.video_id == video_id,
             original_log.c.action == Action.LEFT.value,
@@ -173,8 +173,6 @@ class OriginalPolicies:
             original_log.c.reason == storable(reason),
         )
         return self._connection.execute(chosen).first() is not None
-
-    # -- inside
 
     def _share(self, directory: int, which: sa.ColumnElement[bool]) -> Share:
         policy = self.own_policy(directory)
@@ -198,7 +196,7 @@ class OriginalPolicies:
         linked = self._limiting_linked(below)
         sizes: dict[str, int] = {}
         besides: dict[str, tuple[int, ...]] = {}
-        going = Counter[tuple[str, tuple[int, ...]]]()  # files with the same bytes
+        going = Counter[tuple[str, tuple[int, ...]]]()  # by bytes and directories
         for ino, key, size, holding in rows:
             limiting = linked.get(ino, (directory,))
             if not limiting:
@@ -206,14 +204,14 @@ class OriginalPolicies:
             if holding > 1:
                 going[key, limiting] += 1
                 if going[key, limiting] < holding:
-                    continue  # they go together, when the same directories have too much
+                    continue  # identical files are deleted together
             sizes[key] = size
             if len(limiting) > 1:
                 besides[key] = tuple(each for each in limiting if each != directory)
         return Share(policy.delete_above, sizes, besides)
 
     def _limiting_linked(self, below: sa.CTE) -> dict[int, tuple[int, ...]]:
-        """As `limiting`, of all files that are there and have several names."""
+        """Return the result of `limiting` for all files below that have several names."""
         rows = self._connection.execute(
             sa.select(entries.c.ino, entries.c.parent)
             .join(below, below.c.ino == entries.c.ino)
@@ -233,12 +231,12 @@ class OriginalPolicies:
         return {row.ino: _policy_from_row(row) for row in self._connection.execute(chosen)}
 
     def _of_directories(self, ino: int) -> list[tuple[int, RetentionPolicy]]:
-        """For each directory that has a name of it, by whose policy what is in there goes."""
+        """Return for each directory with a name of the file: (directory of the policy, policy)."""
         return [self._of_directory(each) for each in self._parents(ino)]
 
     def _of_directory(self, ino: int) -> tuple[int, RetentionPolicy]:
-        """Its own, or that of the nearest one above, with the directory that has it."""
-        passed = set()  # a directory may lie in itself where something has gone wrong
+        """Return the policy of a directory, with the directory that it is set on."""
+        passed = set()  # a damaged tree may have a cycle
         while (own := self.own_policy(ino)) is None:
             passed.add(ino)
             above = self._parents(ino)
@@ -248,13 +246,13 @@ class OriginalPolicies:
         return ino, own
 
     def _parents(self, ino: int) -> list[int]:
-        """The directories that its names are in, each once."""
+        """Return the distinct directories of its names."""
         query = sa.select(entries.c.parent).where(entries.c.ino == ino)
         return list(self._connection.execute(query.distinct().order_by(entries.c.parent)).scalars())
 
 
 def _limiting(found: Iterable[tuple[int, RetentionPolicy]]) -> tuple[int, ...]:
-    """Of directories with the policies that hold for their files: all, where each has a limit."""
+    """Return the directories if every one of them has a limit."""
     limits = dict(found)
     if any(policy.delete_above is None for policy in limits.values()):
         return ()
@@ -262,19 +260,19 @@ def _limiting(found: Iterable[tuple[int, RetentionPolicy]]) -> tuple[int, ...]:
 
 
 def _below(directory: int) -> sa.CTE:
-    """All that lies below a directory and has no policy of its own, nor below one that has."""
+    """Return everything below a directory that its policy applies to."""
     below = sa.select(sa.literal(directory, IdType).label("ino")).cte("below", recursive=True)
     in_there = sa.select(entries.c.ino).join(below, entries.c.parent == below.c.ino)
     return below.union(in_there.where(entries.c.ino.not_in(sa.select(policies.c.ino))))
 
 
 def require_no_hold(connection: Connection, ino: int) -> None:
-    """Raises `HeldError` where a file must neither change nor go."""
+    """Raises `HeldError` if a hold protects the file."""
     rows = list(connection.execute(_HOLDS, {"ino": ino}))
     if rows:
         raise HeldError(
-            f"a hold forbids it: {hold_message([_hold_from_row(row) for row in rows])}",
-            hint="`vfsd hold ls` tells of holds, `vfsd hold remove` lifts them",
+            f"a hold protects the file: {hold_message([_hold_from_row(row) for row in rows])}",
+            hint="see `vfsd hold ls`; `vfsd hold remove` lifts a hold",
         )
 
 
@@ -312,7 +310,7 @@ def _entry_to_row(entry: OriginalLogEntry) -> dict[str, Any]:
         "at_ns": entry.at_ns,
         "action": entry.action.value,
         "video_id": entry.video_id,
-        "name": storable(entry.name),  # names of files are any bytes
+        "name": storable(entry.name),  # file names may be any bytes
         "reason": storable(entry.reason),
         "digest": entry.digest,
         "size": entry.size,

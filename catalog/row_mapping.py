@@ -1,7 +1,7 @@
 """Converts rows to values and back.
 
-Rows that hold impossible values, for example after a bit flip, raise `IntegrityError` with the
-table and the key.
+Rows with impossible values, for example after a bit flip, raise `IntegrityError` with the table and
+the key.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _BROKEN = (
     *(IntegrityError, TypeError, ValueError, LookupError),
     *(ArithmeticError, AttributeError, MemoryError),
 )
-"""What comes of making a value of what it cannot be made of."""
+"""Errors that may result from converting an impossible value."""
 _MOST_REPORTED = 20
-"""Strange values that are told of a table: as many as SQLite tells of a file."""
+"""Mistyped values that are reported per table: as many as SQLite reports per file."""
 _ADVICE = (
-    "`vfsd fsck --repair` makes again what it can, and tells of the rest; for that, put the "
-    "catalog back from a backup (`vfsd restore`)"
+    "`vfsd fsck --repair` rebuilds what it can and reports the rest; for that, restore the "
+    "catalog from a backup (`vfsd restore`)"
 )
 
 _STORED_AS: tuple[tuple[type[sa.types.TypeEngine[Any]], str], ...] = (
@@ -46,13 +46,13 @@ _STORED_AS: tuple[tuple[type[sa.types.TypeEngine[Any]], str], ...] = (
     (sa.Integer, "'integer'"),
     (sa.Float, "'real', 'integer'"),
 )
-"""What SQLite calls values of our types, by `typeof`."""
+"""The results of SQLite's `typeof` for our column types."""
 
 
 def reads_row(table: sa.Table) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """For functions that make a value of a row, given first, whose first column is its key.
+    """Decorate functions that convert a row: the first argument, with its key as the first column.
 
-    They raise `IntegrityError`, which names the table and the row, where that cannot be done.
+    They raise `IntegrityError` with the table and the key if the conversion fails.
     """
 
     def decorated(read: Callable[P, T]) -> Callable[P, T]:
@@ -71,13 +71,13 @@ def reads_row(table: sa.Table) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
 def _invalid_row_error(table: sa.Table, key: object, error: Exception) -> IntegrityError:
     return IntegrityError(
-        f"row {key} of {table.name} in the catalog makes no sense: {error}",
+        f"row {key} of {table.name} in the catalog is invalid: {error}",
         hint=_ADVICE,
     )
 
 
 def require_bytes(value: object) -> bytes:
-    """Of a column of bytes; an integer there would be taken for as many of them.
+    """Check a value from a column of bytes, as ``bytes(n)`` would accept an integer.
 
     Raises `TypeError`.
     """
@@ -87,7 +87,7 @@ def require_bytes(value: object) -> bytes:
 
 
 def parsed_json(text: str | bytes) -> Any:
-    """Raises `IntegrityError`."""
+    """Parse JSON.  Raises `IntegrityError`."""
     try:
         return json.loads(text)
     except (TypeError, ValueError, RecursionError) as error:
@@ -97,7 +97,7 @@ def parsed_json(text: str | bytes) -> Any:
 
 
 def mistyped_values(connection: Connection) -> list[str]:
-    """Values in an SQLite file of another type than their columns, in words; some of each table."""
+    """Return descriptions of values in an SQLite file whose type differs from their column's."""
     found = []
     there = set(sa.inspect(connection).get_table_names())  # an older revision lacks some
     for table in metadata.sorted_tables:
@@ -109,13 +109,13 @@ def mistyped_values(connection: Connection) -> list[str]:
 
 
 def _mistyped_rows(table: sa.Table) -> str:
-    """The key and the name of the first strange column, of rows that have one."""
-    # Keys as they are stored: what is no text may be in a column of text.
+    """Return a query for the key and the first mistyped column of affected rows."""
+    # Keys are read as bytes: a text column may contain invalid UTF-8.
     keys = ", ".join(f'CAST("{column.name}" AS BLOB)' for column in table.primary_key)
     cases = " ".join(f"WHEN {_is_mistyped(one)} THEN '{one.name}'" for one in table.columns)
     return (
-        f'SELECT {keys}, CASE {cases} END AS strange FROM "{table.name}" '
-        f"WHERE strange IS NOT NULL LIMIT {_MOST_REPORTED}"
+        f'SELECT {keys}, CASE {cases} END AS mistyped FROM "{table.name}" '
+        f"WHERE mistyped IS NOT NULL LIMIT {_MOST_REPORTED}"
     )
 
 
@@ -131,7 +131,7 @@ def _is_mistyped(column: sa.Column[Any]) -> str:
 def _describe_row(table: sa.Table, row: Sequence[Any]) -> str:
     *keys, column = row
     key = ", ".join((one or b"NULL").decode(errors="backslashreplace") for one in keys)
-    return f"row {key} of {table.name} has in {column} what that cannot have"
+    return f"row {key} of {table.name} has a value of the wrong type in {column}"
 
 
 _FRACTIONS = ("average_rate", "sample_aspect_ratio")
@@ -139,7 +139,7 @@ _OWN_COLUMNS = ("container", "codec", "time_base", "extradata")
 
 
 def media_to_json(media: MediaInfo) -> dict[str, Any]:
-    """What of `media` has no column of its own."""
+    """Return the fields of `media` that have no column of their own."""
     fields = {
         field.name: getattr(media, field.name)
         for field in dataclasses.fields(media)
@@ -154,7 +154,7 @@ def media_to_json(media: MediaInfo) -> dict[str, Any]:
 
 
 def media_from_row(row: Row[Any]) -> MediaInfo:
-    """Of a row of `physical_videos`; `media_to_json` reversed."""
+    """Return the media of a row of `physical_videos`; reverses `media_to_json`."""
     fields = dict(row.media)
     for name in _FRACTIONS:
         fields[name] = None if fields[name] is None else Fraction(fields[name])
@@ -197,7 +197,7 @@ def physical_from_row(row: Row[Any]) -> PhysicalVideo:
 
 
 def physical_to_row(physical: PhysicalVideo) -> dict[str, Any]:
-    """All columns but the number."""
+    """Return the values of all columns except the id."""
     media = physical.media
     return {
         "video_id": physical.video_id,
@@ -231,7 +231,7 @@ def physical_to_row(physical: PhysicalVideo) -> dict[str, Any]:
 
 
 def damage_to_json(damage: Sequence[range] | None) -> list[list[int]] | None:
-    """The stored form of `PhysicalVideo.damage`."""
+    """Return the stored form of `PhysicalVideo.damage`."""
     return None if damage is None else [[part.start, part.stop] for part in damage]
 
 
@@ -251,7 +251,7 @@ def page_from_row(row: Row[Any]) -> tuple[PageBounds, bytes]:
 
 
 def require_integer_bounds(bounds: PageBounds) -> None:
-    """Raises `TypeError` for what are no whole numbers."""
+    """Raises `TypeError` unless all bounds are integers."""
     for number in dataclasses.astuple(bounds):
         operator.index(number)
 

@@ -1,4 +1,4 @@
-"""Segments of tiled encodings and renditions, their cells, and measured decoding costs, within one
+"""Segments of tiled encodings and renditions, their cells, and measured costs, within one
 transaction.
 """
 
@@ -21,24 +21,24 @@ from vfsd.tiling import Rect, TileLayout
 from vfsd.tiling.cost import DecodeCost
 from vfsd.validation import is_storable
 
-_OF_VIEWS = "view-"
-"""Before the codec, in rows about encoding views; their decode terms are 0."""
+_VIEW_PREFIX = "view-"
+"""Prefix of the codec in rows about encoding views; their decode terms are 0."""
 _TERMS = tuple(field.name for field in dataclasses.fields(DecodeCost))
 
 
 class MeasuredCosts:
-    """Calibrations as one transaction sees them."""
+    """Measured costs of decoding and encoding."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def of_host(self, host: str) -> list[MeasuredCost]:
-        """What was measured there, by name."""
+        """Return the measurements of a host, by name."""
         if not is_storable(host):
             return []
         rows = self._connection.execute(
             sa.select(costs)
-            .where(costs.c.host == host, ~costs.c.name.startswith(_OF_VIEWS, autoescape=True))
+            .where(costs.c.host == host, ~costs.c.name.startswith(_VIEW_PREFIX, autoescape=True))
             .order_by(costs.c.name)
         )
         return [
@@ -56,25 +56,25 @@ class MeasuredCosts:
         ]
 
     def of_encoding(self, host: str) -> dict[str, float]:
-        """CPU seconds for each pixel of a view that is encoded there, by codec."""
+        """Return CPU seconds per pixel of an encoded view on a host, by codec."""
         if not is_storable(host):
             return {}
         rows = self._connection.execute(
             sa.select(costs.c.name, costs.c.encode_pixel).where(
                 costs.c.host == host,
-                costs.c.name.startswith(_OF_VIEWS, autoescape=True),
+                costs.c.name.startswith(_VIEW_PREFIX, autoescape=True),
                 costs.c.encode_pixel.is_not(None),
             )
         )
-        return {row.name.removeprefix(_OF_VIEWS): row.encode_pixel for row in rows}
+        return {row.name.removeprefix(_VIEW_PREFIX): row.encode_pixel for row in rows}
 
     def put_encoding(self, host: str, codec: str, seconds: float, now_ns: int) -> None:
-        """Add a measured time for each pixel of a view: it counts as much as all before."""
+        """Add a measured time per pixel of a view; it is averaged with the stored one."""
         before = self.of_encoding(host).get(codec, seconds)
         self.put(
             MeasuredCost(
                 host=host,
-                name=_OF_VIEWS + codec,
+                name=_VIEW_PREFIX + codec,
                 decode=DecodeCost(0.0, 0.0, 0.0, 0.0),
                 encode_pixel=(before + seconds) / 2,
                 r2=0.0,
@@ -85,7 +85,7 @@ class MeasuredCosts:
         )
 
     def put(self, cost: MeasuredCost) -> None:
-        """Add a measurement, in the place of an older one."""
+        """Store a measurement, replacing an older one."""
         self._connection.execute(
             sa.delete(costs).where(costs.c.host == cost.host, costs.c.name == cost.name)
         )
@@ -104,17 +104,15 @@ class MeasuredCosts:
 
 
 class Segments:
-    """Segments as one transaction sees them."""
+    """Segments and their cells."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self.released: set[str] = set()
-        """The packs of the segments that were deleted in this transaction."""
-
-    # -- looking
+        """Packs of the segments that were deleted in this transaction."""
 
     def active(self, original_id: int) -> list[Segment]:
-        """Those with tiles in the original's size that reads may use, by their first frame."""
+        """Return active segments in the original's size, by first frame."""
         return self._select(
             segments.c.original_id == original_id,
             segments.c.retired_ns.is_(None),
@@ -122,7 +120,7 @@ class Segments:
         )
 
     def retired(self, original_id: int) -> list[Segment]:
-        """Those whose place another layout took, by their first frame."""
+        """Return segments that another layout has replaced, by first frame."""
         return self._select(
             segments.c.original_id == original_id,
             segments.c.retired_ns.is_not(None),
@@ -130,7 +128,7 @@ class Segments:
         )
 
     def renditions(self, original_id: int) -> list[Segment]:
-        """Those in other sizes, by their first frame."""
+        """Return active segments in other sizes, by first frame."""
         return self._select(
             segments.c.original_id == original_id,
             segments.c.retired_ns.is_(None),
@@ -138,15 +136,15 @@ class Segments:
         )
 
     def joined(self, original_id: int) -> list[Segment]:
-        """Those that are kept together with another video's, by their first frame."""
+        """Return segments stored together with another video's, by first frame."""
         return self._select(segments.c.original_id == original_id, _has_role(Role.JOINED))
 
     def all_joined(self) -> list[Segment]:
-        """Those of all videos that are kept together with another's."""
+        """Return the joined segments of all videos."""
         return self._select(_has_role(Role.JOINED))
 
     def sharing(self, segment_ids: Iterable[int]) -> list[Segment]:
-        """Joined segments, and those that they are joined with."""
+        """Return those of the segments that are joined, and their partners."""
         mine: list[str] = []
         for some in in_batches(segments.c.id, segment_ids):
             chosen = sa.select(segments.c.object_key).where(some, _has_role(Role.JOINED))
@@ -156,8 +154,8 @@ class Segments:
             found += self._select(some, _has_role(Role.JOINED))
         return found
 
-    def widowed(self) -> list[Segment]:
-        """Joined ones whose other half is gone: they save nothing any more."""
+    def without_partner(self) -> list[Segment]:
+        """Return joined segments without a partner: they no longer save anything."""
         other = segments.alias("other")
         partner = sa.exists().where(
             other.c.object_key == segments.c.object_key,
@@ -167,19 +165,19 @@ class Segments:
         return self._select(_has_role(Role.JOINED), ~partner)
 
     def of_original(self, original_id: int) -> list[Segment]:
-        """All that were made from it, in use or retired, by their first frame."""
+        """Return all segments made from an original, active or retired, by first frame."""
         return self._select(segments.c.original_id == original_id)
 
     def all(self) -> list[Segment]:
-        """Those of all videos, retired ones included."""
+        """Return the segments of all videos, including retired ones."""
         return self._select(sa.true())
 
     def of_pack(self, key: str) -> list[Segment]:
-        """Those whose tiles lie in that object, by their first frame."""
+        """Return the segments stored in that pack, by first frame."""
         return self._select(segments.c.object_key == key)
 
     def newest_of(self, profile: str) -> int:
-        """The number of the newest with that tile codec; 0 where there is none."""
+        """Return the id of the newest segment with that tile codec; 0: none."""
         chosen = sa.select(sa.func.max(segments.c.id)).where(segments.c.profile == profile)
         return int(self._connection.execute(chosen).scalar() or 0)
 
@@ -191,20 +189,20 @@ class Segments:
         return found[0]
 
     def is_covered(self, old: Segment) -> bool:
-        """Whether later ones of its size that are active have, together, all its frames."""
+        """Return whether later active segments of its size cover all its frames."""
         at, alike = old.first_frame, _is_like(old.physical_id)
-        for segment in self._active_within(old.original_id, old.frames, alike):  # by first frame
+        for segment in self._active_within(
+            old.original_id, old.frames, alike
+        ):  # in order of the first frame
             if segment.id > old.id and segment.first_frame <= at:
                 at = max(at, segment.end_frame)
         return at >= old.end_frame
 
-    # -- changing
-
     def publish(self, segment: Segment) -> Segment:
-        """Add a segment; its pack has to be recorded already.
+        """Add a segment; its pack must already be recorded.
 
-        Active ones of the same size of which all frames have later segments by now are retired,
-        and what they had retired in their time is forgotten: one step back stays possible.
+        Active segments of the same size that later ones now cover completely are retired.  The
+        segments that these had retired are deleted, so one undo remains possible.
         """
         alike = _is_like(segment.physical_id)
         within = sa.and_(
@@ -240,14 +238,14 @@ class Segments:
         for old in self._active_within(segment.original_id, segment.frames, alike):
             if old.id != number and self.is_covered(old):
                 self.retire([old.id], now_ns=segment.created_ns)
-        self._count(segment.physical_id)
+        self._update_totals(segment.physical_id)
         return replace(segment, id=number)
 
     def replace_pack(self, segment: Segment, before: str) -> None:
-        """Let a segment have another pack, of the same tiles with the same pictures.
+        """Give a segment another pack with the same pictures in the same tiles.
 
-        `segment` is as it is to be, and its pack has to be recorded already.  Raises
-        `NotFoundError` where it is gone, or its pack is not the one `before` any more.
+        `segment` has the new values, and its pack must already be recorded.  Raises `NotFoundError`
+        if the segment no longer exists, or no longer has the pack `before`.
         """
         changed = self._connection.execute(
             sa.update(segments)
@@ -255,27 +253,28 @@ class Segments:
             .values(object_key=segment.object_key, size=segment.size)
         )
         if not changed.rowcount:
-            raise NotFoundError(f"segment number {segment.id} has changed meanwhile")
+            raise NotFoundError(f"segment {segment.id} was changed at the same time")
         self._connection.execute(sa.delete(cells).where(cells.c.segment_id == segment.id))
         self._connection.execute(
             sa.insert(cells), [_cell_to_row(segment.id, cell) for cell in segment.cells]
         )
-        self._count(segment.physical_id)
+        self._update_totals(segment.physical_id)
 
     def retire(self, segment_ids: Iterable[int], *, now_ns: int) -> None:
-        """Reads use them no longer."""
+        """Stop reads from using these segments."""
         for some in in_batches(segments.c.id, segment_ids):
             self._connection.execute(sa.update(segments).where(some).values(retired_ns=now_ns))
 
     def restore(self, segment_ids: Iterable[int]) -> None:
-        """Reads may use them again."""
+        """Let reads use these segments again."""
         for some in in_batches(segments.c.id, segment_ids):
             self._connection.execute(sa.update(segments).where(some).values(retired_ns=None))
 
     def withdraw(self, made: Iterable[Segment]) -> None:
-        """Forget what should not have been published; what it took the place of has that again.
+        """Delete segments that should not have been published, and restore the ones that they
+        replaced.
 
-        Another original may have taken the place of theirs since.
+        The original may have been replaced since.
         """
         for segment in made:
             self._connection.execute(
@@ -291,15 +290,12 @@ class Segments:
             self.delete([segment.id])
 
     def delete(self, segment_ids: Iterable[int]) -> None:
-        """Forget them, and tiled encodings of which nothing is left.  The packs are not touched.
-
-        With one that is joined goes the other.
+        """Delete segments, their joined partners, and encodings without segments.  Packs are not
+        deleted.
         """
         numbers = set(segment_ids)
         numbers.update(one.id for one in self.sharing(numbers))
         self._delete(in_batches(segments.c.id, numbers))
-
-    # -- inside
 
     def _select(self, *conditions: sa.ColumnElement[bool]) -> list[Segment]:
         chosen = sa.select(segments).where(*conditions).order_by(segments.c.first_frame)
@@ -320,7 +316,7 @@ class Segments:
     def _active_within(
         self, original_id: int, frames: range, alike: sa.ColumnElement[bool]
     ) -> list[Segment]:
-        """Active ones that have any of those frames."""
+        """Return active segments that overlap these frames."""
         return self._select(
             segments.c.original_id == original_id,
             segments.c.retired_ns.is_(None),
@@ -330,7 +326,7 @@ class Segments:
         )
 
     def _delete(self, conditions: Iterable[sa.ColumnElement[bool]]) -> None:
-        """Those for which one of the conditions holds."""
+        """Delete the segments that satisfy one of the conditions."""
         touched: set[int] = set()
         for condition in conditions:
             gone = sa.delete(segments).where(condition).returning(*_SHARED_PACK)
@@ -338,10 +334,10 @@ class Segments:
                 touched.add(row.physical_id)
                 self.released.add(row.object_key)
         for physical_id in touched:
-            self._count(physical_id)
+            self._update_totals(physical_id)
 
-    def _count(self, physical_id: int) -> None:
-        """Keep what is said of a tiled encoding as a whole true; without segments it goes."""
+    def _update_totals(self, physical_id: int) -> None:
+        """Update the totals of a derived encoding; delete it if it has no segments."""
         frames, size = self._connection.execute(
             sa.select(
                 sa.func.sum(segments.c.end_frame - segments.c.first_frame),
@@ -366,15 +362,15 @@ _SHARED_PACK = (segments.c.physical_id, segments.c.object_key)
 
 
 def _has_role(role: Role) -> sa.ColumnElement[bool]:
-    """Whether a segment belongs to an encoding of that kind."""
-    # Written into the statement: SQLite takes an index of some rows only where it sees the value.
+    """Return the condition that a segment belongs to an encoding with that role."""
+    # A literal in the statement: SQLite uses a partial index only if it sees the value.
     value = sa.literal(role.value, literal_execute=True)
     kind = sa.select(physical_videos.c.id).where(physical_videos.c.role == value)
     return segments.c.physical_id.in_(kind)
 
 
 def _is_like(physical_id: int) -> sa.ColumnElement[bool]:
-    """Whether a segment belongs to an encoding of the same kind and size as that one."""
+    """Return the condition that a segment's encoding has the same role and size as that one."""
     mine, other = physical_videos.alias("mine"), physical_videos.alias("other")
     found = (
         sa.select(other.c.id)

@@ -1,7 +1,7 @@
 """Connections to an SQLite file.
 
-`WriterConnection` is the one connection that writes; `ForkGate` keeps threads out of SQLite during
-a fork; `MovableConnection` and `ReadOnlyDatabase` handle moved and read-only directories.
+`WriterConnection` is the only connection that writes.  `ForkGate` keeps threads out of SQLite
+during a fork.  `MovableConnection` and `ReadOnlyDatabase` handle moved and read-only directories.
 """
 
 from __future__ import annotations
@@ -24,57 +24,65 @@ from vfsd.errors import BusyError, StoreError
 
 
 class ForkGate:
-    """Knows who is inside, and can be shut, by several at once: it opens with the last of them."""
+    """Tracks the threads that use SQLite, and keeps them out while a fork is in progress.
+
+    Several forks may close it at once; it opens with the last of them.
+    """
 
     def __init__(self) -> None:
-        # The lock itself is taken, and not by way of the condition, which does so in Python, where
-        # Ctrl-C may come before it could be given back.
+        # The lock is taken directly.  Condition.__enter__ is Python code, in which Ctrl-C could
+        # arrive between taking the lock and the point from which it is released.
         self._guard = threading.RLock()
         self._changed = threading.Condition(self._guard)
-        self._inside: dict[object, int] = {}  # the thread, by entry
-        self._times_shut = 0
+        self._inside: dict[object, int] = {}  # thread id by entry
+        self._times_closed = 0
 
     @contextmanager
-    def passed(self) -> Iterator[None]:
-        """To be inside; waits while it is shut, unless the thread is inside already."""
+    def entered(self) -> Iterator[None]:
+        """Be inside for the duration; waits while the gate is closed, unless the thread
+        is inside.
+        """
         me, entry = threading.get_ident(), object()
         try:
             with self._guard:
-                while self._times_shut and me not in self._inside.values():
+                while self._times_closed and me not in self._inside.values():
                     self._changed.wait()
                 self._inside[entry] = me
             yield
         finally:
             with self._guard:
                 self._inside.pop(entry, None)
-                if self._times_shut:
+                if self._times_closed:
                     self._changed.notify_all()
 
-    def shut(self, seconds: float) -> None:
-        """Let nobody in, and wait for so long at most until no other thread is inside."""
+    def close(self, seconds: float) -> None:
+        """Let no thread in, and wait up to `seconds` until no other thread is inside."""
         mine = {threading.get_ident()}
         with self._guard:
-            self._times_shut += 1
+            self._times_closed += 1
             self._changed.wait_for(lambda: mine.issuperset(self._inside.values()), seconds)
 
     def open(self) -> None:
-        """Take a `shut` back; nothing where Ctrl-C came before there was one."""
+        """Undo one `close`; does nothing if Ctrl-C prevented it."""
         with self._guard:
-            self._times_shut = max(0, self._times_shut - 1)
+            self._times_closed = max(0, self._times_closed - 1)
             self._changed.notify_all()
 
 
 class MovableConnection(sqlite3.Connection):
-    """A connection that knows at which name its file was opened."""
+    """A connection that knows the path and identity of its file.
+
+    SQLite deletes the log of a path at the last close, which would be another file's after a move.
+    """
 
     _name: str | None = None
     _found: tuple[int, int] | None = None
 
-    def note_place(self, path: str) -> None:
-        """Remember where SQLite found the file `path`, whose directories may be links; nothing of
-        a database in memory.
+    def note_path(self, path: str) -> None:
+        """Record the file that SQLite opened as `path`; does nothing for a database in memory.
 
-        Raises `StoreError` where `path` leads to another file by now.
+        Directories in `path` may be links.  Raises `StoreError` if `path` now leads to another
+        file.
         """
         (name,) = [row[2] for row in self.execute("PRAGMA database_list") if row[1] == "main"]
         if not name:
@@ -86,7 +94,7 @@ class MovableConnection(sqlite3.Connection):
             )
 
     def close(self) -> None:
-        """Close it, unless its file has been moved."""
+        """Close the connection, unless its file was moved: then leave it open."""
         if self._name is None or _identity(self._name) == self._found:
             super().close()
             return
@@ -95,13 +103,13 @@ class MovableConnection(sqlite3.Connection):
         leak(self)
 
     def __del__(self) -> None:
-        # Stores need not be closed; from Python 3.13 on a connection that is not closed warns.
+        # Stores need not be closed, but Python 3.13 warns of unclosed connections.
         with suppress(sqlite3.Error):
             self.close()
 
 
 def _identity(path: str) -> tuple[int, int] | None:
-    """Device and inode number; None where nothing is there."""
+    """Return device and inode number; None if there is no such file."""
     try:
         found = os.stat(path)
     except OSError:
@@ -110,39 +118,42 @@ def _identity(path: str) -> tuple[int, int] | None:
 
 
 class ReadOnlyDatabase:
-    """An SQLite file that nobody has open for writing."""
+    """An SQLite file in a read-only directory without a writer, opened as immutable.
+
+    SQLite's usual mode needs to create files next to the database.
+    """
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._found = self._look()
+        self._found = self._stat()
 
     @classmethod
     def at(cls, path: str) -> ReadOnlyDatabase | None:
-        """None where SQLite can do with it as usual."""
+        """Return None if SQLite can open the file as usual."""
         if os.access(os.path.dirname(path) or ".", os.W_OK) or not os.access(path, os.R_OK):
             return None
         return None if _has_writer(path) else cls(path)
 
     def connect(self, **arguments: Any) -> sqlite3.Connection:
-        """`arguments` are those of `sqlite3.connect`."""
+        """Connect; `arguments` are those of `sqlite3.connect`."""
         address = f"file:{quote(os.path.abspath(self._path))}?immutable=1"
         connection: sqlite3.Connection = sqlite3.connect(address, uri=True, **arguments)
         return connection
 
-    def require(self) -> None:
-        """Raises `BusyError` where it was written since, so that what was read may be wrong."""
-        if _has_writer(self._path) or self._look() != self._found:
+    def require_unchanged(self) -> None:
+        """Raises `BusyError` if the file was written since it was opened: reads may be wrong."""
+        if _has_writer(self._path) or self._stat() != self._found:
             raise BusyError(
-                f"the catalog {self._path} was written while it was read", hint="open it again"
+                f"the catalog {self._path} was changed during the read", hint="open it again"
             )
 
-    def _look(self) -> tuple[int, int, int]:
+    def _stat(self) -> tuple[int, int, int]:
         found = os.stat(self._path)
         return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _has_writer(path: str) -> bool:
-    """By who writes it, or by a writer that was killed, of whom it still has a log."""
+    """Return whether a writer has the file open, or was killed and left a log."""
     try:
         return os.path.exists(f"{path}-shm") or os.stat(f"{path}-wal").st_size > 0
     except FileNotFoundError:
@@ -150,28 +161,29 @@ def _has_writer(path: str) -> bool:
 
 
 class WriterConnection:
-    """Threads take turns with it."""
+    """The connection for writing, which the threads of a process use in turns."""
 
     def __init__(self, connect: Callable[[], Connection], patience: float) -> None:
-        """`connect` makes a connection that waits for other processes for `patience` seconds."""
+        """`connect` opens a connection that waits `patience` seconds for other processes."""
         self._connect = connect
         self._patience = patience
-        # A lock of which its owner can tell that he has it.
-        self._turn = threading.RLock()
+        # An RLock: `_end` must find out whether this thread holds it.
+        self._lock = threading.RLock()
         self._connection: Connection | None = None
 
     @contextmanager
     def transaction(self, patience: float) -> Iterator[Connection]:
-        """Write, after waiting for others for so many seconds at most; not for use inside itself.
+        """Run a write transaction, after waiting up to `patience` seconds for others.  Must not be
+        nested.
 
-        All of it is undone where the block raises anything.  Raises `BusyError`, what SQLite
-        raises, and `UsageError` in a child that was forked in the block.
+        Rolls back if the block raises.  Raises `BusyError`, errors of SQLite, and `UsageError` in a
+        child that was forked inside the block.
         """
         origin = OwnerProcess()
         try:
             try:
-                self._take_turn(patience)
-                connection = self._connected()
+                self._acquire(patience)
+                connection = self._ready_connection()
                 driver: Any = connection.connection.driver_connection
                 self._begin(driver, patience)
                 yield connection
@@ -180,40 +192,40 @@ class WriterConnection:
             finally:
                 self._end(origin)
         except BaseException:
-            self._end(origin)  # it may have been interrupted itself; it may be done twice
+            self._end(origin)  # the first call may have been interrupted; a second one is harmless
             raise
 
     def close(self) -> None:
-        """Waits for whoever writes."""
-        with self._turn:
+        """Close the connection, after the current transaction."""
+        with self._lock:
             self._drop()
 
-    def rest(self) -> None:
-        """Have no connection until somebody writes, unless somebody does."""
-        if self._turn.acquire(blocking=False):
+    def disconnect(self) -> None:
+        """Close the connection until the next transaction, unless one is in progress."""
+        if self._lock.acquire(blocking=False):
             try:
                 driver: Any = self._connection and self._connection.connection.driver_connection
                 if driver is not None and not driver.in_transaction:
                     self._drop()
             finally:
-                self._turn.release()
+                self._lock.release()
 
     @property
     def connection(self) -> Connection | None:
-        """What there is at the moment."""
+        """The current connection, if there is one."""
         return self._connection
 
-    def _take_turn(self, patience: float) -> None:
-        if not self._turn.acquire(timeout=patience):
+    def _acquire(self, patience: float) -> None:
+        if not self._lock.acquire(timeout=patience):
             raise locked_error("another thread of this process", patience)
 
-    def _connected(self) -> Connection:
-        """Ready to begin, whatever was interrupted before."""
+    def _ready_connection(self) -> Connection:
+        """Return a connection that can begin a transaction, whatever was interrupted before."""
         self._undo()
         if self._connection is None:
             self._connection = self._connect()
-            # To SQLAlchemy all that is ever written is one transaction.  Beginning and ending
-            # ours by way of it would take longer than what is done in between.
+            # SQLAlchemy sees one endless transaction.  Its own begin and commit would take longer
+            # than the work in between.
             self._connection.begin()
         return self._connection
 
@@ -227,25 +239,28 @@ class WriterConnection:
                 driver.execute(f"PRAGMA busy_timeout = {int(self._patience * 1000)}")
 
     def _end(self, origin: OwnerProcess) -> None:
-        """Undo what was not committed, and let others have their turn; nothing where it is not this
-        thread's, or where all of it is the parent's."""
-        if origin.is_parent or not self._turn.acquire(blocking=False):
+        """Roll back what was not committed, and release the lock.
+
+        Does nothing if another thread holds the lock, or if the transaction belongs to the parent
+        process.
+        """
+        if origin.is_parent or not self._lock.acquire(blocking=False):
             return
         try:
             self._undo()
         finally:
-            with suppress(RuntimeError):  # it is not this thread's any more
+            with suppress(RuntimeError):  # released completely
                 while True:
-                    self._turn.release()
+                    self._lock.release()
 
     def _undo(self) -> None:
-        """Roll back what is under way; forget a connection that is good for nothing any more."""
+        """Roll back the current transaction; drop a connection that is no longer usable."""
         if self._connection is None:
             return
         try:
             if not self._connection.invalidated and self._connection.in_transaction():
                 driver: Any = self._connection.connection.driver_connection
-                if driver.in_transaction:  # SQLite may have ended it itself, as on a full disk
+                if driver.in_transaction:  # SQLite rolls back by itself on a full disk
                     driver.execute("ROLLBACK")
                 return
         except (SQLAlchemyError, sqlite3.Error):
@@ -259,29 +274,28 @@ class WriterConnection:
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(SQLAlchemyError, sqlite3.Error):
-                connection.invalidate()  # which closes it, and so ends what it has begun
+                connection.invalidate()  # closes it, which rolls back
             with suppress(SQLAlchemyError, sqlite3.Error):
                 connection.close()
 
 
 def locked_error(who: str, seconds: float) -> BusyError:
-    """What to raise when `who` has kept the catalog locked for so long."""
+    """Return the error for a catalog that `who` kept locked for `seconds`."""
     return BusyError(
         f"{who} has been writing to the catalog for {seconds:g} seconds",
-        hint="try again; `vfsd doctor` shows who has the store open",
+        hint="try again; `vfsd doctor` shows the processes that have the store open",
     )
 
 
 _LOCKS_AT = 0x40000000
 _LOCKS = 512
-"""The bytes of the file on which SQLite's processes hold locks while they have it open."""
+"""The byte range of the file that SQLite's processes lock while they have it open."""
 
 
 def checkpoint_if_closed(path: Path) -> bool:
-    """Move the log of an SQLite file into the file; False where anybody has it open, in any
-    process.
+    """Move the log of an SQLite file into the file; False if any process has it open.
 
-    True, too, where there is no file, or one that SQLite can do nothing with.
+    True also if there is no file, or one that SQLite cannot use.
     """
     if not path.exists():
         return True

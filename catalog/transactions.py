@@ -1,6 +1,6 @@
 """Opens a catalog, upgrades its schema and runs transactions.
 
-A `Transaction` gives access to one repository for each subject; each is made at first use.
+A `Transaction` provides one repository for each subject, created at first use.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ from vfsd.catalog.videos import Objects, Videos
 from vfsd.errors import ExistsError, NoStoreError, StoreError, StoreVersionError
 
 REVISIONS = ("v1",)
-"""Every step in `vfsd.catalog.migrations.versions`, in order; a test compares them."""
+"""Every revision in `vfsd.catalog.migrations.versions`, in order; a test compares them."""
 _SCRIPTS = "vfsd.catalog:migrations"
-"""Alembic's folder with the steps."""
+"""Alembic's directory with the revisions."""
 
 
 def newest_revision() -> str:
-    """The revision that this version of vfsd works with."""
+    """Return the revision that this version of vfsd uses."""
     return REVISIONS[-1]
 
 
 def require_known_revision(revision: str | None) -> None:
-    """Raises `StoreVersionError` for a catalog that another version of vfsd has written."""
+    """Raises `StoreVersionError` for a catalog of an unknown, usually newer, revision."""
     if revision is not None and revision not in REVISIONS:
         raise StoreVersionError(
-            f"the catalog is at revision {revision}, this vfsd knows up to {newest_revision()}",
+            f"the catalog is at revision {revision}, this vfsd supports up to {newest_revision()}",
             hint="install the version of vfsd that wrote it, or a newer one",
         )
 
 
 def upgrade_schema(connection: Connection) -> None:
-    """Run the missing steps, inside the transaction of `connection`."""
+    """Run the missing migrations, inside the transaction of `connection`."""
     from alembic import command  # slow to import, and only needed here
     from alembic.config import Config
 
@@ -62,7 +62,9 @@ def upgrade_schema(connection: Connection) -> None:
 
 
 def read_owner(connection: Connection) -> str | None:
-    """The id of the store; None where nobody has written it down, or there is no catalog."""
+    """Return the id of the store that owns the catalog; None if it is not set, or without a
+    catalog.
+    """
     if not sa.inspect(connection).has_table(store_identity.name):
         return None
     found = connection.execute(sa.select(store_identity.c.id)).scalar()
@@ -70,16 +72,16 @@ def read_owner(connection: Connection) -> str | None:
 
 
 def write_owner(connection: Connection, store_id: str) -> None:
-    """For one that has none yet."""
+    """Set the owner of a catalog that has none."""
     connection.execute(sa.insert(store_identity).values(one=1, id=store_id))
 
 
 class Transaction:
-    """One consistent view of the catalog, or one change that is published as a whole.
+    """One consistent view of the catalog, or one change that is committed as a whole.
 
-    Each repository is made when it is first used: most transactions need two or three of them.
-    Their modules are loaded before: a child that is forked during another thread's import could
-    never import that module.
+    Repositories are created at first use: most transactions need two or three.  Their modules are
+    imported before, because a child forked during another thread's import could never import that
+    module.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -110,15 +112,15 @@ class Transaction:
         return Detections(self._connection)
 
     @cached_property
-    def reads(self) -> LoggedReads:
+    def read_log(self) -> LoggedReads:
         return LoggedReads(self._connection)
 
     @cached_property
-    def decisions(self) -> TilingDecisions:
+    def tiling_decisions(self) -> TilingDecisions:
         return TilingDecisions(self._connection)
 
     @cached_property
-    def holdings(self) -> DerivedUsage:
+    def derived_usage(self) -> DerivedUsage:
         return DerivedUsage(self._connection)
 
     @cached_property
@@ -126,15 +128,15 @@ class Transaction:
         return EvictionLog(self._connection)
 
     @cached_property
-    def sounds(self) -> AudioTracks:
+    def audio_tracks(self) -> AudioTracks:
         return AudioTracks(self._connection)
 
     @cached_property
-    def originals(self) -> OriginalPolicies:
+    def retention(self) -> OriginalPolicies:
         return OriginalPolicies(self._connection)
 
     @cached_property
-    def clock(self) -> ClockHistory:
+    def clock_history(self) -> ClockHistory:
         return ClockHistory(self._connection)
 
     @cached_property
@@ -143,7 +145,7 @@ class Transaction:
 
 
 class CatalogDatabase:
-    """A database with a schema.  Safe to use from several threads, and after a fork."""
+    """A database with a schema.  Thread-safe, and safe to use after a fork."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -157,13 +159,18 @@ class CatalogDatabase:
         store_id: str | None = None,
         require_in_place: Callable[[], None] = lambda: None,
     ) -> Self:
-        """Open an existing catalog, bringing its schema up to date unless `read_only`.
+        """Open an existing catalog, and upgrade its schema unless `read_only`.
 
-        With `store_id` it is opened for the store that has this id; where nobody's is written down
-        yet, it is, unless `read_only`.  `require_in_place` is called after each connection and
-        before each change, and raises where the store is another one by then.  Raises
-        `NoStoreError`, `StoreVersionError` (a newer vfsd wrote it), `StoreError` for the catalog of
-        another store, `BusyError`.
+        Raises `NoStoreError`, `StoreVersionError` (a newer vfsd wrote it), `StoreError` for the
+        catalog of another store, and `BusyError`.
+
+        Args:
+            url: The database URL.
+            read_only: Refuse to write.
+            store_id: The id of the store that must own the catalog.  Unless `read_only`, it is
+                set if the catalog has no owner yet.
+            require_in_place: Called after each connection and before each change; raises if another
+                store has replaced this one.
         """
         database = Database(url, read_only=read_only, require_in_place=require_in_place)
         try:
@@ -173,13 +180,13 @@ class CatalogDatabase:
             _require_there(database, revision)
             if read_only and revision != newest_revision():
                 raise StoreVersionError(
-                    f"the catalog is at revision {revision} and has to be brought to "
+                    f"the catalog is at revision {revision} and must be upgraded to "
                     f"{newest_revision()} first",
-                    hint="open the store for writing once, for instance with `vfsd ls`",
+                    hint="open the store for writing once, for example with `vfsd ls`",
                 )
             _require_owner(database, owner, store_id)
-            is_nobodys = owner is None and store_id is not None
-            if not read_only and (revision != newest_revision() or is_nobodys):
+            is_unowned = owner is None and store_id is not None
+            if not read_only and (revision != newest_revision() or is_unowned):
                 with database.writing() as connection:
                     if revision != newest_revision():
                         upgrade_schema(connection)
@@ -191,10 +198,10 @@ class CatalogDatabase:
 
     @classmethod
     def create(cls, url: str, *, store_id: str | None = None) -> Self:
-        """Open a catalog, making it where the database is empty.
+        """Open a catalog, and create it if the database is empty.
 
-        With `store_id` it is made for the store that has this id.  Raises `ExistsError` then for a
-        catalog that was there before, unless it was made for that very store; nothing is changed.
+        With `store_id`, it is created for that store.  Raises `ExistsError` for an existing catalog
+        of another or unknown owner, without changing it.
         """
         database = Database(url)
         try:
@@ -213,9 +220,9 @@ class CatalogDatabase:
 
     @classmethod
     def is_at(cls, url: str) -> bool:
-        """Whether there is a catalog.  Makes nothing.
+        """Return whether there is a catalog.  Creates nothing.
 
-        Raises `ExistsError` for a file that is the database of something else.
+        Raises `ExistsError` for an SQLite file with other tables.
         """
         with closing(Database(url, read_only=True)) as database:
             if database.path and not Path(database.path).exists():
@@ -223,17 +230,17 @@ class CatalogDatabase:
             with database.reading() as connection:
                 if current_revision(connection) is not None:
                     return True
-                # Many share a server; a file is somebody's alone.
+                # A database on a server may have other tables; a file must have only these.
                 if database.path and sa.inspect(connection).get_table_names():
                     raise ExistsError(
-                        f"{database.path} is a database of something else",
-                        hint="each store has a file of its own: name another one",
+                        f"{database.path} is a database of another program",
+                        hint="give the path of a new file: every store has its own",
                     )
         return False
 
     @classmethod
     def owner_at(cls, url: str) -> str | None:
-        """The id of the store whose catalog is there; None where nobody has written it down."""
+        """Return the id of the store that owns the catalog; None if it is not set."""
         with closing(Database(url, read_only=True)) as database, database.reading() as connection:
             return read_owner(connection)
 
@@ -249,30 +256,29 @@ class CatalogDatabase:
     def __repr__(self) -> str:
         return f"<Catalog {redacted_url(self._database.url)}>"
 
-    # -- transactions
-
     @contextmanager
     def reading(self) -> Iterator[Transaction]:
-        """Several looks at the same state.
+        """Yield a transaction for several reads of the same state.
 
-        Raises `BusyError` where other threads of this process keep all connections for a minute.
+        Raises `BusyError` if other threads of this process keep all connections for a minute.
         """
         with self._database.reading() as connection:
             yield Transaction(connection)
 
     @contextmanager
     def writing(self, patience: float | None = None) -> Iterator[Transaction]:
-        """Changes that become visible together when the block ends, or not at all.
+        """Yield a transaction for changes, committed together at the end or rolled back on an
+        error.
 
-        Raises `BusyError` when another process keeps writing for `patience` seconds (default:
-        `BUSY_SECONDS`), `NoSpaceError`, `ReadOnlyError`.
+        Raises `BusyError` if another process keeps writing for `patience` seconds (default:
+        `BUSY_SECONDS`), `NoSpaceError`, and `ReadOnlyError`.
         """
         with self._database.writing(patience) as connection:
             yield Transaction(connection)
 
     @property
     def path(self) -> str | None:
-        """The file that it is; None where it is on a server."""
+        """The SQLite file; None on a server."""
         return self._database.path
 
     @property
@@ -281,10 +287,10 @@ class CatalogDatabase:
 
     @classmethod
     def copy_at(cls, url: str, path: Path, *, patience: float | None = None) -> None:
-        """Copy the catalog that is there, of whatever revision, as `copy_to` does.
+        """Copy a catalog of any revision, as `copy_to` does.
 
-        It is opened for reading only, and stays of that revision.  Raises `NoStoreError` where
-        there is none, `BusyError` where another process keeps it for `patience` seconds (default:
+        It is opened read-only and not upgraded.  Raises `NoStoreError` if there is none,
+        `BusyError` if another process keeps it locked for `patience` seconds (default:
         `BUSY_SECONDS`), and as `copy_to`.
         """
         with closing(Database(url, read_only=True, patience=patience)) as database:
@@ -293,43 +299,45 @@ class CatalogDatabase:
             database.copy_to(path)
 
     def copy_to(self, path: Path) -> None:
-        """Copy it as it is at one moment to a file that is not there yet.
+        """Copy a consistent snapshot of an SQLite catalog to a new file.
 
-        Only where it is a file itself.  Raises `IntegrityError` where that is damaged, so that the
-        copy takes nobody's place, `sqlite3.Error`.
+        Raises `IntegrityError` if the catalog is damaged, so that a bad copy never replaces a good
+        one, and `sqlite3.Error`.
         """
         self._database.copy_to(path)
 
     def sync(self) -> None:
-        """Return when every finished transaction would survive a power cut."""
+        """Return when every committed transaction would survive a power cut."""
         self._database.sync()
 
     def log_bytes(self) -> int:
-        """What the log of changes takes of the disk; 0 where there is no log of ours."""
+        """Return the size of SQLite's log on disk; 0 without one."""
         return self._database.log_bytes()
 
-    def rewind_log(self) -> bool:
-        """Make room for changes in the log of what was changed, where the disk has none.
+    def restart_log(self) -> bool:
+        """Make room in SQLite's log for more changes, on a full disk.
 
-        False where that cannot be: others keep reading, the database itself has to grow for it, or
-        there is no log of ours.
+        False if that is impossible: other connections keep reading, the database file would have to
+        grow, or there is no log.
         """
-        return self._database.rewind_log()
+        return self._database.restart_log()
 
     def damage(self) -> list[str]:
-        """What the database itself finds wrong with its file; empty when all is well."""
+        """Return descriptions of damage that the database finds in its file; empty if there is
+        none.
+        """
         return self._database.damage()
 
     def watch(self) -> ChangeWatch:
-        """Tells cheaply whether anybody has changed the catalog."""
+        """Return an object that cheaply detects changes of the catalog."""
         return self._database.watch()
 
 
 def database_taken_error(url: str) -> ExistsError:
-    """What to raise instead of making a catalog where another store has its own."""
+    """Return the error for creating a catalog where another store has its own."""
     return ExistsError(
-        f"there is a catalog at {redacted_url(url)} already",
-        hint="each store has one of its own: name another database",
+        f"there is already a catalog at {redacted_url(url)}",
+        hint="give another database: every store has its own",
     )
 
 
@@ -343,7 +351,7 @@ def _require_there(database: Database, revision: str | None) -> None:
 
 
 def _claim_database(database: Database, connection: Connection, store_id: str | None) -> None:
-    """Write down whose it is, unless somebody has.  Raises `StoreError` for another store's."""
+    """Set the owner, unless there is one.  Raises `StoreError` if it is another store."""
     owner = read_owner(connection)
     _require_owner(database, owner, store_id)
     if owner is None and store_id is not None:
@@ -353,8 +361,8 @@ def _claim_database(database: Database, connection: Connection, store_id: str | 
 def _require_owner(database: Database, owner: str | None, store_id: str | None) -> None:
     if None not in (owner, store_id) and owner != store_id:
         raise StoreError(
-            f"the catalog at {redacted_url(database.url)} is another store's: it was made for "
+            f"the catalog at {redacted_url(database.url)} belongs to another store: its owner is "
             f"{owner!r}, and this store is {store_id!r}",
-            hint='name this store\'s own as "catalog" in its vfsd-store.json; if this is it, and '
-            'the file was lost or is another\'s, write the former id there as "id"',
+            hint='set "catalog" in vfsd-store.json to the catalog of this store; if the marker '
+            'file was lost or overwritten, set "id" there to the owner above',
         )

@@ -1,7 +1,7 @@
-"""The tree that the mount shows, and changing it.
+"""Changes to the tree that the mount shows: inodes, names, link counts and extended attributes.
 
-Plain bookkeeping within one transaction: what exists, what it is called, how many names it has.
-Permissions, open files and what POSIX says of them are `vfsd.mount.fs`'s business.
+Bookkeeping within one transaction.  Permissions, open files and POSIX semantics belong to
+`vfsd.mount.fs`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from vfsd.core.model import DirectoryEntry, FileState, Node
 from vfsd.errors import ExistsError, NotFoundError
 from vfsd.validation import storable
 
-_COUNT = PreparedStatement(
+_INCREMENT_VERSION = PreparedStatement(
     sa.update(nodes).where(IS_ROOT).values(generation=nodes.c.generation + sa.literal_column("1"))
 )
 _NEW_COLUMNS = (
@@ -75,7 +75,7 @@ def _update_node(columns: tuple[str, ...]) -> PreparedStatement:
 
 
 class Tree(TreeReader):
-    """The tree as one transaction sees it, and changes it where it may write."""
+    """The tree, for reading and, in a write transaction, changing."""
 
     def __init__(self, connection: Connection) -> None:
         super().__init__(connection)
@@ -94,9 +94,10 @@ class Tree(TreeReader):
         target: str | None = None,
         state: FileState | None = None,
     ) -> Node:
-        """A new inode with one name.
+        """Create an inode with one name.
 
-        Raises `ExistsError` when the name is taken, and as `require_name`, like all that gives one.
+        Raises `ExistsError` if the name is taken.  Like all methods that set a name, raises as
+        `require_name`.
         """
         if self.lookup(parent, name) is not None:
             raise ExistsError(f"{name!r} exists")
@@ -118,7 +119,7 @@ class Tree(TreeReader):
         target: str | None = None,
         state: FileState | None = None,
     ) -> Node:
-        """A new inode that counts a link (a directory two) without having a name yet."""
+        """Create an inode that counts one link (a directory two) but has no name yet."""
         encoded = None if target is None else os.fsencode(target)
         values: dict[str, Any] = {
             "mode": mode,
@@ -151,7 +152,7 @@ class Tree(TreeReader):
         )
 
     def link(self, ino: int, parent: int, name: str, *, now_ns: int) -> Node:
-        """One more name for a file.  Raises `ExistsError`, `NotFoundError`."""
+        """Add a name to a file.  Raises `ExistsError`, `NotFoundError`."""
         node = self.node(ino)
         if self.lookup(parent, name) is not None:
             raise ExistsError(f"{name!r} exists")
@@ -160,10 +161,10 @@ class Tree(TreeReader):
         return self.update(ino, nlink=node.nlink + 1, ctime_ns=now_ns)
 
     def unlink(self, parent: int, name: str, *, now_ns: int) -> Node:
-        """Take a name away; returns what it led to, as it is afterwards.
+        """Remove a name; return the node afterwards.
 
-        A node that is left without a name (``nlink == 0``) stays until `delete` or `orphan`.
-        Raises `NotFoundError`, and `HeldError` for the last name of a video that has a hold.
+        A node without names (``nlink == 0``) stays until `delete` or `orphan`.  Raises
+        `NotFoundError`, and `HeldError` for the last name of a video under a hold.
         """
         node = self.lookup(parent, name)
         if node is None:
@@ -178,10 +179,10 @@ class Tree(TreeReader):
     def rename(
         self, parent: int, name: str, new_parent: int, new_name: str, *, now_ns: int
     ) -> Node | None:
-        """Move a name, over another if need be.
+        """Rename, replacing an existing target.
 
-        Returns what the target led to, as it is afterwards (see `unlink`), if there was one.
-        Raises `NotFoundError`, `HeldError`.
+        Returns the replaced node as it is afterwards (see `unlink`), or None.  Raises
+        `NotFoundError`, `HeldError`.
         """
         node = self.lookup(parent, name)
         if node is None:
@@ -201,7 +202,7 @@ class Tree(TreeReader):
     def exchange(
         self, parent: int, name: str, other_parent: int, other_name: str, *, now_ns: int
     ) -> None:
-        """Let two names change places.  Raises `NotFoundError`."""
+        """Exchange two names.  Raises `NotFoundError`."""
         one, other = self.lookup(parent, name), self.lookup(other_parent, other_name)
         if one is None or other is None:
             raise NotFoundError(
@@ -219,7 +220,7 @@ class Tree(TreeReader):
         self.update(other.ino, ctime_ns=now_ns)
 
     def update(self, ino: int, **changes: Any) -> Node:
-        """Change columns of a node, and look at it; else as `alter`."""
+        """Change columns of a node, and return it; otherwise like `alter`."""
         self.alter(ino, **changes)
         return self.node(ino)
 
@@ -236,10 +237,10 @@ class Tree(TreeReader):
             raise NotFoundError(f"inode {ino} does not exist")
 
     def substitute(self, ino: int, **changes: Any) -> Node:
-        """Let a new inode have all that a file has, but for these columns; the old one goes.
+        """Replace the inode of a file by a new one with the same columns, except `changes`.
 
-        Names, attributes and the video are those of the new one then.  Whoever has the old one
-        open is left with a file without a name.  Raises `NotFoundError`.
+        Names, attributes and the video move to the new inode, and the old one is deleted.  An open
+        handle to it keeps a file without a name.  Raises `NotFoundError`.
         """
         before = dict(zip(nodes.c.keys(), self._row(ino), strict=True))
         values = {key: value for key, value in before.items() if key != "ino"} | changes
@@ -253,19 +254,17 @@ class Tree(TreeReader):
         return self.node(new)
 
     def delete(self, ino: int) -> None:
-        """Forget a node without names, and with it its attributes and its video."""
+        """Delete a node without names, with its attributes and its video."""
         self._change(_DELETE_NODE, {"which": ino})
 
     def drop_name(self, name: DirectoryEntry) -> None:
-        """Take away a name that should not be there; whatever counts it is left as it is."""
+        """Remove an invalid name, without changing any link count."""
         self._change(_DELETE_ENTRY, {"directory": name.parent, "entry": name.name})
 
-    # -- files without a name
-
     def orphan(self, ino: int, *, now_ns: int, former: tuple[int, str] | None = None) -> None:
-        """Keep a node without names for those that have it open.
+        """Keep a node without names for the handles that have it open.
 
-        With `former` it gets that name back when the store is next recovered, if it is free.
+        With `former`, it gets that name back when the store is next recovered, if the name is free.
         """
         self._count()
         self._connection.execute(
@@ -277,8 +276,10 @@ class Tree(TreeReader):
             )
         )
 
-    def settle_orphan(self, ino: int, parent: int, name: str) -> None:
-        """The orphan will not get that name back; another one that it has lost since it may."""
+    def confirm_orphan(self, ino: int, parent: int, name: str) -> None:
+        """Record that the orphan must not get that name back; does nothing for another
+        former name.
+        """
         self._count()
         self._connection.execute(
             sa.update(orphans)
@@ -291,12 +292,10 @@ class Tree(TreeReader):
         )
 
     def adopt_orphan(self, ino: int, parent: int, name: str, *, now_ns: int) -> Node:
-        """Give an orphan a name again.  Raises `ExistsError` when it is taken."""
+        """Give an orphan a name again.  Raises `ExistsError` if it is taken."""
         self._count()
         self._connection.execute(sa.delete(orphans).where(orphans.c.ino == ino))
         return self.link(ino, parent, name, now_ns=now_ns)
-
-    # -- extended attributes
 
     def set_xattr(self, ino: int, name: bytes, value: bytes) -> None:
         there = {"which": ino, "key": name, "new": value}
@@ -304,20 +303,18 @@ class Tree(TreeReader):
             self._change(_INSERT_XATTR, {"ino": ino, "name": name, "value": value})
 
     def remove_xattr(self, ino: int, name: bytes) -> bool:
-        """Whether there was one."""
+        """Remove an attribute; return whether it existed."""
         return self._change(_DELETE_XATTR, {"which": ino, "key": name}) > 0
 
-    # -- bookkeeping
-
     def _change(self, statement: PreparedStatement, values: Mapping[str, Any]) -> int:
-        """Run what writes; how many rows that were."""
+        """Run a statement that writes; return the number of rows."""
         self._count()
-        return statement.change(self._connection, values)
+        return statement.execute(self._connection, values)
 
     def _count(self) -> None:
-        """To be called before anything is written; the first time in a transaction counts it."""
+        """Increment the version of the tree, once per transaction, before its first change."""
         if not self._counted:
-            _COUNT.change(self._connection, {})
+            _INCREMENT_VERSION.execute(self._connection, {})
             self._counted = True
             self._version = None if self._version is None else self._version + 1
 

@@ -23,24 +23,24 @@ from vfsd.core.model import DirectoryEntry, FileState, Node
 from vfsd.errors import NotFoundError, UsageError
 
 NAME_BYTES = 255
-"""The longest name, as everywhere on Linux."""
+"""Maximum length of a name, as for most Linux file systems."""
 
 
 def not_found_error(path: str) -> NotFoundError:
-    """What to raise where a path leads to nothing."""
-    hint = "`vfsd ls -R` lists what there is"
+    """Return the error for a path that does not exist."""
+    hint = "`vfsd ls -R` lists all files"
     if set("*?[") & set(path):
-        hint = f"this command takes no patterns; `vfsd find {shlex.quote(path)}` does"
+        hint = f"this command does not accept patterns; use `vfsd find {shlex.quote(path)}`"
     return NotFoundError(f"{path!r} is not in the store", hint=hint)
 
 
 def split_path(path: str) -> list[str]:
-    """The components of a path from the root: ``"/a//b/"`` is ``["a", "b"]``.
+    """Return the components of a path from the root: ``"/a//b/"`` is ``["a", "b"]``.
 
-    Raises `UsageError` for what is no text, or none that can be a name in bytes.
+    Raises `UsageError` for anything but text that can be encoded as a file name.
     """
     if not isinstance(path, str):
-        raise UsageError(f"a name in a store must be text, got {shown(path)}")
+        raise UsageError(f"a name in a store must be a str, got {shown(path)}")
     try:
         os.fsencode(path)
     except UnicodeEncodeError:
@@ -49,24 +49,24 @@ def split_path(path: str) -> list[str]:
 
 
 def require_name(name: str) -> None:
-    """Raises `UsageError` where a file or directory cannot be called so: no mount could show it.
-
-    `name` is one component of a path.
-    """
+    """Raises `UsageError` for a component of a path that cannot be the name of a file."""
     if name in ("", ".", "..") or "/" in name or "\0" in name:
-        raise UsageError(f"{name!r} cannot be the name of a file")
+        raise UsageError(
+            f"a file name must not be empty, . or .., or contain / or NUL, got {name!r}"
+        )
     if len(os.fsencode(name)) > NAME_BYTES:
         raise UsageError(
-            f"the name of a file is too long: {len(os.fsencode(name))} bytes, {shown(name)}",
-            hint=f"names have {NAME_BYTES} at most, in UTF-8; paths may be longer",
+            f"a file name must be at most {NAME_BYTES} bytes, got {len(os.fsencode(name))}: "
+            f"{shown(name)}",
+            hint="the limit applies to one name in UTF-8; paths may be longer",
         )
 
 
 ROOT = 1
 """The inode number of the root directory."""
 
-_MANY = 16
-"""So many nodes are asked for one by one; more with a statement that is made for their number."""
+_MAX_SINGLE_LOOKUPS = 16
+"""Up to this many nodes are looked up one by one, more of them with one statement."""
 
 IS_ROOT = nodes.c.ino == sa.literal_column(str(ROOT))
 _NODE = PreparedStatement(sa.select(nodes).where(nodes.c.ino == sa.bindparam("ino")))
@@ -103,16 +103,16 @@ _XATTRS = PreparedStatement(
 
 
 class TreeReader:
-    """The tree as one transaction sees it."""
+    """The tree, for reading."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._version: int | None = None
 
     def version(self) -> int:
-        """Counts the transactions that have changed the tree; what was read before is stale.
+        """Return the number of transactions that have changed the tree, to detect stale caches.
 
-        It is the generation of the root directory.
+        It is stored as the generation of the root directory.
         """
         if self._version is None:
             ((version,),) = _VERSION.rows(self._connection, {})
@@ -120,35 +120,35 @@ class TreeReader:
         return self._version
 
     def node(self, ino: int) -> Node:
-        """Raises `NotFoundError`."""
+        """Return a node.  Raises `NotFoundError`."""
         return _node_from_row(self._row(ino))
 
     def nodes(self, inos: Iterable[int]) -> dict[int, Node]:
-        """Those of the nodes that exist."""
+        """Return those of the nodes that exist."""
         wanted = list(inos)
         rows: Iterable[Sequence[Any]]
-        if len(wanted) <= _MANY:
+        if len(wanted) <= _MAX_SINGLE_LOOKUPS:
             rows = (row for ino in wanted for row in _NODE.rows(self._connection, {"ino": ino}))
         else:
             rows = self._connection.execute(_NODES, {"inos": wanted})
         return {node.ino: node for node in map(_node_from_row, rows)}
 
     def lookup(self, parent: int, name: str) -> Node | None:
-        """What `name` in the directory `parent` leads to."""
+        """Return the node of `name` in the directory `parent`, or None."""
         rows = _LOOKUP.rows(self._connection, {"parent": parent, "name": os.fsencode(name)})
         return _node_from_row(rows[0]) if rows else None
 
     def children(self, parent: int) -> list[tuple[str, Node]]:
-        """The entries of a directory, in the order of their names' bytes."""
+        """Return the entries of a directory, sorted by the bytes of their names."""
         rows = _CHILDREN.rows(self._connection, {"parent": parent})
         return [(os.fsdecode(row[-1]), _node_from_row(row[:-1])) for row in rows]
 
     def children_with_xattrs(self, parent: int) -> set[int]:
-        """Which of a directory's entries have any extended attributes: inode numbers."""
+        """Return the inodes of a directory's entries that have extended attributes."""
         return {ino for (ino,) in _CHILDREN_WITH_XATTRS.rows(self._connection, {"parent": parent})}
 
     def has_more_children(self, parent: int, count: int) -> bool:
-        """Whether a directory has more than `count` entries."""
+        """Return whether a directory has more than `count` entries."""
         values = {"parent": parent, "skipped": count, "most": 1}
         return bool(_SOME_CHILDREN.rows(self._connection, values))
 
@@ -156,7 +156,7 @@ class TreeReader:
         return not self.has_more_children(parent, 0)
 
     def resolve(self, path: str) -> Node:
-        """The node at `path`, counted from the root; no symbolic link is followed.
+        """Return the node at `path`, relative to the root, without following symbolic links.
 
         Raises `NotFoundError`.
         """
@@ -169,12 +169,12 @@ class TreeReader:
         return node
 
     def paths_of(self, ino: int) -> list[str]:
-        """Every path that leads to `ino`, sorted; none for an orphan."""
+        """Return every path that leads to `ino`, sorted; none for an orphan."""
         paths = []
-        # And the names below, upwards, and what these lead to: a directory may lie in itself where
-        # something has gone wrong.
+        # Each item: an inode, the names below it in upward order, and the inodes below it.  The
+        # latter detect cycles of a damaged tree.
         waiting: list[tuple[int, list[bytes], frozenset[int]]] = [(ino, [], frozenset())]
-        while waiting:  # not by recursion: trees may be deeper than Python's stack
+        while waiting:  # not recursive: trees may be deeper than Python's stack
             above, names, passed = waiting.pop()
             if above == ROOT:
                 paths.append(os.fsdecode(b"/".join(reversed(names))))
@@ -187,14 +187,15 @@ class TreeReader:
             waiting += [(parent, [*names, name], passed | {above}) for parent, name in rows]
         return sorted(paths)
 
-    def called(self, ino: int) -> str:
-        """What people are told: its first path, or its number where none leads to it."""
+    def display_path(self, ino: int) -> str:
+        """Return the first path of a node, or its number if it has none; for messages."""
         return next(iter(self.paths_of(ino)), f"inode {ino}")
 
     def walk(self, ino: int = ROOT, path: str = "") -> Iterator[tuple[str, Node]]:
-        """Everything below a directory: (path from the root, node), parents before children.
+        """Yield everything below a directory as (path from the root, node), parents before
+        children.
 
-        What a directory has below itself that lies above it, too, is named and not gone into.
+        A directory that contains itself, in a damaged tree, is yielded but not entered.
         """
         waiting = [(ino, path, iter(self.children(ino)))]
         within = {ino}
@@ -212,17 +213,17 @@ class TreeReader:
                 within.discard(at)
 
     def all_nodes(self) -> Iterator[Node]:
-        """Every inode, whether it can be reached or not."""
+        """Yield every inode, reachable or not."""
         return (_node_from_row(row) for row in self._connection.execute(sa.select(nodes)).all())
 
     def all_names(self) -> list[DirectoryEntry]:
-        """Every name, whether it can be reached or not; by directory and bytes."""
+        """Return every name, reachable or not, by directory and bytes."""
         query = sa.select(entries.c.parent, entries.c.name, entries.c.ino)
         rows = self._connection.execute(query.order_by(entries.c.parent, entries.c.name))
         return [DirectoryEntry(*row) for row in rows]
 
     def has_hard_links(self) -> bool:
-        """Whether anything but a directory has several names."""
+        """Return whether any file other than a directory has several names."""
         is_dir = nodes.c.mode.op("&")(stat.S_IFMT(0o777777)) == stat.S_IFDIR
         query = sa.select(nodes.c.ino).where(nodes.c.nlink > 1, ~is_dir).limit(1)
         return self._connection.execute(query).first() is not None
@@ -232,13 +233,15 @@ class TreeReader:
         return [_node_from_row(row) for row in rows]
 
     def inodes_in_state(self, state: FileState) -> list[int]:
-        """Their numbers, whatever else their rows say."""
+        """Return the numbers of inodes in that state, without reading their rows."""
         found = self._connection.execute(sa.select(nodes.c.ino).where(nodes.c.state == state.value))
         return list(found.scalars())
 
     def private_inodes(self) -> set[int]:
-        """Inodes whose bytes are private files; also those of which the row says what makes no
-        sense, since they may be."""
+        """Return the inodes with private files.
+
+        Inodes with an invalid state are included, as they may have one.
+        """
         state = nodes.c.state
         rows = self._connection.execute(
             sa.select(nodes.c.ino).where(state.is_not(None), state != FileState.VIDEO.value)
@@ -246,7 +249,7 @@ class TreeReader:
         return set(rows.scalars())
 
     def orphans(self) -> list[tuple[int, tuple[int, str] | None]]:
-        """All orphans, each with the name that it is to get back, if any."""
+        """Return all orphans, each with the (parent, name) that it is to get back, or None."""
         rows = self._connection.execute(sa.select(orphans)).all()
         return [
             (
@@ -271,11 +274,11 @@ class TreeReader:
 
 @reads_row(nodes)
 def _node_from_row(row: Sequence[Any]) -> Node:
-    """Of a row of `nodes`, in the order of its columns, which is that of `Node`."""
+    """Convert a row of `nodes`: its columns are in the order of the fields of `Node`."""
     ino, mode, uid, gid, nlink, size, atime_ns, mtime_ns, ctime_ns, rdev, *others = row
     target, state, object_key, link_path, reason, generation = others
     if not (isinstance(mode, int) and 0 <= mode <= _MODES):
-        raise ValueError(f"mode must be that of a file, got {mode!r}")
+        raise ValueError(f"mode must be a valid st_mode, got {mode!r}")
     return Node(
         ino,
         mode,

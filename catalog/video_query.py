@@ -1,4 +1,4 @@
-"""Finding videos."""
+"""Finds videos by name pattern, tags, metadata and properties."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
     import pyarrow
 
 _BATCH = 256
-_AT_ONCE = 50
-_TAGS_AT_ONCE = 500
-"""Conditions in a statement, and tags in one of them."""
+_MAX_CONDITIONS = 50
+_MAX_TAGS = 500
+"""Maximum number of conditions in a statement, and of tags in one condition."""
 
 Interval = tuple[float | None, float | None]
-"""Lowest and highest accepted value, both included; None: open."""
+"""Lowest and highest accepted value, both inclusive; None leaves an end open."""
 
 
 @dataclass(frozen=True)
 class VideoFilter:
-    """What a video has to be; everything given must hold."""
+    """Conditions on a video; all that are given must hold."""
 
     name: str | None = None  #: pattern: ``*`` and ``?`` stop at ``/``, ``**`` does not
     tags: frozenset[str] = frozenset()  #: all of them
-    metadata: Mapping[str, Any] = field(default_factory=dict)  #: top-level keys, the same values
-    codec: str | None = None  #: as FFmpeg calls it, in letters of any case; so the next
+    metadata: Mapping[str, Any] = field(default_factory=dict)  #: top-level keys, equal values
+    codec: str | None = None  #: FFmpeg's name, in any case; likewise `container`
     container: str | None = None
     bytes: Interval | None = None
     seconds: Interval | None = None
@@ -49,10 +49,10 @@ class VideoFilter:
 
 
 class VideoQuery:
-    """The videos that a filter lets through, in the order of their names.
+    """The videos that match a filter, in order of their names.
 
-    Iterating reads a few hundred at a time, each batch in a snapshot of its own: what is taken away
-    meanwhile, or written through the mount, is left out.
+    Iterating reads them in batches, each in its own snapshot: videos that are deleted or
+    overwritten in the meantime are skipped.
     """
 
     def __init__(
@@ -66,21 +66,21 @@ class VideoQuery:
         for at in range(0, len(found), _BATCH):
             batch = dict(found[at : at + _BATCH])
             with self._reading() as connection:
-                values = Videos(connection).of_inodes(batch)
+                values = Videos(connection).by_inodes(batch)
             yield from sorted(values, key=lambda video: video.name)
 
     def __len__(self) -> int:
         return len(self._names())
 
     def names(self) -> list[str]:
-        """Only the names, sorted."""
+        """Return only the names, sorted."""
         return [name for _, name in self._names()]
 
     def first(self) -> LogicalVideo | None:
         return next(iter(self), None)
 
     def to_arrow(self) -> pyarrow.Table:
-        """One row a video.  Raises `ExtraMissingError` where pyarrow is not installed."""
+        """Return a table with one row per video.  Raises `ExtraMissingError` without pyarrow."""
         try:
             import pyarrow
         except ImportError:
@@ -88,7 +88,9 @@ class VideoQuery:
         return pyarrow.Table.from_pylist([_to_table_row(video) for video in self])
 
     def to_pandas(self) -> pandas.DataFrame:
-        """One row a video.  Raises `ExtraMissingError` where pandas is not installed."""
+        """Return a data frame with one row per video.  Raises `ExtraMissingError`
+        without pandas.
+        """
         try:
             import pandas
         except ImportError:
@@ -96,7 +98,7 @@ class VideoQuery:
         return pandas.DataFrame([_to_table_row(video) for video in self])
 
     def _names(self) -> list[tuple[int, str]]:
-        """(inode, name) of every match, by name; a file with several names counts once."""
+        """Return (inode, name) of every match, by name; a file with several names counts once."""
         with self._reading() as connection:
             wanted = self._wanted(connection)
             found: dict[int, str] = {}
@@ -109,7 +111,7 @@ class VideoQuery:
         pattern = self._filter.name
         start, above = ROOT, ""
         if pattern is not None:
-            # Only the directory that every match has to be in is walked.
+            # Walk only the directory that every match must be in.
             fixed = split_path(re.split(r"[*?\[]", pattern, maxsplit=1)[0].rpartition("/")[0])
             above = "/".join(fixed)
             try:
@@ -122,25 +124,25 @@ class VideoQuery:
                 yield path, node.ino
 
     def _wanted(self, connection: Connection) -> set[int]:
-        """The inodes of all matches, whatever their names are."""
-        conditions = list(self._of_each())
+        """Return the inodes of all matches, ignoring names."""
+        conditions = list(self._list_conditions())
         found: set[int] | None = None
-        # Of a statement with a thousand conditions databases plan for minutes, or refuse it.
+        # Databases take minutes to plan a statement with a thousand conditions, or refuse it.
         while conditions or found is None:
-            some, conditions = conditions[:_AT_ONCE], conditions[_AT_ONCE:]
+            some, conditions = conditions[:_MAX_CONDITIONS], conditions[_MAX_CONDITIONS:]
             rows = {row.ino for row in connection.execute(self._select().where(*some))}
             found = rows if found is None else found & rows
             if not found:
                 break
         return found or set()
 
-    def _of_each(self) -> Iterator[sa.ColumnElement[bool]]:
-        """What holds of tags and metadata: any number of conditions."""
+    def _list_conditions(self) -> Iterator[sa.ColumnElement[bool]]:
+        """Yield the conditions on tags and metadata, of any number."""
         wanted = sorted(self._filter.tags)
-        for at in range(0, len(wanted), _TAGS_AT_ONCE):
-            some = wanted[at : at + _TAGS_AT_ONCE]
-            # Of each video by the key of its tags: SQLite would go through all that have them, of
-            # whatever video, for every video.
+        for at in range(0, len(wanted), _MAX_TAGS):
+            some = wanted[at : at + _MAX_TAGS]
+            # A correlated query uses the primary key of the tags.  Otherwise SQLite would scan all
+            # videos with the tags for every video.
             count = (
                 sa.select(sa.func.count())
                 .select_from(tags)
@@ -161,7 +163,7 @@ class VideoQuery:
             .where(physical_videos.c.role == Role.ORIGINAL.value)
             .where(nodes.c.state == FileState.VIDEO.value)
         )
-        # Both are stored in small letters, as FFmpeg has them.
+        # Both are stored in lower case, like FFmpeg's names.
         if what.codec is not None:
             query = query.where(physical_videos.c.codec == what.codec.lower())
         if what.container is not None:
@@ -187,13 +189,17 @@ class VideoQuery:
 
 
 def _number(bound: float) -> sa.ColumnElement[Any]:
-    """As it is: PostgreSQL would make it what the column is that it bounds, and fail where that is
-    too small."""
+    """Return a literal of its own type.
+
+    PostgreSQL would convert it to the type of the column, and fail if that is too small.
+    """
     return sa.literal(bound, sa.BigInteger if isinstance(bound, int) else sa.Double)
 
 
 def _matcher(pattern: str) -> Callable[[str], bool]:
-    """``**`` matches across slashes, ``*`` and ``?`` do not; the rest is `fnmatch`."""
+    """Return a matcher: ``**`` matches across slashes, ``*`` and ``?`` do not; the rest is
+    `fnmatch`.
+    """
     parts = re.split(r"(\*\*/?|\*|\?)", pattern)
     special = {"**/": r"(?:.*/)?", "**": r".*", "*": r"[^/]*", "?": r"[^/]"}
     text = "".join(special[p] if p in special else _literal(p) for p in parts)
@@ -202,7 +208,7 @@ def _matcher(pattern: str) -> Callable[[str], bool]:
 
 
 def _literal(text: str) -> str:
-    """A part of a pattern without stars: character classes keep their meaning."""
+    """Translate a part of a pattern without stars; character classes keep their meaning."""
     translated = fnmatch.translate(text)
     inner = re.fullmatch(r"\(\?s:(.*)\)\\[Zz]", translated, re.DOTALL)
     return re.escape(text) if inner is None else inner.group(1)

@@ -1,4 +1,4 @@
-"""Logical videos and their stored encodings, within one transaction."""
+"""Logical videos, their stored encodings, and the register of objects, within one transaction."""
 
 from __future__ import annotations
 
@@ -52,15 +52,14 @@ Page = tuple[PageBounds, bytes]
 
 @dataclass(frozen=True, slots=True)
 class BrokenVideo:
-    """What can still be told of a video whose rows may make no other sense."""
+    """The readable part of a video with otherwise invalid rows."""
 
     id: int
-    digest: str  #: of the bytes that its labels are about
-    was_verified: bool | None  #: a full decode had confirmed its table; None: that is lost
+    digest: str  #: of the bytes that its labels refer to
+    was_verified: bool | None  #: a full decode had verified its frame table; None: unknown
 
 
-_MOST_LETTERS = 255
-"""Of a tag."""
+_MAX_TAG_LENGTH = 255
 
 _DIGESTS = sa.select(videos.c.digest).where(
     sa.exists().where(
@@ -72,37 +71,35 @@ _REMOVE = PreparedStatement(sa.delete(videos).where(videos.c.ino == sa.bindparam
 
 
 class Videos:
-    """Videos as one transaction sees them."""
+    """Logical videos and their stored encodings."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    # -- looking
-
-    def of_inode(self, ino: int) -> LogicalVideo:
-        """Raises `NotFoundError` when the file is no video."""
+    def by_inode(self, ino: int) -> LogicalVideo:
+        """Return the video of a file.  Raises `NotFoundError` if it is not a video."""
         return self._one(
             sa.and_(videos.c.ino == ino, nodes.c.state == FileState.VIDEO.value),
             f"inode {ino} is not a video",
         )
 
-    def of_node(self, node: Node, name: str) -> LogicalVideo:
-        """As `of_inode`; what is none is told by its name, with what it is instead."""
+    def by_node(self, node: Node, name: str) -> LogicalVideo:
+        """Like `by_inode`, with messages that name the file and say what it is instead."""
         if node.is_dir:
             raise NotFoundError(
-                f"{name!r} is a directory, no video",
-                hint=f"`vfsd ls {shlex.quote(name)}` lists what is in it",
+                f"{name!r} is a directory, not a video",
+                hint=f"`vfsd ls {shlex.quote(name)}` lists its content",
             )
         if not node.is_file:
             raise NotFoundError(f"{name!r} is not a file")
         try:
-            return self.of_inode(node.ino)
+            return self.by_inode(node.ino)
         except NotFoundError:
             why = f": {node.reason}" if node.reason else ""
-            raise NotFoundError(f"{name!r} is a file, but no video{why}") from None
+            raise NotFoundError(f"{name!r} is a file but not a video{why}") from None
 
-    def of_inodes(self, names: Mapping[int, str]) -> list[LogicalVideo]:
-        """Those of the files that are videos, each under the name that is given."""
+    def by_inodes(self, names: Mapping[int, str]) -> list[LogicalVideo]:
+        """Return the videos among these files, each under the given name."""
         rows = self._connection.execute(
             _SELECT_VIDEO.where(
                 videos.c.ino.in_(list(names)), nodes.c.state == FileState.VIDEO.value
@@ -111,12 +108,15 @@ class Videos:
         return self._values(rows, names)
 
     def get(self, video_id: int) -> LogicalVideo:
-        """Raises `NotFoundError`."""
-        return self._one(videos.c.id == video_id, f"video number {video_id} does not exist")
+        """Return the video with that id.  Raises `NotFoundError`."""
+        return self._one(videos.c.id == video_id, f"video {video_id} does not exist")
 
     def require(self, video: LogicalVideo) -> None:
-        """Raises `NotFoundError`, which names it, for a video that has gone since it was found, and
-        for one of another store, whose number may be that of any here."""
+        """Raises `NotFoundError` for a video that was deleted since it was found, or is of another
+        store.
+
+        Ids of another store may be those of any video here.
+        """
         query = sa.select(videos.c.created_ns).where(videos.c.id == video.id)
         found = self._connection.execute(query).first()
         if found is None:
@@ -125,12 +125,12 @@ class Videos:
             )
         if found.created_ns != video.created_ns:
             raise NotFoundError(
-                f"the video {video.name!r} is of another store than this",
-                hint="look it up here by its name, or ask the catalog of its own store",
+                f"the video {video.name!r} belongs to another store",
+                hint="look it up by its name in this store, or use the catalog of its own store",
             )
 
-    def remains(self, ino: int) -> BrokenVideo | None:
-        """What is known of a file's video, or was; None where it has none."""
+    def broken_video(self, ino: int) -> BrokenVideo | None:
+        """Return the readable part of a file's video, or None."""
         originals = sa.and_(
             physical_videos.c.video_id == videos.c.id,
             physical_videos.c.role == Role.ORIGINAL.value,
@@ -142,20 +142,22 @@ class Videos:
         ).first()
         return None if row is None else BrokenVideo(*row)
 
-    def digests(self, some: Iterable[str] | None = None) -> set[str]:
-        """Those (among `some`) that the bytes of any video have now; what is being written over has
-        lost its own."""
-        parts = [sa.true()] if some is None else in_batches(videos.c.digest, some)
+    def digests(self, among: Iterable[str] | None = None) -> set[str]:
+        """Return the digests (among `some`) that current videos have.
+
+        A file that is being written over has lost its own.
+        """
+        parts = [sa.true()] if among is None else in_batches(videos.c.digest, among)
         found: set[str] = set()
         for part in parts:
             found.update(self._connection.execute(_DIGESTS.where(part)).scalars())
         return found
 
     def unverified(self, limit: int, before_id: int | None = None) -> list[LogicalVideo]:
-        """Videos whose frame table no full decode has confirmed yet, or examined for damage, the
-        newest first.
+        """Return videos whose original no full decode has verified or examined for damage, newest
+        first.
 
-        With `before_id` those whose originals have lower numbers than that.
+        With `before_id`, only those whose originals have lower ids.
         """
         chosen = (
             sa.select(physical_videos.c.video_id)
@@ -174,7 +176,7 @@ class Videos:
         return [self.get(number) for number in self._connection.execute(chosen).scalars()]
 
     def physicals(self, video_id: int) -> list[PhysicalVideo]:
-        """All stored encodings of a video, the original first."""
+        """Return all stored encodings of a video, the original first."""
         rows = self._connection.execute(
             sa.select(physical_videos)
             .where(physical_videos.c.video_id == video_id)
@@ -183,16 +185,16 @@ class Videos:
         return [physical_from_row(row) for row in rows]
 
     def physical(self, physical_id: int) -> PhysicalVideo:
-        """Raises `NotFoundError`."""
+        """Return a stored encoding.  Raises `NotFoundError`."""
         row = self._connection.execute(
             sa.select(physical_videos).where(physical_videos.c.id == physical_id)
         ).first()
         if row is None:
-            raise NotFoundError(f"stored encoding number {physical_id} does not exist")
+            raise NotFoundError(f"stored encoding {physical_id} does not exist")
         return physical_from_row(row)
 
     def page_bounds(self, physical_id: int) -> list[PageBounds]:
-        """What is known of the pages of a frame table without reading them."""
+        """Return the properties of a frame table's pages that are known without reading them."""
         columns = [c for c in frame_pages.c if c.name != "data"]
         rows = self._connection.execute(
             sa.select(*columns)
@@ -202,7 +204,10 @@ class Videos:
         return [bounds_from_row(row) for row in rows]
 
     def page(self, physical_id: int, ordinal: int) -> bytes:
-        """Raises `IntegrityError` when the page is missing, `NotFoundError` when all of it is."""
+        """Return a page.
+
+        Raises `IntegrityError` if the page is missing, and `NotFoundError` if the encoding is.
+        """
         data = self._connection.execute(_PAGE, {"physical_id": physical_id, "ordinal": ordinal})
         found: bytes | None = data.scalar()
         if found is None:
@@ -213,7 +218,7 @@ class Videos:
         return found
 
     def pages(self, physical_id: int) -> Iterator[Page]:
-        """A whole frame table, as it is stored."""
+        """Return all pages of a frame table in stored form."""
         rows = self._connection.execute(
             sa.select(frame_pages)
             .where(frame_pages.c.physical_id == physical_id)
@@ -222,7 +227,7 @@ class Videos:
         return map(page_from_row, rows)
 
     def require_there(self, physical_id: int) -> None:
-        """Raises `NotFoundError` for an encoding that has gone since it was looked up."""
+        """Raises `NotFoundError` for an encoding that was deleted since it was looked up."""
         query = sa.select(physical_videos.c.id).where(physical_videos.c.id == physical_id)
         if self._connection.execute(query).first() is None:
             raise _video_gone_error()
@@ -230,8 +235,6 @@ class Videos:
     def tags(self, video_id: int) -> frozenset[str]:
         rows = self._connection.execute(sa.select(tags.c.tag).where(tags.c.video_id == video_id))
         return frozenset(rows.scalars())
-
-    # -- changing
 
     def put(
         self,
@@ -242,12 +245,13 @@ class Videos:
         digest: str,
         now_ns: int,
     ) -> LogicalVideo:
-        """Make a file a video, with its original.  `original.id` and `video_id` are ignored.
+        """Make a file a video with this original.  `original.id` and `original.video_id` are
+        ignored.
 
-        A file that was a video before its bytes changed keeps its number, tags and metadata;
-        everything that was made from the old bytes goes.  So do its detections, reads, decisions,
-        evictions and pins, which are about pixels, unless the bytes are the same again.  Otherwise
-        its age begins anew, too.  Bytes that once took the place of others here keep their error.
+        A file that was a video before its bytes changed keeps its id, tags and metadata.
+        Everything derived from the old bytes is deleted.  If the bytes differ, so are its
+        detections, reads, decisions, evictions and pins, and its age restarts.  Bytes that once
+        replaced others here keep their error.
         """
         there = self._connection.execute(
             sa.select(videos.c.id, videos.c.digest).where(videos.c.ino == ino)
@@ -278,14 +282,15 @@ class Videos:
     def replace_original(
         self, video_id: int, original: PhysicalVideo, pages: Iterable[Page], *, digest: str
     ) -> LogicalVideo:
-        """Let another encoding of the same frames be the original, its object recorded already.
+        """Make another encoding of the same frames the original; its object must already be
+        recorded.
 
-        What was made from the old one stays, and so does all that is said of frames.  The file's
-        node has to be as it is to be.
+        Derived data of the old original stays, and so does everything about frames.  The node of
+        the file must already have its new values.
         """
         before = self.get(video_id)
         old = before.original
-        # Its pictures are those of the old one, and show the same damage.
+        # The new pictures are those of the old one, and show the same damage.
         shown = original.damage if before.digest == digest else ()
         if old.damage is None or shown is None:
             damage = old.damage if before.digest != digest else original.damage
@@ -307,10 +312,9 @@ class Videos:
         return self.get(video_id)
 
     def drop_physicals(self, ino: int) -> None:
-        """The file's bytes are about to change: forget every encoding of what they were.
+        """Delete every encoding of a file whose bytes are about to change.
 
-        The video's row stays, for the sake of its tags, metadata and detections, until `put` or
-        `remove`.
+        The row of the video stays, with its tags, metadata and detections, until `put` or `remove`.
         """
         mine = sa.select(videos.c.id).where(videos.c.ino == ino)
         self._connection.execute(
@@ -320,7 +324,7 @@ class Videos:
     def add_physical(
         self, video_id: int, physical: PhysicalVideo, pages: Iterable[Page]
     ) -> PhysicalVideo:
-        """One more stored encoding.  Its object has to be recorded already."""
+        """Add a stored encoding.  Its object must already be recorded."""
         values = physical_to_row(physical) | {"video_id": video_id}
         result = self._connection.execute(sa.insert(physical_videos).values(values))
         assert result.inserted_primary_key is not None
@@ -331,12 +335,11 @@ class Videos:
     def replace_table(
         self, physical_id: int, physical: PhysicalVideo, pages: Iterable[Page]
     ) -> PhysicalVideo:
-        """Put a better frame table, and what else was learnt, in the place of the old one.
+        """Replace a frame table, and the other results of the same decode.
 
-        It is another encoding to all who keep something by its number: decoders, plans, whoever
-        has the video open.  What was made by the old one's numbers of frames goes; who wants its
-        packs deletes its segments before, which tells of them.  Raises `NotFoundError` when the
-        encoding is gone.
+        The encoding gets a new id, because decoders, plans and open videos cache by id.  Data
+        derived by the old frame numbers is deleted.  Delete its segments first to learn their
+        packs.  Raises `NotFoundError` if the encoding does not exist.
         """
         old = self.physical(physical_id)
         new = self.add_physical(old.video_id, physical, pages)
@@ -347,14 +350,14 @@ class Videos:
         return new
 
     def put_pages(self, physical_id: int, pages: Iterable[Page]) -> None:
-        """The same frame table again, its rows having been damaged."""
+        """Write an unchanged frame table again, after damage to its rows."""
         self._connection.execute(
             sa.delete(frame_pages).where(frame_pages.c.physical_id == physical_id)
         )
         self._insert_pages(physical_id, pages)
 
     def mark_verified(self, physical_id: int, damage: Sequence[range] | None = ()) -> None:
-        """A full decode has confirmed the frame table, and found `damage`."""
+        """Record that a full decode has verified the frame table and found `damage`."""
         self._connection.execute(
             sa.update(physical_videos)
             .where(physical_videos.c.id == physical_id)
@@ -362,7 +365,7 @@ class Videos:
         )
 
     def cost_factor(self, physical_id: int) -> float | None:
-        """None where it was not measured, or there is no such encoding."""
+        """Return the cost factor; None if it was not measured, or the encoding does not exist."""
         query = sa.select(physical_videos.c.cost_factor).where(physical_videos.c.id == physical_id)
         return self._connection.execute(query).scalar()
 
@@ -374,21 +377,20 @@ class Videos:
         )
 
     def remove(self, ino: int) -> None:
-        """The file is a video no longer; its node and bytes are not touched."""
-        _REMOVE.change(self._connection, {"which": ino})
+        """Make a file a plain file; its node and bytes are not changed."""
+        _REMOVE.execute(self._connection, {"which": ino})
 
     def add_tags(self, video_id: int, words: Iterable[str]) -> None:
-        """Raises `UsageError` for a word of nothing but blanks, for what is no word, and for what
-        cannot be stored."""
+        """Add tags.  Raises `UsageError` for blank or unstorable text."""
         given = list(words)
         if not all(isinstance(word, str) and word.strip() for word in given):
-            raise UsageError("a tag is a word, and not empty")
+            raise UsageError("a tag must be text, and not blank")
         for word in given:
             require_storable_text(word, "a tag")
-            if len(word) > _MOST_LETTERS:
+            if len(word) > _MAX_TAG_LENGTH:
                 raise UsageError(
-                    f"{shown(word)} cannot be a tag: it has {len(word)} characters",
-                    hint=f"a tag has {_MOST_LETTERS} at most",
+                    f"a tag must be at most {_MAX_TAG_LENGTH} characters, got {len(word)}: "
+                    f"{shown(word)}"
                 )
         new = set(given) - self.tags(video_id)
         if new:
@@ -397,14 +399,17 @@ class Videos:
             )
 
     def remove_tags(self, video_id: int, words: Iterable[str]) -> None:
-        # Only what is there may be asked for: not all words can be.
+        # Query only tags that exist: not every word can be a parameter.
         for some in in_batches(tags.c.tag, self.tags(video_id).intersection(words)):
             self._connection.execute(sa.delete(tags).where(tags.c.video_id == video_id, some))
 
     def set_metadata(self, video_id: int, metadata: Mapping[str, Any]) -> None:
-        """Raises `UsageError` for new values that cannot be stored, and new numbers beyond 64
-        bits."""
-        # Those that were there before they were looked at so may stay while others change.
+        """Set the metadata of a video.
+
+        Raises `UsageError` for new values that cannot be stored, and for new integers beyond 64
+        bits.
+        """
+        # Existing values from before these checks may stay while others change.
         old = self.get(video_id).metadata
         changed = {key: new for key, new in metadata.items() if old.get(key) != new}
         require_storable_json(changed)
@@ -425,8 +430,6 @@ class Videos:
                 },
             )
 
-    # -- values
-
     def _one(self, condition: sa.ColumnElement[bool], missing: str) -> LogicalVideo:
         row = self._connection.execute(_SELECT_VIDEO.where(condition)).first()
         if row is None:
@@ -436,7 +439,7 @@ class Videos:
         return found
 
     def _values(self, rows: Sequence[Row[Any]], names: Mapping[int, str]) -> list[LogicalVideo]:
-        """The values of rows of `_SELECT_VIDEO`, named by their inodes."""
+        """Convert rows of `_SELECT_VIDEO`; `names` is by inode."""
         numbers = [row.id for row in rows]
         chosen = sa.select(physical_videos).where(
             physical_videos.c.video_id.in_(numbers),
@@ -455,7 +458,7 @@ class Videos:
 def _video_from_row(
     row: Row[Any], name: str, original: Row[Any] | None, words: Iterable[str]
 ) -> LogicalVideo:
-    """Raises `IntegrityError` for one without an original."""
+    """Convert a row.  Raises `IntegrityError` for a video without an original."""
     if original is None:
         raise IntegrityError(f"video {name!r} has no original", hint="run `vfsd fsck`")
     return LogicalVideo(
@@ -493,57 +496,58 @@ _FORGET_UNREFERENCED = (
 
 
 class Objects:
-    """The register of immutable objects, as one transaction sees it."""
+    """The register of immutable objects."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def record(self, key: str, size: int, *, now_ns: int) -> None:
-        """Note that the object's bytes have been put in place, and are durable.
+        """Record an object whose bytes are in place and durable.
 
-        Recording it twice is harmless.  What was found by looking at other bytes that had its name
-        is forgotten.
+        Recording it twice is harmless.  Inspections of earlier bytes under its key are dropped.
         """
         IntegrityLog(self._connection).forget_inspection(ByteLocation(key, None))
         if self._connection.execute(sa.select(objects.c.key).where(objects.c.key == key)).first():
             return
         self._connection.execute(sa.insert(objects).values(key=key, size=size, created_ns=now_ns))
 
-    def record_astray(self, key: str, size: int, *, now_ns: int) -> bool:
-        """Record an object that is referred to, and whose own row has gone astray; whether it was
-        so."""
+    def record_missing(self, key: str, size: int, *, now_ns: int) -> bool:
+        """Record an object that is referred to but has no row; return whether that was so."""
         if self.is_recorded(key) or not self.is_needed(key):
             return False
         self.record(key, size, now_ns=now_ns)
         return True
 
     def correct_size(self, key: str, size: int) -> None:
-        """As many bytes as hash to its name; what is no object any more stays none."""
+        """Set the size of an object to that of the bytes that hash to its key; ignores unknown
+        keys.
+        """
         self._connection.execute(sa.update(objects).where(objects.c.key == key).values(size=size))
 
     def sizes(self) -> dict[str, int]:
-        """Every recorded object and its size in bytes."""
+        """Return every recorded object with its size in bytes."""
         rows = self._connection.execute(sa.select(objects.c.key, objects.c.size))
         return {row.key: row.size for row in rows}
 
     def needed(self) -> dict[str, int | None]:
-        """Every object that a file or a stored encoding refers to, and its size in bytes; None
-        where its own row has gone astray, or makes no sense."""
+        """Return every object that is referred to, with its size; None if its row is missing or
+        invalid.
+        """
         sizes: dict[str, Any] = dict(self.sizes())
         found = {key: sizes.get(key) for key in self.referenced() if isinstance(key, str)}
         return {key: size if isinstance(size, int) else None for key, size in found.items()}
 
     def size(self, key: str) -> int | None:
-        """Bytes of a recorded object; None for one that is not."""
+        """Return the size of an object in bytes; None if it is not recorded."""
         found: int | None = self._connection.execute(
             sa.select(objects.c.size).where(objects.c.key == key)
         ).scalar()
         return found
 
     def require_size(self, key: str) -> int | None:
-        """As `size`; None for one whose own row has gone astray.
+        """Like `size`, but raises `NotFoundError` for an object that nothing refers to.
 
-        Raises `NotFoundError` for the object of a video that has gone since it was looked up.
+        None for an object that is referred to but has no row.
         """
         found = self.size(key)
         if found is None and not self.is_needed(key):
@@ -551,7 +555,7 @@ class Objects:
         return found
 
     def referenced(self) -> set[str]:
-        """The keys that a file or a stored encoding refers to."""
+        """Return the keys that files or stored encodings refer to."""
         columns = (nodes.c.object_key, physical_videos.c.object_key, segments.c.object_key)
         found: set[str] = set()
         for column in columns:
@@ -560,14 +564,15 @@ class Objects:
         return found
 
     def of_file(self, ino: int) -> set[str]:
-        """The keys that a file refers to, or anything that is stored of its video.
+        """Return the keys that a file or anything stored of its video refers to.
 
-        The digest of a file indexed in place is among them, by which its rendered views are found.
+        For a file indexed in place, they include its digest, which is the key of its rendered
+        views.
         """
         return self.of_files([ino])
 
     def of_files(self, inos: Iterable[int]) -> set[str]:
-        """The same of several files."""
+        """Return the keys of `of_file` for several files."""
         numbers = set(inos)
         queries = [
             sa.select(nodes.c.object_key).where(nodes.c.object_key.is_not(None), some)
@@ -592,7 +597,7 @@ class Objects:
         return found
 
     def holders(self, key: str) -> int:
-        """How many files have the bytes of an object."""
+        """Return the number of files with the bytes of an object."""
         query = sa.select(sa.func.count()).select_from(nodes).where(nodes.c.object_key == key)
         return int(self._connection.execute(query).scalar() or 0)
 
@@ -601,7 +606,7 @@ class Objects:
         return self._connection.execute(query).first() is not None
 
     def is_needed(self, key: str) -> bool:
-        """Whether an object is recorded, or, where its own row has gone astray, referred to."""
+        """Return whether an object is recorded, or referred to without a row."""
         if self.is_recorded(key):
             return True
         columns = (nodes.c.object_key, physical_videos.c.object_key, segments.c.object_key)
@@ -609,7 +614,7 @@ class Objects:
         return any(self._connection.execute(query).first() for query in queries)
 
     def forget_unreferenced(self, keys: Iterable[str] | None = None) -> list[str]:
-        """Strike out the objects (among `keys`) that nothing refers to; returns which."""
+        """Delete the rows of objects (among `keys`) that nothing refers to; return their keys."""
         parts = [sa.true()] if keys is None else in_batches(objects.c.key, keys)
         found: list[str] = []
         for some in parts:

@@ -322,7 +322,7 @@ def test_what_another_store_says_of_a_video_is_refused(store: Store, tmp_path: P
         lambda: store.catalog.set_metadata(info, site=1),
     ]
     for act in acts:
-        with pytest.raises(NotFoundError, match=r"'theirs.mp4' is of another store"):
+        with pytest.raises(NotFoundError, match=r"'theirs.mp4' belongs to another store"):
             act()
     assert not store[NAME].info.tags
 

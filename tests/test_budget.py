@@ -444,7 +444,7 @@ def test_what_was_larger_than_foretold_is_not_made_again_and_again(
         tries += 1
         video.budget.set(proposal.bytes)
         with store.catalog.writing() as change:  # pictures turn out to be larger
-            change.holdings.set_limit(video.info.id, Limit(bytes=1))
+            change.derived_usage.set_limit(video.info.id, Limit(bytes=1))
         with pytest.raises(OverBudgetError):
             tuner.make(proposal)
         video.budget.set(proposal.bytes)
@@ -580,8 +580,8 @@ def test_uses_are_counted_by_segment(store: Store, video: Video) -> None:
     list(video.scan(roi=(0, 0, 60, 60), frames=range(40, 50)).areas())
     store.tools.reads.flush()
     with store.catalog.reading() as seen:
-        held = {one.id: one for one in seen.holdings.held(video.info.id)}
-        newest = seen.holdings.newest_read()
+        held = {one.id: one for one in seen.derived_usage.segments(video.info.id)}
+        newest = seen.derived_usage.newest_read()
     assert newest == 3
     uses = [held[one.id].uses_at(newest) for one in tiles]
     assert uses == pytest.approx([1, 3, 0, 0], abs=0.05)
@@ -592,7 +592,7 @@ def test_uses_are_counted_by_segment(store: Store, video: Video) -> None:
     assert noted == pytest.approx(total, rel=0.05)
     store.catalog.forget_reads()
     with store.catalog.reading() as seen:
-        assert seen.holdings.newest_read() == newest
+        assert seen.derived_usage.newest_read() == newest
 
 
 def test_fsck_finds_what_cannot_be(store: Store, video: Video) -> None:

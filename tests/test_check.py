@@ -744,19 +744,19 @@ def test_a_deep_repair_makes_sums_that_are_missing(store: Store) -> None:
     sql(store, "DELETE FROM block_sums")
     assert fsck.run(store.parts, repair=True, deep=True) == []
     with store.catalog.reading() as seen:
-        assert seen.integrity.sums(store["cam/a.mp4"].original.place) is not None
+        assert seen.integrity.checksums(store["cam/a.mp4"].original.place) is not None
 
 
 @pytest.mark.thorough
 def test_sizes_of_objects_that_are_wrong_are_put_right(store: Store) -> None:
     store["cam/a.mp4"].tiles.retile("uniform:2x2")
     with store.catalog.reading() as seen:
-        sums = seen.integrity.sums(store["cam/a.mp4"].original.place)
+        sums = seen.integrity.checksums(store["cam/a.mp4"].original.place)
         segments = seen.segments.all()
     sql(store, "UPDATE objects SET size = 5")
     finds_and_repairs(store, "objects")
     with store.catalog.reading() as seen:
-        assert seen.integrity.sums(store["cam/a.mp4"].original.place) == sums
+        assert seen.integrity.checksums(store["cam/a.mp4"].original.place) == sums
         assert seen.segments.all() == segments
         sizes = seen.objects.sizes()
     assert all(store.parts.objects.path(key).stat().st_size == sizes[key] for key in sizes)

@@ -84,7 +84,7 @@ WRONG_VALUES = [
     ("pins", "role", "spare", "pins"),
     ("segments", "layout", "round", "segments"),
     ("sounds", "time_base_den", 0, "sounds"),
-    ("physical_videos", "video_id", -1, "video number -1 does not exist"),
+    ("physical_videos", "video_id", -1, "video -1 does not exist"),
 ]
 """What is of the right type."""
 
@@ -95,7 +95,9 @@ def test_values_of_another_type(place: Path, table: str, column: str, value: obj
     with Store.open(place) as store:
         found = fsck.run(store.parts)
         told = [one.message for one in found if one.check == "catalog"]
-        assert any(f" of {table} has in {column} what" in message for message in told)
+        assert any(
+            f" of {table} has a value of the wrong type in {column}" in message for message in told
+        )
         fsck.run(store.parts, repair=True)
 
 

@@ -56,7 +56,7 @@ def test_tiles_cost_what_they_do_once_they_are_made(store: Store) -> None:
     plan = video.explain(region=region)
     assert told < 0.7 * plan.untiled_seconds
     assert told == pytest.approx(plan.seconds, rel=0.6)  # the bytes of that tile are not known
-    whole = [world.making(sot, tiling).bytes for sot, tiling in enumerate(made)]
+    whole = [world.making_cost(sot, tiling).bytes for sot, tiling in enumerate(made)]
     assert sum(whole) == pytest.approx(sum(segment.size for segment in segments), rel=0.02)
 
 
@@ -94,7 +94,7 @@ def test_tiles_around_boxes_hold_what_reading_these_looks_at(store: Store, clip:
     for at, box in enumerate(boxes[:3]):
         video.labels.add([Detection(at, "it", box)], "test")
     world = box_world(context_of(video), ["it"])
-    tiling = world.around(0, frozenset(["it"]))
+    tiling = world.tiling_around(0, frozenset(["it"]))
     assert tiling is not None
     media = video.original.media
     for box in boxes[:3]:

@@ -70,7 +70,7 @@ class Gated:
         prepare_before_fork(self)
 
     def before_fork(self) -> None:
-        self.gate.shut(1)
+        self.gate.close(1)
         if threading.get_ident() != self._first:
             self.shut.set()
             self._late.wait(30)
@@ -84,7 +84,7 @@ def test_a_fork_opens_nothing_that_another_thread_has_shut_for_its_own() -> None
     one = Gated(late)
 
     def enter() -> None:
-        with one.gate.passed():
+        with one.gate.entered():
             entered.set()
 
     def fork() -> None:

@@ -282,7 +282,7 @@ def linked(tmp_path: Path) -> Iterator[tuple[Store, Callable[[str], None]]]:
         def name(path: str) -> None:
             with store.catalog.writing() as change:
                 node = change.tree.resolve("v.mp4")
-                before = change.integrity.sums(ByteLocation(None, node.link_path))
+                before = change.integrity.checksums(ByteLocation(None, node.link_path))
                 assert before is not None
                 change.tree.update(node.ino, link_path=path)
                 encoded = (os.fsencode(path),)
@@ -295,7 +295,7 @@ def linked(tmp_path: Path) -> Iterator[tuple[Store, Callable[[str], None]]]:
                         found.st_size, 1 << 15, bytes(8 * -(-found.st_size >> 15))
                     )
                     place = ByteLocation(None, path)
-                    change.integrity.put_sums(place, sums, mtime_ns=found.st_mtime_ns)
+                    change.integrity.put_checksums(place, sums, mtime_ns=found.st_mtime_ns)
 
         yield store, name
 
@@ -383,7 +383,7 @@ def test_nothing_is_shown_of_a_file_whose_sums_nobody_knew(
     name(str(secret))
     assert all("damaged" in one for one in refusals(store)[:2])
     with store.catalog.writing() as change:
-        change.integrity.drop_sums(ByteLocation(None, str(secret)))
+        change.integrity.drop_checksums(ByteLocation(None, str(secret)))
     # The first has compared it before.  A frame has it compared as a whole, which tells more.
     assert "has changed since it was indexed" in refusals(store)[1]
 

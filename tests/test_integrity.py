@@ -141,14 +141,14 @@ def test_every_way_in_makes_them(tmp_path: Path, how: str) -> None:
             store.ingest(CLIP, "a.mp4", link=how == "link")
         original = store["a.mp4"].original
         with store.catalog.reading() as seen:
-            known = seen.integrity.sums(original.place)
+            known = seen.integrity.checksums(original.place)
         assert known is not None
         with open(store.parts.bytes_of(original), "rb") as file:
             assert known.sums == digest(file.fileno()).sums
         assert (known.mtime_ns is None) == (how != "link")
         store.remove("a.mp4")
         with store.catalog.reading() as seen:
-            assert seen.integrity.places_with_sums() == set()
+            assert seen.integrity.with_checksums() == set()
 
 
 # ---------------------------------------------------------------------------------------- readers
@@ -505,17 +505,17 @@ def test_scrub_makes_sums_that_are_missing_or_wrong(place: Path) -> None:
     with Store.open(place) as store:
         where = store["cam/a.mp4"].original.place
         with store.catalog.reading() as seen:
-            good = seen.integrity.sums(where)
+            good = seen.integrity.checksums(where)
         assert good is not None
         with store.catalog.writing() as change:
-            change.integrity.drop_sums(where)
+            change.integrity.drop_checksums(where)
         assert scrubbed(store) == []
         for change_of in (good.sums.sums[:-1] + b"x", bytes(len(good.sums.sums))):
             with store.catalog.reading() as seen:
-                assert seen.integrity.sums(where) == good
+                assert seen.integrity.checksums(where) == good
             with store.catalog.writing() as change:
                 wrong = BlockChecksums(good.sums.size, good.sums.block, change_of)
-                change.integrity.put_sums(where, wrong)
+                change.integrity.put_checksums(where, wrong)
             (found,) = scrubbed(store)
             assert found.repaired == "recomputed"
 
@@ -605,12 +605,12 @@ def test_a_scrub_that_goes_on_does_not_believe_damage_by_wrong_sums(
     with Store.open(large) as store:
         original = store["a.mp4"].original
         with store.catalog.writing() as change:
-            known = change.integrity.sums(original.place)
+            known = change.integrity.checksums(original.place)
             assert known is not None
             sums = bytearray(known.sums.sums)
             sums[SUM_BYTES * (place // BLOCK_BYTES)] ^= 4
             wrong = BlockChecksums(known.sums.size, known.sums.block, bytes(sums))
-            change.integrity.put_sums(original.place, wrong)
+            change.integrity.put_checksums(original.place, wrong)
         interrupted(store, 2 << 20)
         (found,) = scrubbed(store)
         assert found.repaired == "recomputed"
@@ -681,17 +681,17 @@ def test_a_scrub_of_something_else_begins_anew(large: Path, what: str) -> None:
         path = store.parts.bytes_of(original)
         if what == "no sums":
             with store.catalog.writing() as change:
-                change.integrity.drop_sums(original.place)
+                change.integrity.drop_checksums(original.place)
         interrupted(store, 2 << 20)
         note = store.parts.directory.scrub_note
         if what == "file":
             os.utime(path, ns=(1, 1))
         elif what == "sums":
             with store.catalog.writing() as change:
-                sums = change.integrity.sums(original.place)
+                sums = change.integrity.checksums(original.place)
                 assert sums is not None
                 wrong = BlockChecksums(sums.sums.size, sums.sums.block, bytes(len(sums.sums.sums)))
-                change.integrity.put_sums(original.place, wrong)
+                change.integrity.put_checksums(original.place, wrong)
         elif what == "note":
             note.write_text("[")
         elif what == "place":
@@ -712,7 +712,7 @@ def test_what_was_looked_at_is_written_down_while_another_file_is_read(
     with Store.open(large) as store:
         store.ingest(CLIP, "small.mp4")
         with store.catalog.writing() as change:  # it is the large one's turn last
-            change.integrity.note_look(store["a.mp4"].original.place, (), now_ns=1)
+            change.integrity.record_inspection(store["a.mp4"].original.place, (), now_ns=1)
 
         def tick(done: int, total: int) -> None:
             clock[0] += 1.0
@@ -785,8 +785,10 @@ def test_a_linked_file_that_cannot_be_opened_keeps_nobody_from_the_rest(
         folder.touch()
         flip(object_of(store), LAST[100])
         with store.catalog.writing() as change:  # it is the linked one's turn first
-            change.integrity.note_damage(linked, [range(5)], now_ns=1)
-            change.integrity.note_look(store["cam/a.mp4"].original.place, (), now_ns=time.time_ns())
+            change.integrity.add_damage(linked, [range(5)], now_ns=1)
+            change.integrity.record_inspection(
+                store["cam/a.mp4"].original.place, (), now_ns=time.time_ns()
+            )
         scrubber = Scrubber(store.parts)
         assert [one.names for one in scrubber.run()] == [("cam/a.mp4",)]
         assert [error.errno for error in scrubber.unread] == [errno.ENOTDIR]
@@ -812,7 +814,7 @@ def test_an_original_that_cannot_be_put_back_is_told_and_others_are(
             folder.touch()
         with store.catalog.writing() as change:  # it is that one's turn first
             for at_ns, name in enumerate(("cam/a.mp4", "b.mp4"), 1):
-                change.integrity.note_look(store[name].original.place, (), now_ns=at_ns)
+                change.integrity.record_inspection(store[name].original.place, (), now_ns=at_ns)
         scrubber = Scrubber(
             store.parts, sources=[ObjectStore(StoreDirectory.open(tmp_path / "backup"))]
         )
@@ -847,15 +849,15 @@ def test_sums_that_cannot_be_right(place: Path) -> None:
         summer.update(b"other")
         other = summer.finish()
         with store.catalog.writing() as change:
-            change.integrity.put_sums(where, other)
-            change.integrity.put_sums(ByteLocation(None, "/gone.mp4"), other, mtime_ns=5)
+            change.integrity.put_checksums(where, other)
+            change.integrity.put_checksums(ByteLocation(None, "/gone.mp4"), other, mtime_ns=5)
         found = fsck.run(store.parts)
         assert [one.check for one in found] == ["sums", "sums"]
         fsck.run(store.parts, repair=True)
         assert fsck.run(store.parts) == []
         assert scrubbed(store) == []
         with store.catalog.reading() as seen:
-            assert seen.integrity.places_with_sums() == {where}
+            assert seen.integrity.with_checksums() == {where}
 
 
 def test_a_backup_knows_nothing_of_damage_elsewhere(place: Path, tmp_path: Path) -> None:
@@ -865,11 +867,11 @@ def test_a_backup_knows_nothing_of_damage_elsewhere(place: Path, tmp_path: Path)
         assert len(scrubbed(store)) == 1
         assert len(back_up(store.parts, tmp_path / "backup").damaged) == 0  # it has a good one
         with store.catalog.writing() as change:
-            change.integrity.drop_sums(store["cam/a.mp4"].original.place)
+            change.integrity.drop_checksums(store["cam/a.mp4"].original.place)
     with Store.open(tmp_path / "backup") as copy:
         assert fsck.run(copy.parts, deep=True) == []
         with copy.catalog.reading() as seen:
-            assert len(seen.integrity.places_with_sums()) == 1
+            assert len(seen.integrity.with_checksums()) == 1
 
 
 @pytest.mark.parametrize(

@@ -53,17 +53,20 @@ def test_cameras_of_one_place_are_found_and_others_are_not(store: Store) -> None
     np.testing.assert_allclose(
         pair.overlap.matrices[0], FILMED.cameras.homography, rtol=0.02, atol=2
     )
-    assert pair.common == pytest.approx(0.3, abs=0.05)
+    assert pair.common_share == pytest.approx(0.3, abs=0.05)
     for refused in report.pairs:
         assert "other.mp4" not in (refused.left.name, refused.right.name)
     assert (report.videos, report.unreadable) == (4, {})
-    assert {what for what, _, _ in told} == {"looking at videos", "comparing pairs"}
+    assert {what for what, _, _ in told} == {"examining videos", "comparing pairs"}
     assert told[-1][1] == told[-1][2] == report.compared
     assert repr(report) == (
         f"<OverlapReport: 4 videos, {report.compared} pairs compared, {len(report.pairs)} show the "
         "same place, 1 can be joined, 0 videos unreadable>"
     )
-    assert repr(pair) == f"<VideoPair 'west.mp4' and 'east.mp4': join, {pair.common:.2f} in common>"
+    assert (
+        repr(pair)
+        == f"<VideoPair 'west.mp4' and 'east.mp4': join, {pair.common_share:.2f} in common>"
+    )
 
 
 def test_the_same_camera_at_another_time_is_refused(store: Store) -> None:
@@ -147,7 +150,7 @@ def test_the_same_bytes_are_stored_once_already(store: Store, clips: Path) -> No
     store.ingest(clips / "west.mp4", "copy.mp4")
     (pair,) = overlaps(store, ["west.mp4", "copy.mp4"]).joinable
     assert (pair.overlap.verdict, pair.is_one_file) == (Verdict.SAME, True)
-    assert (pair.common, pair.overlap.common) == (0, 0)
+    assert (pair.common_share, pair.overlap.common_bytes) == (0, 0)
     objects = sorted(store.path.rglob("*.pack"))
     report = join(store, "copy.mp4", "west.mp4")
     assert (report.is_one_file, report.frames, report.bytes, report.runs) == (True, 0, 0, ())
@@ -171,7 +174,7 @@ def test_pairs_that_cannot_be_joined_are_refused_beforehand(
     )
     store.ingest(other)
     (pair,) = overlaps(store, ["west.mp4", "hd.mp4"]).pairs
-    assert (pair.overlap.verdict, pair.common) == (Verdict.REFUSED, 0)
+    assert (pair.overlap.verdict, pair.common_share) == (Verdict.REFUSED, 0)
     with pytest.raises(UsageError) as refusal:
         join(store, "west.mp4", "hd.mp4")
     assert pair.overlap.why == str(refusal.value)

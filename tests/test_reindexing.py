@@ -96,14 +96,14 @@ def test_bytes_that_were_never_indexed_in_place_are_not_taken_for_it(
     label(video, 5)
     good, before = mine.read_bytes(), mine.stat()
     with store.catalog.reading() as seen:
-        sums = seen.integrity.sums(video.original.place)
+        sums = seen.integrity.checksums(video.original.place)
     flip_page(store, video)
     change(mine)
     assert [one.repaired for one in repaired(store)] == [False]
     with pytest.raises(IntegrityError):
         restore_original_file(store.parts, SourceFile(mine, "a.mp4", before.st_size))
     with store.catalog.reading() as seen:
-        assert seen.integrity.sums(video.original.place) == sums
+        assert seen.integrity.checksums(video.original.place) == sums
     assert store["a.mp4"].info == video.info
 
     mine.write_bytes(good)
@@ -128,7 +128,7 @@ def test_what_a_catalog_may_not_show_is_not_indexed_for_it(
         sql(store, "DELETE FROM block_sums")
     assert [one.repaired for one in repaired(store)] == [False]
     with store.catalog.reading() as seen:
-        assert (seen.integrity.sums(video.original.place) is None) == (what == "unknown")
+        assert (seen.integrity.checksums(video.original.place) is None) == (what == "unknown")
 
 
 # ------------------------------------------------------------------------------------ labels

@@ -212,11 +212,11 @@ def test_sound_and_tags_stay(store: Store, tmp_path: Path, suffix: str) -> None:
     video = store.ingest(source)
     video.policy.set(REPLACEABLE)
     with store.catalog.reading() as seen:
-        before = seen.sounds.of(video.original.id)
+        before = seen.audio_tracks.of(video.original.id)
     video.policy.replace_original(codec="h264")
     again = store[video.name]
     with store.catalog.reading() as seen:
-        sound = seen.sounds.of(again.original.id)
+        sound = seen.audio_tracks.of(again.original.id)
     assert before is not None
     assert sound is not None
     assert (sound.codec, sound.packets, sound.first_pts, sound.reason) == (

@@ -95,10 +95,10 @@ def test_a_span_has_two_ends(nonsense: Any) -> None:
 
 @pytest.mark.parametrize("kind", [np.uint8, np.int16, np.uint64])
 def test_a_region_of_small_integers_is_one_of_ints(kind: type[np.integer[Any]]) -> None:
-    region = Rect.given(kind(edge) for edge in (0, 10, 255, 200))
+    region = Rect.from_value(kind(edge) for edge in (0, 10, 255, 200))
     assert region == Rect(0, 10, 255, 200)
     assert region.area == 255 * 190
-    assert Rect.given(Rect(kind(0), kind(0), kind(200), kind(200))).area == 40_000  # type: ignore[arg-type]
+    assert Rect.from_value(Rect(kind(0), kind(0), kind(200), kind(200))).area == 40_000  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_a_region_of_small_integers_is_one_of_ints(kind: type[np.integer[Any]]) 
 )
 def test_a_region_is_four_whole_numbers(nonsense: Any) -> None:
     with pytest.raises(UsageError, match="region"):
-        Rect.given(nonsense)
+        Rect.from_value(nonsense)
 
 
 @given(st.fractions(-1000, 1000), st.fractions(Fraction(1, 90000), 1))

@@ -248,7 +248,7 @@ def test_damaged_bytes_are_not_taken_for_what_was_stored(
     place = video.original.place
     if sums == "without sums":
         with store.catalog.writing() as change:
-            change.integrity.drop_sums(place)
+            change.integrity.drop_checksums(place)
     path = store.parts.objects.path(video.info.digest)
     path.chmod(0o600)
     content = path.read_bytes()
@@ -261,7 +261,7 @@ def test_damaged_bytes_are_not_taken_for_what_was_stored(
         path.write_bytes(content)
         assert again["a"].verify() is False
         with again.catalog.reading() as seen:
-            assert seen.integrity.sums(place) is not None
+            assert seen.integrity.checksums(place) is not None
 
 
 def test_tiles_of_pictures_that_were_taken_for_others_go(store: Store) -> None:

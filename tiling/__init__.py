@@ -1,6 +1,6 @@
-"""Pure geometry of the frame: rectangles, layouts of tiles around boxes, and what reading costs.
+"""Pure geometry of the frame: rectangles, layouts of tiles around boxes, and the cost of reads.
 
-Nothing in here knows files, codecs or the catalog.
+Independent of files, codecs and the catalog.
 """
 
 from vfsd.tiling.decode_work import (

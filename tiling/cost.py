@@ -1,5 +1,6 @@
-"""Cost models: CPU seconds of decoding and encoding from counts of pixels, tiles, frames and
-bytes, and the fit of a `DecodeCost` to measurements.
+"""Cost models: CPU seconds of decoding and encoding from counts of pixels, tiles, frames and bytes.
+
+`fit_decode_cost` fits a `DecodeCost` to measurements.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from vfsd.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class DecodeWork:
-    """What a decoder is given to do."""
+    """The work of a decoder."""
 
     starts: int = 0  #: decoders that start at a key picture
     pictures: int = 0
@@ -33,7 +34,7 @@ class DecodeWork:
 
 @dataclass(frozen=True, slots=True)
 class DecodeCost:
-    """CPU seconds for each unit of work of one codec, on one host."""
+    """CPU seconds per unit of work of one codec on one host."""
 
     start: float
     picture: float
@@ -55,18 +56,20 @@ class DecodeCost:
 
 
 LOSSLESS = "lossless"
-"""Name of the tile codec whose pixels are the source's."""
+"""The tile codec that reproduces the source's pixels exactly."""
 RAW_CELLS = "raw"
-"""What costs of its cells are called as long as they are not compressed."""
+"""Name in cost tables for lossless cells that are not compressed yet."""
 
 JOINED_LEFT, JOINED_RIGHT = "joined-left", "joined-right"
-"""What segments are called that are kept together with another camera's: the left one's pictures
-are put together from two pieces, the right one's are projected back as well."""
+"""Profiles of segments stored together with another camera's.  Pictures of the left one are
+assembled from two pieces; those of the right one are also projected back.
+"""
 JOINED_SIDES = (JOINED_LEFT, JOINED_RIGHT)
 
 VIEW_PROFILES = ("h264", "hevc", "av1")
-"""What segments are called, by their format, that were encoded for somebody who read a view: the
-cheapest to decode first.  They cost what originals in it do, which are encoded much alike."""
+"""Profiles of segments that were encoded for readers of views, by their format; the cheapest to
+decode first.  They cost as much as originals in that codec, with similar encoder settings.
+"""
 
 DEFAULT_COSTS = {
     "h264": DecodeCost(0.0, 25e-6, 0.88e-9, 88e-9),
@@ -81,22 +84,22 @@ DEFAULT_COSTS = {
     JOINED_LEFT: DecodeCost(164e-6, 60e-6, 0.5e-9, 28e-9),
     JOINED_RIGHT: DecodeCost(164e-6, 120e-6, 6e-9, 28e-9),
 }
-"""By codec, and by name of the tile codec, where nothing was measured on the host.
+"""Defaults by codec and tile codec, for hosts without measurements.
 
-The two of lossless tiles were measured later, beside "h264", and are in proportion to what is said
-of that.  Those of joined pictures, too: two filmed pairs took 0.6 and 2 ns a pixel on the left, and
-4 and 8 on the right, as half or most of the picture had to be projected back.
+The two for lossless tiles were measured later, relative to "h264", and so were those for joined
+pictures.  Two filmed pairs took 0.6 and 2 ns per pixel on the left.  The right took 4 and 8, as
+half or most of the picture had to be projected back.
 """
 
 OTHER_COST = DecodeCost(1e-4, 2e-5, 1.0e-9, 150e-9)
-"""Of codecs that are not named."""
+"""For codecs without an entry."""
 
 
 @dataclass(frozen=True, slots=True)
 class EncodeCost:
-    """CPU seconds of making tiles, with the check of what was made; without decoding the source."""
+    """CPU seconds of making and verifying tiles, without decoding the source."""
 
-    tile: float  #: for each tile of a SOT of about a second
+    tile: float  #: per tile of a SOT of about a second
     pixel: float
     byte: float  #: of the result
 
@@ -108,45 +111,46 @@ class EncodeCost:
 
 
 ENCODE_FAST = EncodeCost(4.2e-3, 2.6e-9, 860e-9)
-"""Of the tile codec `fast`.
+"""For the tile codec `fast`.
 
-From four filmed clips of 768x432 to 1920x1080, 30 pictures in 1x1, 3x3 and 6x8 tiles with rate
-factors 20 and 23.  Bytes explain nearly all: a clip of 0.005 bytes a pixel takes 7 ns a pixel, one
-of 0.021 takes 20.
+From four filmed clips of 768x432 to 1920x1080: 30 pictures in 1x1, 3x3 and 6x8 tiles with rate
+factors 20 and 23.  Bytes explain nearly all of it: a clip of 0.005 bytes per pixel takes 7 ns per
+pixel, one of 0.021 takes 20.
 """
 
 OTHER_ENCODE = ENCODE_FAST.times(3)
-"""Of tile codecs of which nothing was measured: `small` and `stitchable` take several times as
-long as `fast`."""
+"""For tile codecs without measurements: `small` and `stitchable` take several times as long as
+`fast`.
+"""
 
 
 VIEW_ENCODE = {"h264": 11e-9, "hevc": 25e-9, "av1": 28e-9, "mjpeg": 5.5e-9, "ffv1": 17e-9}
-"""CPU seconds for each pixel of a view that is encoded, by codec.
+"""CPU seconds per pixel of an encoded view, by codec.
 
-From 30 pictures each of four filmed clips, 768x432 to 1920x1080: of one clip it is half to twice as
-much, as its noise and its motion go.
+From 30 pictures each of four filmed clips, 768x432 to 1920x1080.  A single clip takes half to twice
+as much, depending on noise and motion.
 """
 
 
 def encode_cost(profile: str) -> EncodeCost:
-    """Of a tile codec, by the rule."""
+    """Return the cost model of a tile codec."""
     return ENCODE_FAST if profile == "fast" else OTHER_ENCODE
 
 
 def fit_decode_cost(
     works: Sequence[DecodeWork], seconds: Sequence[float]
 ) -> tuple[DecodeCost, float]:
-    """The costs that explain `seconds` best, and R2: the share of their variance explained.
+    """Return the costs that best explain `seconds`, and R2, the share of their variance explained.
 
-    Least squares, each divided by its time: between the absolute error, to which only large reads
-    count, and the relative one, to which reads of a fraction of a millisecond count as much.  No
-    cost is negative: with four terms, the best of all subsets of them whose plain solution is
-    positive is the solution of that problem.
+    Least squares, with each residual divided by the root of its time.  That lies between absolute
+    errors, dominated by large reads, and relative errors, dominated by the smallest.  Costs are not
+    negative: with four terms, the best unconstrained solution with positive terms, over all subsets
+    of terms, solves the constrained problem.
 
     Raises `UsageError` for fewer than five measurements.
     """
     if len(works) < 5:
-        raise UsageError(f"{len(works)} measurements do not tell what decoding costs")
+        raise UsageError(f"measurements must be at least 5, got {len(works)}")
     counts = np.array(
         [[work.starts, work.pictures, work.pixels, work.bytes] for work in works], np.float64
     )

@@ -16,9 +16,9 @@ _CORNERS = re.compile(r"(\d{1,9}),\s*(\d{1,9}),\s*(\d{1,9}),\s*(\d{1,9})")
 
 @dataclass(frozen=True, slots=True)
 class Rect:
-    """Pixels ``x1 <= x < x2`` and ``y1 <= y < y2`` of the displayed, full frame.
+    """Pixels ``x1 <= x < x2`` and ``y1 <= y < y2`` of the displayed full frame.
 
-    Raises `UsageError` when it would hold no pixel or reach below zero.
+    Raises `UsageError` if it has no pixel or a negative edge.
     """
 
     x1: int
@@ -35,10 +35,10 @@ class Rect:
             )
 
     @classmethod
-    def given(cls, region: Rect | str | Iterable[SupportsIndex]) -> Rect:
-        """Of what a caller gives: (x1, y1, x2, y2) of any type of integer, or text as for `parse`.
+    def from_value(cls, region: Rect | str | Iterable[SupportsIndex]) -> Rect:
+        """Convert a caller's value: (x1, y1, x2, y2) of any integer type, or text as for `parse`.
 
-        Raises `UsageError` for other numbers, and for more or fewer of them, too.
+        Raises `UsageError` for other types and lengths.
         """
         if isinstance(region, str):
             return cls.parse(region)
@@ -52,7 +52,7 @@ class Rect:
 
     @classmethod
     def around(cls, rects: Iterable[Rect]) -> Rect:
-        """The smallest one that holds all of `rects`, of which there is one at least."""
+        """Return the bounding rectangle of `rects`, which must not be empty."""
         some = tuple(rects)
         return cls(
             min(rect.x1 for rect in some),
@@ -63,7 +63,7 @@ class Rect:
 
     @classmethod
     def parse(cls, text: str) -> Rect:
-        """From ``WxH+X+Y`` or ``X1,Y1,X2,Y2``.  Raises `UsageError`."""
+        """Parse ``WxH+X+Y`` or ``X1,Y1,X2,Y2``.  Raises `UsageError`."""
         corners = _CORNERS.fullmatch(text)
         if corners is not None:
             return cls(*map(int, corners.groups()))
@@ -100,7 +100,7 @@ class Rect:
         )
 
     def intersection(self, other: Rect) -> Rect | None:
-        """What both hold, or None."""
+        """Return the common pixels, or None."""
         x1, y1 = max(self.x1, other.x1), max(self.y1, other.y1)
         x2, y2 = min(self.x2, other.x2), min(self.y2, other.y2)
         return Rect(x1, y1, x2, y2) if x1 < x2 and y1 < y2 else None

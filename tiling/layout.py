@@ -1,4 +1,4 @@
-"""Tile layouts: columns and rows that cut the whole picture.
+"""Tile layouts: columns and rows that partition the picture.
 
 Builds uniform layouts, and layouts with one tile around a region of interest.
 """
@@ -20,18 +20,18 @@ _LAYOUT = re.compile(f"({_SIZES})x({_SIZES})")
 
 @dataclass(frozen=True, slots=True)
 class TileLayout:
-    """Columns from left to right and rows from top to bottom; together they are the picture.
+    """Columns from left to right and rows from top to bottom, which together cover the picture.
 
-    Tiles are numbered from 0, row by row.  A picture that is not cut has one column and one row.
-    Raises `UsageError` when there is no column or row, or one that holds no pixel.
+    Tiles are numbered from 0, row by row.  An untiled picture has one column and one row.  Raises
+    `UsageError` unless there is at least one of each, and all have at least one pixel.
     """
 
     widths: tuple[int, ...]  #: of the columns, in pixels
     heights: tuple[int, ...]  #: of the rows, in pixels
     column_edges: tuple[int, ...] = field(init=False, repr=False, compare=False)
-    """Where columns begin, and where the last one ends: 0 ... `width`."""
+    """Boundaries of columns: 0 ... `width`."""
     row_edges: tuple[int, ...] = field(init=False, repr=False, compare=False)
-    """Where rows begin, and where the last one ends: 0 ... `height`."""
+    """Boundaries of rows: 0 ... `height`."""
 
     def __post_init__(self) -> None:
         for sizes, what in ((self.widths, "columns"), (self.heights, "rows")):
@@ -39,7 +39,7 @@ class TileLayout:
                 raise UsageError(
                     f"sizes of {what} must be 1 pixel or more, and at least one, got {sizes}"
                 )
-        # Kept, since they are searched for every box of a query.
+        # Stored, as they are searched for every box of a query.
         object.__setattr__(self, "column_edges", tuple(accumulate(self.widths, initial=0)))
         object.__setattr__(self, "row_edges", tuple(accumulate(self.heights, initial=0)))
 
@@ -51,20 +51,20 @@ class TileLayout:
     def cut_at(
         cls, width: int, height: int, columns: Iterable[int], rows: Iterable[int]
     ) -> TileLayout:
-        """A picture cut at these inner boundaries, given in ascending order.
+        """Return a layout with these inner boundaries, in ascending order.
 
-        Raises `UsageError` where they are not, or do not lie inside the picture.
+        Raises `UsageError` if they do not ascend, or are outside the picture.
         """
         return cls(_sizes((0, *columns, width)), _sizes((0, *rows, height)))
 
     @classmethod
     def parse(cls, text: str) -> TileLayout:
-        """From the widths, an x and the heights: ``480+960+480x272+808``.  Raises `UsageError`."""
+        """Parse widths and heights: ``480+960+480x272+808``.  Raises `UsageError`."""
         match = _LAYOUT.fullmatch(text)
         if match is None:
             raise UsageError(
-                f"{text!r} is not a layout of tiles",
-                hint="write uniform:RxC (rows x columns), or widths x heights: 480+960x272+808",
+                f"layout must be a grid or widths x heights, got {text!r}",
+                hint="for example uniform:3x4 (rows x columns), or 480+960x272+808",
             )
         widths, heights = (tuple(map(int, sizes.split("+"))) for sizes in match.groups())
         return cls(widths, heights)
@@ -105,7 +105,7 @@ class TileLayout:
         )
 
     def tile(self, index: int) -> Rect:
-        """Raises `UsageError` where there is no such tile."""
+        """Return the rectangle of a tile.  Raises `UsageError` for an invalid number."""
         if not 0 <= index < self.count:
             raise UsageError(f"tile {index} does not exist: {self} has {self.count}")
         row, column = divmod(index, self.columns)
@@ -114,13 +114,13 @@ class TileLayout:
         return Rect(x1, y1, x2, y2)
 
     def covering(self, rect: Rect) -> list[int]:
-        """The tiles that hold a pixel of `rect`, ascending; none where it lies outside."""
+        """Return the tiles with a pixel of `rect`, ascending; empty if it is outside."""
         columns = _span(self.column_edges, rect.x1, rect.x2)
         rows = _span(self.row_edges, rect.y1, rect.y2)
         return [row * self.columns + column for row in rows for column in columns]
 
     def cuts(self, rect: Rect) -> bool:
-        """Whether a boundary between tiles runs through the inside of `rect`."""
+        """Return whether a boundary between tiles crosses the inside of `rect`."""
         columns = _span(self.column_edges, rect.x1, rect.x2)
         rows = _span(self.row_edges, rect.y1, rect.y2)
         return len(columns) * len(rows) > 1
@@ -128,21 +128,21 @@ class TileLayout:
 
 @dataclass(frozen=True, slots=True)
 class LayoutRules:
-    """What a codec demands of a layout.
+    """The requirements of a codec on layouts.
 
-    Every inner boundary is a multiple of `align` from the picture's origin; the picture's own
-    right and lower edges lie where they lie.  No tile of a tiled picture is smaller than the
-    minimum, the last of a row or column included, so a picture that is itself smaller is untiled.
+    Every inner boundary is a multiple of `align`; the right and lower edges of the picture need not
+    be. No tile of a tiled picture is smaller than the minimum, including the last ones.  So a
+    picture smaller than that is untiled.
 
-    The defaults are those of tiles that are streams of their own in H.264: its macroblocks have 16
-    pixels, and a boundary elsewhere costs bytes where the source was compressed in such blocks; a
-    tile below 64 x 64 costs about as much to start as to decode.
+    The defaults are those of tiles that are independent H.264 streams.  Macroblocks have 16 pixels,
+    and other boundaries cost bytes if the source was compressed in such blocks.  A tile below 64 x
+    64 costs about as much to start as to decode.
     """
 
     align: int = 16  #: pixels
     minimum_width: int = 64  #: pixels
     minimum_height: int = 64  #: pixels
-    maximum_tiles: int | None = None  #: columns times rows; None: as many as there is room for
+    maximum_tiles: int | None = None  #: columns times rows; None: no limit
     maximum_columns: int | None = None
     maximum_rows: int | None = None
 
@@ -150,14 +150,14 @@ class LayoutRules:
         demands = (self.align, self.minimum_width, self.minimum_height)
         limits = (self.maximum_tiles, self.maximum_columns, self.maximum_rows)
         if min(demands) < 1 or any(limit is not None and limit < 1 for limit in limits):
-            raise UsageError(f"{self} cannot be kept: every value has to be 1 or more")
+            raise UsageError(f"every value must be 1 or more, got {self}")
 
     def allows_tiles(self, width: int, height: int) -> bool:
-        """Whether a picture of this size is large enough to be cut at all."""
+        """Return whether a picture of this size can be cut at all."""
         return width >= self.minimum_width and height >= self.minimum_height
 
     def allows_count(self, layout: TileLayout) -> bool:
-        """Whether it has no more columns, rows and tiles than may be."""
+        """Return whether the layout respects the limits on columns, rows and tiles."""
         counts = (
             (len(layout.widths), self.maximum_columns),
             (len(layout.heights), self.maximum_rows),
@@ -166,7 +166,7 @@ class LayoutRules:
         return all(maximum is None or count <= maximum for count, maximum in counts)
 
     def check(self, layout: TileLayout) -> None:
-        """Raises `UsageError`, naming the first rule that `layout` breaks."""
+        """Raises `UsageError` with the first rule that `layout` violates."""
         if layout.is_untiled:
             return
         columns = self.minimum_width, self.maximum_columns
@@ -182,12 +182,14 @@ class LayoutRules:
                     )
             if min(sizes) < minimum:
                 raise UsageError(
-                    f"{layout} has a {what} of {min(sizes)} pixels, fewer than {minimum}"
+                    f"each {what} of {layout} must have at least {minimum} pixels, got {min(sizes)}"
                 )
             if maximum is not None and len(sizes) > maximum:
-                raise UsageError(f"{layout} has {len(sizes)} {what}s, more than {maximum}")
+                raise UsageError(f"{layout} must have at most {maximum} {what}s, got {len(sizes)}")
         if self.maximum_tiles is not None and layout.count > self.maximum_tiles:
-            raise UsageError(f"{layout} has {layout.count} tiles, more than {self.maximum_tiles}")
+            raise UsageError(
+                f"{layout} must have at most {self.maximum_tiles} tiles, got {layout.count}"
+            )
 
 
 def _sizes(edges: tuple[int, ...]) -> tuple[int, ...]:
@@ -195,7 +197,7 @@ def _sizes(edges: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _span(edges: tuple[int, ...], start: int, end: int) -> range:
-    """Which of the parts between `edges` hold a pixel of ``start <= pixel < end``, 0 <= start."""
+    """Return the parts between `edges` with a pixel of ``start <= pixel < end``; 0 <= start."""
     return range(bisect_right(edges, start) - 1, min(bisect_left(edges, end), len(edges) - 1))
 
 
@@ -205,15 +207,15 @@ _UNIFORM = re.compile(r"uniform:(\d{1,4})x(\d{1,4})")
 def uniform_layout(
     width: int, height: int, rows: int, columns: int, rules: LayoutRules
 ) -> TileLayout:
-    """A picture of `width` x `height` pixels in `rows` x `columns` tiles as equal as can be.
+    """Return a layout of `rows` x `columns` tiles of nearly equal size.
 
-    Every boundary is at the multiple of the alignment that is nearest to where it would divide
-    the picture equally, or at the nearest one that leaves the minimum on both sides.
+    Every boundary is the aligned position nearest to equal division that leaves the minimum size on
+    both sides.
 
-    Raises `UsageError` when the minimum or the largest number of tiles makes that impossible.
+    Raises `UsageError` if the minimum size or the maximum number of tiles makes that impossible.
     """
     if rows < 1 or columns < 1:
-        raise UsageError(f"a picture cannot be cut into {rows} rows and {columns} columns")
+        raise UsageError(f"rows and columns must be at least 1, got {rows} and {columns}")
     layout = TileLayout.cut_at(
         width,
         height,
@@ -225,10 +227,10 @@ def uniform_layout(
 
 
 def _equal_cuts(length: int, parts: int, align: int, minimum: int, what: str) -> list[int]:
-    """The inner boundaries of `parts` parts of `length` pixels.  Raises `UsageError`."""
+    """Return the inner boundaries of `parts` parts of `length` pixels.  Raises `UsageError`."""
     if parts == 1:
         return []
-    # Boundaries are multiples of `align`, so all parts but the last are at least this long.
+    # Boundaries are multiples of `align`, so all parts but the last have at least this length.
     step = -(-minimum // align) * align
     last = (length - minimum) // align * align
     if step * (parts - 1) > last:
@@ -246,9 +248,9 @@ def _equal_cuts(length: int, parts: int, align: int, minimum: int, what: str) ->
 
 
 def parse_layout(text: str, width: int, height: int, rules: LayoutRules) -> TileLayout:
-    """A layout as users write it: ``uniform:RxC`` (rows and columns), ``untiled``, or its sizes.
+    """Parse a layout from users: ``uniform:RxC`` (rows and columns), ``untiled``, or its sizes.
 
-    Raises `UsageError`, also for sizes that are not those of a picture of width x height.
+    Raises `UsageError`, also if the sizes do not add up to width x height.
     """
     if text == "untiled":
         return TileLayout.untiled(width, height)
@@ -257,8 +259,8 @@ def parse_layout(text: str, width: int, height: int, rules: LayoutRules) -> Tile
         layout = TileLayout.parse(text)
         if (layout.width, layout.height) != (width, height):
             raise UsageError(
-                f"the layout {text} is for pictures of {layout.width}x{layout.height}, "
-                f"not of {width}x{height}",
+                f"layout must be for pictures of {width}x{height}, got {text} for "
+                f"{layout.width}x{layout.height}",
                 hint="uniform:RxC has R rows and C columns",
             )
         return layout
@@ -266,12 +268,11 @@ def parse_layout(text: str, width: int, height: int, rules: LayoutRules) -> Tile
 
 
 def layout_around(rect: Rect, width: int, height: int, rules: LayoutRules) -> TileLayout:
-    """The layout of a picture in which the tile that holds all of `rect` is as small as `rules`
-    allow.
+    """Return the layout in which the tile around `rect` is as small as `rules` allow.
 
-    The tile is bounded by at most two columns and two rows of the rest.  Where it could lie at
-    several places it lies where `rect` is nearest to its middle.  A picture that is too small to
-    be cut, or of which `rect` needs everything, is untiled.  `rect` lies inside the picture.
+    At most two more columns and two more rows surround the tile.  Among several positions, it is
+    centred on `rect` as well as possible.  The picture is untiled if it is too small to cut, or if
+    `rect` needs all of it.  `rect` must be inside the picture.
     """
     untiled = TileLayout.untiled(width, height)
     if not rules.allows_tiles(width, height):
@@ -289,7 +290,7 @@ def layout_around(rect: Rect, width: int, height: int, rules: LayoutRules) -> Ti
 def _roi_spans(
     start: int, end: int, length: int, align: int, minimum: int
 ) -> list[tuple[int, int]]:
-    """The best parts of an axis that hold ``start <= pixel < end``: cut twice, once, or never."""
+    """Return the best parts of an axis that contain ``start <= pixel < end``: 0, 1 or 2 cuts."""
     found = [(0, length)]
     for begins, ends in (
         (_starts_before(start, align, minimum), [length]),
@@ -308,10 +309,10 @@ def _span_score(part: tuple[int, int], start: int, end: int) -> tuple[int, int]:
 
 
 def _starts_before(start: int, align: int, minimum: int) -> list[int]:
-    """Boundaries at or before `start` that leave a part of its own before them."""
+    """Return boundaries at or before `start` that leave a valid part before them."""
     nearest = start // align * align
     lowest = -(-minimum // align) * align
-    # Further away than the minimum, none is needed.
+    # A boundary further away than the minimum is never better.
     return list(range(nearest, max(lowest, nearest - minimum - align) - 1, -align))
 
 
@@ -328,6 +329,6 @@ def _layout_of_cuts(width: int, height: int, x1: int, x2: int, y1: int, y2: int)
 
 
 def _layout_score(layout: TileLayout, rect: Rect) -> tuple[int, int]:
-    """Pixels of the tile that holds `rect`, then the number of tiles."""
+    """Return the pixels of the tile with `rect`, then the number of tiles."""
     (tile,) = layout.covering(rect)
     return layout.tile(tile).area, layout.count

@@ -1,6 +1,6 @@
 """Layouts around boxes: TASM's PARTITION(s, O), coarse and fine.
 
-`CutSearch` looks for columns and rows that together make the boxes cheapest to read.
+`CutSearch` finds columns and rows that together make the boxes cheapest to read.
 """
 
 from __future__ import annotations
@@ -15,32 +15,32 @@ from vfsd.tiling.decode_work import TILE_COST, Boxes, FrameNumbers, Ints, Wanted
 from vfsd.tiling.layout import LayoutRules, TileLayout
 
 CostTable = npt.NDArray[np.float64]
-"""Costs in pixels; infinite where something is not allowed.  Exact up to 2**53."""
+"""Costs in pixels; infinite if not allowed.  Exact up to 2**53."""
 
 Cuts = tuple[int, ...]
-"""Inner boundaries as numbers of stops, ascending."""
+"""Inner boundaries as indices of stops, ascending."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Axis:
-    """The positions at which no box is cut, and the boxes that lie between two of them.
+    """The positions of an axis at which no box is cut, and the boxes between them.
 
-    Boxes between the same two neighbouring stops are a group: they are in the same part whatever
-    the cuts are.  Groups are numbered from 0; stretches without a box have no number.
+    Boxes between the same two adjacent stops form a group: they are in the same part for any choice
+    of cuts.  Groups are numbered from 0; intervals without a box have no number.
     """
 
-    stops: Ints  #: ascending: 0, every position that may be a boundary, the length
-    minimum: int  #: pixels that a part has at least
-    group: Ints  #: of each box
-    groups_before: Ints  #: of each stop: how many groups lie before it
+    stops: Ints  #: ascending: 0, every possible boundary, the length
+    minimum: int  #: minimum size of a part in pixels
+    group: Ints  #: for each box
+    groups_before: Ints  #: for each stop: number of groups before it
 
     @classmethod
     def of(cls, starts: Ints, ends: Ints, length: int, align: int, minimum: int) -> Axis:
-        """The axis of `length` pixels with boxes that take up ``starts[i] <= pixel < ends[i]``.
+        """Return the axis of `length` pixels with boxes at ``starts[i] <= pixel < ends[i]``.
 
         Boundaries are multiples of `align`.
         """
-        # covered[i]: boxes that position i * align lies strictly inside.
+        # covered[i]: number of boxes that contain position i * align strictly.
         edges = np.zeros(length // align + 2, np.int64)
         np.add.at(edges, starts // align + 1, 1)
         np.subtract.at(edges, -(-ends // align), 1)
@@ -56,23 +56,23 @@ class Axis:
         return int(self.groups_before[-1])
 
     def cuts_around_groups(self) -> Cuts:
-        """A cut as close as can be on either side of every group, whatever the minimum is."""
+        """Return the nearest cuts on both sides of every group, ignoring the minimum size."""
         before = np.flatnonzero(np.diff(self.groups_before))
         around = {*before.tolist(), *(before + 1).tolist()} - {0, len(self.stops) - 1}
         return tuple(sorted(around))
 
-    def parts(self, cuts: Cuts) -> tuple[Ints, Ints]:
-        """Of the parts that hold a box: the first group in each, and their lengths in pixels."""
+    def occupied_parts(self, cuts: Cuts) -> tuple[Ints, Ints]:
+        """Return the first group and the length in pixels of each part with a box."""
         stops = np.array((0, *cuts, len(self.stops) - 1))
         before = self.groups_before[stops]
         holds = before[1:] > before[:-1]
         return before[:-1][holds], np.diff(self.stops[stops])[holds]
 
     def costs(self, per_pixel: CostTable, fixed: CostTable) -> CostTable:
-        """``costs[end, start]``: of the part between two stops; infinite where it is too short.
+        """Return ``costs[end, start]`` of the part between two stops; infinite if it is too short.
 
-        A part that holds the groups ``first <= group < end`` costs ``fixed[first, end]`` and
-        ``per_pixel[first, end]`` for each pixel of its length.  The axis may always stay uncut.
+        A part with the groups ``first <= group < end`` costs ``fixed[first, end]`` plus
+        ``per_pixel[first, end]`` per pixel of its length.  No cut at all is always allowed.
         """
         length = self.stops[:, None] - self.stops[None, :]
         groups = self.groups_before
@@ -84,10 +84,10 @@ class Axis:
 
 
 def cheapest_cuts(costs: CostTable) -> tuple[float, Cuts]:
-    """The cheapest way to cut an axis of these `Axis.costs` into parts, and what it costs."""
-    to = np.full(len(costs), np.inf)  # the cheapest way to each stop
+    """Return the cheapest partition of an axis with these `Axis.costs`: (cost, cuts)."""
+    to = np.full(len(costs), np.inf)  # cost of the cheapest partition up to each stop
     to[0] = 0
-    start = np.zeros(len(costs), np.int64)  # of the last part on that way
+    start = np.zeros(len(costs), np.int64)  # start of the last part in it
     for end in range(1, len(costs)):
         ways = to[:end] + costs[end, :end]
         start[end] = ways.argmin()
@@ -101,9 +101,9 @@ def cheapest_cuts(costs: CostTable) -> tuple[float, Cuts]:
 
 
 def cheapest_cuts_by_parts(costs: CostTable, most: int | None = None) -> list[tuple[float, Cuts]]:
-    """The cheapest ways to cut an axis into at most 1, 2, 3 ... `most` parts.
+    """Return the cheapest partitions into at most 1, 2, 3 ... `most` parts: (cost, cuts).
 
-    The list ends where more parts make nothing cheaper.
+    The list ends when more parts are not cheaper.
     """
     to = costs[:, 0]
     found = [(float(to[-1]), Cuts())]
@@ -126,26 +126,27 @@ def cheapest_cuts_by_parts(costs: CostTable, most: int | None = None) -> list[tu
 
 
 _DESCENTS = 2
-"""Promising starts that are followed to their end.  Against the best of all layouts, two gave just
-that in 999 of 1000 random scenes, four in all of them, at one and a half times the work.  With a
-largest number of tiles it was 992 of 1000, and the others were up to a fifth dearer."""
+"""Number of promising starts that are followed to a local optimum.  Two found the best of all
+layouts in 999 of 1000 random scenes; four found it in all, for one and a half times the work.  With
+a limit on tiles, two found it in 992 of 1000; the others were up to a fifth more expensive.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class CutLimits:
-    """The largest numbers there may be; None: any."""
+    """Limits on the number of tiles, columns and rows; None: no limit."""
 
     tiles: int | None = None
     columns: int | None = None
     rows: int | None = None
 
-    def columns_beside(self, rows: int) -> int | None:
-        """With so many rows."""
-        return _cheaper_costs(self.columns, self._shared_by(rows))
+    def max_columns(self, rows: int) -> int | None:
+        """Return the limit on columns for a number of rows."""
+        return _minimum(self.columns, self._shared_by(rows))
 
-    def rows_beside(self, columns: int) -> int | None:
-        """With so many columns."""
-        return _cheaper_costs(self.rows, self._shared_by(columns))
+    def max_rows(self, columns: int) -> int | None:
+        """Return the limit on rows for a number of columns."""
+        return _minimum(self.rows, self._shared_by(columns))
 
     def _shared_by(self, parts: int) -> int | None:
         return None if self.tiles is None else self.tiles // parts
@@ -153,20 +154,18 @@ class CutLimits:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CutSearch:
-    """Finds the cuts of two axes.
+    """Finds the cuts of two axes by alternating optimization.
 
-    The cost of a layout is a sum over its tiles.  So, the rows given, it is a sum over the columns,
-    and the best columns can be had exactly; and the other way round.  Taking turns until nothing
-    improves ends where neither could be better alone, which need not be the best of all: that
-    depends on the rows it starts from, so several are tried.
+    The cost of a layout is a sum over its tiles.  For given rows, it is a sum over the columns, so
+    the best columns can be computed exactly; and vice versa.  Alternating until nothing improves
+    finds a local optimum.  It depends on the initial rows, so several are tried.
     """
 
     columns: Axis
     rows: Axis
     lengths: CostTable
-    """(groups of columns, groups of rows): the frames that a tile is decoded for the boxes that
-    are in both groups."""
-    together: bool  #: as in `Wanted`
+    """(column groups, row groups): frames that a tile is decoded for the boxes in both groups."""
+    together: bool  #: as in `WantedBoxes`
     tile_cost: int
     limits: CutLimits
 
@@ -179,28 +178,31 @@ class CutSearch:
         return cls(columns, rows, lengths, wanted.together, tile_cost, limits)
 
     def best(self, rows: Cuts) -> tuple[Cuts, Cuts]:
-        """The columns and the rows of the cheapest layout that was found.
+        """Return the columns and rows of the cheapest layout found.
 
-        It is no dearer than any layout with these `rows`, nor than an uncut picture.
+        It costs at most as much as any layout with these `rows`, and as the untiled picture.
         """
         around = self.rows.cuts_around_groups()
-        # Rows of every number that could pay if the columns were cut wherever they can be.
+        # Row cuts for every number of rows that could pay if columns were cut at every stop.
         finest = self._costs(
-            self.rows, self.lengths.T, self.columns.parts(self.columns.cuts_around_groups())
+            self.rows,
+            self.lengths.T,
+            self.columns.occupied_parts(self.columns.cuts_around_groups()),
         )
-        most = self.limits.rows_beside(1)
+        most = self.limits.max_rows(1)
         uncut, *others = [cuts for _, cuts in cheapest_cuts_by_parts(finest, most)]
         if self.limits.tiles is None:
             others.append(around)
         elif self.limits.tiles > 1:
-            # Where rows cost columns, the best ones are often few: any single cut may be a start.
+            # With a limit on tiles, rows cost columns, so few rows are often best: try every single
+            # cut.
             others += [(cut,) for cut in around]
         others = sorted(set(others), key=lambda start: (self._best_columns(start)[0], start))
         ends = [self._descend(start) for start in (uncut, rows, *others[:_DESCENTS])]
         return min(ends, key=lambda end: (end[0], (len(end[1]) + 1) * (len(end[2]) + 1)))[1:]
 
     def _descend(self, rows: Cuts) -> tuple[float, Cuts, Cuts]:
-        """Where taking turns from `rows` ends: the cost, the columns and the rows."""
+        """Return the local optimum reached from `rows`: cost, columns and rows."""
         best: tuple[float, Cuts, Cuts] = (np.inf, (), rows)
         while True:
             _, columns = self._best_columns(best[2])
@@ -210,20 +212,20 @@ class CutSearch:
             best = cost, columns, rows
 
     def _best_columns(self, rows: Cuts) -> tuple[float, Cuts]:
-        costs = self._costs(self.columns, self.lengths, self.rows.parts(rows))
-        return _best_cuts(costs, self.limits.columns_beside(len(rows) + 1))
+        costs = self._costs(self.columns, self.lengths, self.rows.occupied_parts(rows))
+        return _best_cuts(costs, self.limits.max_columns(len(rows) + 1))
 
     def _best_rows(self, columns: Cuts) -> tuple[float, Cuts]:
-        costs = self._costs(self.rows, self.lengths.T, self.columns.parts(columns))
-        return _best_cuts(costs, self.limits.rows_beside(len(columns) + 1))
+        costs = self._costs(self.rows, self.lengths.T, self.columns.occupied_parts(columns))
+        return _best_cuts(costs, self.limits.max_rows(len(columns) + 1))
 
     def _costs(self, axis: Axis, lengths: CostTable, parts: tuple[Ints, Ints]) -> CostTable:
-        """`Axis.costs` of `axis`, with the `parts` of the other axis that hold a box given."""
+        """Return `Axis.costs` of `axis` for given occupied `parts` of the other axis."""
         firsts, sizes = parts
         join = _combine_lengths(self.together)
         lengths = join.reduceat(lengths, firsts, axis=1)
         groups = len(lengths)
-        # joined[first, last, part]: of the tile from group `first` to `last`; 0 if last < first.
+        # joined[first, last, part]: for the tile from group `first` to `last`; 0 if last < first.
         joined = join.accumulate(np.triu(np.ones((groups, groups)))[..., None] * lengths, axis=1)
         tiles = np.minimum(joined, 1) if self.together else joined
         per_pixel = np.zeros((groups + 1, groups + 1))
@@ -234,29 +236,29 @@ class CutSearch:
 
 
 def _best_cuts(costs: CostTable, most: int | None) -> tuple[float, Cuts]:
-    """The best cuts of an axis into at most so many parts."""
+    """Return the best cuts of an axis into at most `most` parts."""
     return cheapest_cuts(costs) if most is None else cheapest_cuts_by_parts(costs, most)[-1]
 
 
-def _cheaper_costs(one: int | None, other: int | None) -> int | None:
+def _minimum(one: int | None, other: int | None) -> int | None:
     return min((each for each in (one, other) if each is not None), default=None)
 
 
 def _combine_lengths(together: bool) -> np.ufunc:
-    """How the lengths of boxes in one tile add up to those that are decoded of it."""
+    """Return how the lengths of boxes in one tile combine to its decoded length."""
     return np.maximum if together else np.add
 
 
 def coarse_layout(
     boxes: Boxes, width: int, height: int, rules: LayoutRules, *, padding: int = 0
 ) -> TileLayout:
-    """The layout of a picture with the smallest tile that holds all `boxes`.
+    """Return the layout with the smallest tile that contains all `boxes`.
 
-    Its edges are extended through the picture, so there are up to 9 tiles.  Boxes are enlarged by
-    `padding` pixels on each side, as far as there is a picture.  Without a box in the picture it
-    is untiled, as it is where no smaller tile keeps to the `rules`.
+    Its edges extend through the picture, so there are up to 9 tiles.  Boxes are enlarged by
+    `padding` pixels on each side and clipped.  The layout is untiled without a box in the picture,
+    or if `rules` allow no smaller tile.
 
-    Raises `UsageError` as `Wanted.of` does.
+    Raises `UsageError` as `WantedBoxes.of` does.
     """
     corners = WantedBoxes.of(boxes, None, 0).within(width, height, padding).corners
     if not len(corners) or not rules.allows_tiles(width, height):
@@ -281,13 +283,15 @@ def coarse_layout(
 def _enclosures(
     start: int, end: int, length: int, align: int, minimum: int
 ) -> Iterable[tuple[int, int]]:
-    """The stretches of an axis that may be the one tile around ``start <= pixel < end``: all of
-    it, the shortest at either edge of the picture, and the shortest anywhere."""
-    first = -(-minimum // align) * align  # the lowest boundary
-    last = (length - minimum) // align * align  # the highest
+    """Yield the intervals of an axis that may be the one tile around ``start <= pixel < end``.
+
+    These are all of it, the shortest at either edge of the picture, and the shortest anywhere.
+    """
+    first = -(-minimum // align) * align  # lowest boundary
+    last = (length - minimum) // align * align  # highest boundary
 
     def end_from(begin: int) -> int:
-        """Where the shortest stretch that begins there and holds `end` ends."""
+        """Return the end of the shortest interval from `begin` that contains `end`."""
         boundary = -(-max(end, begin + minimum) // align) * align
         return boundary if boundary <= last else length
 
@@ -297,7 +301,7 @@ def _enclosures(
     if begin < first:
         return
     yield begin, length
-    # A begin further left helps only as long as the minimum, not a box, says where it ends.
+    # Starting further left helps only while the minimum size, and not a box, determines the end.
     begins = range(begin, max(first, min(begin, end - minimum - align)) - 1, -align)
     yield min(((at, end_from(at)) for at in begins), key=lambda stretch: stretch[1] - stretch[0])
 
@@ -317,17 +321,26 @@ def fine_layout(
     padding: int = 0,
     tile_cost: int = TILE_COST,
 ) -> TileLayout:
-    """A layout of a picture in which `boxes` are cheap to read and none is cut.
+    """Return a layout in which `boxes` are cheap to read and none is cut.
 
-    Cheap is ``decoded_pixels(layout, boxes, frames, first_frame).cost(tile_cost)``: see there for
-    `frames`.  Boxes are enlarged by `padding` pixels on each side, as far as there is a picture.
-    The layout keeps to `rules`, and is never dearer than that of `coarse` or an untiled one.
-    Without a box in the picture it is untiled.
+    The cost is ``decoded_pixels(layout, boxes, frames, first_frame).cost(tile_cost)``.  It never
+    exceeds that of `coarse_layout` or of an untiled picture.  Without a box in the picture, the
+    layout is untiled.
 
-    It is a local optimum: neither its columns nor its rows could be placed better alone.  Mostly
-    it is the best of all layouts, with which the tests compare it.
+    It is a local optimum: neither columns nor rows alone could be improved.  Mostly it is the
+    global one, as the tests show.
 
-    Raises `UsageError` as `Wanted.of` does.
+    Raises `UsageError` as `WantedBoxes.of` does.
+
+    Args:
+        boxes: The boxes to read.
+        width: The width of the picture in pixels.
+        height: Its height.
+        rules: Requirements on the layout.
+        frames: The frame of each box, for one read; None: separate reads.
+        first_frame: The first frame of the SOT.
+        padding: Enlarge boxes by this many pixels on each side.
+        tile_cost: Pixels that cost as much as starting a tile.
     """
     wanted = WantedBoxes.of(boxes, frames, first_frame).within(width, height, padding)
     if not len(wanted.corners) or not rules.allows_tiles(width, height):

@@ -13,16 +13,16 @@ from vfsd.errors import UsageError
 
 _SHORTEST = 0.5
 _LONGEST = 1.5
-"""How long a SOT may be for the sake of a group of pictures, in parts of the target."""
+"""Shortest and longest SOT that aligns with GOPs, as multiples of the target."""
 
 
 def overlaps(some: range, others: range) -> bool:
-    """Whether two runs of frames have any in common."""
+    """Return whether two runs of frames have any in common."""
     return some.start < others.stop and others.start < some.stop
 
 
 def frame_intersection(some: range, others: range) -> range:
-    """The frames that two runs of them have in common; may be empty."""
+    """Return the frames that two runs have in common; may be empty."""
     return range(max(some.start, others.start), min(some.stop, others.stop))
 
 
@@ -32,35 +32,35 @@ def cut_sequences(
     target: float = 1.0,
     maximum_frames: int = 300,
 ) -> list[range]:
-    """All frames of a video, 0 and up, in SOTs of about `target` seconds.
+    """Return SOTs of about `target` seconds that cover all frames of a video from 0.
 
-    `starts_of_gops` are the numbers of key frames, ascending; `frame_seconds` when each frame
-    appears, and last when the last one ends, in seconds and never falling.
+    `starts_of_gops` are key frames, ascending.  `frame_seconds` are the start times of all frames
+    and the end of the last one, in seconds, not decreasing.
 
-    A SOT ends where a group of pictures starts if one does between half and one and a half of
-    the target after its own start, so that it is made from whole groups, or where the video ends:
-    at the nearest to the target.  Otherwise it ends at the frame nearest to the target, no earlier
-    than half of it.  A rest of less than half a target at the end is added to the SOT before.
+    A SOT ends at the start of a GOP, or the end of the video, if one lies between 0.5 and 1.5
+    targets after its start: at the one nearest to the target.  So it is made from whole GOPs.
+    Otherwise it ends at the frame nearest to the target, but not before half of it.  A remainder of
+    less than half a target is added to the last SOT.
 
-    No SOT has more than `maximum_frames` frames, which comes before all of the above.  One may be
-    longer than one and a half targets only if its last frame is shown for long, or by that rest.
+    The limit `maximum_frames` takes precedence over all of this.  A SOT is longer than 1.5 targets
+    only if its last frame is shown for long, or by that remainder.
 
-    TASM lays its SOTs over groups of pictures of one second, which it found to be the best.
+    TASM uses SOTs of one-second GOPs, which it found to be best.
 
-    Raises `UsageError` when there is no frame, times or numbers fall or lie outside the video, or
+    Raises `UsageError` without frames, if times or numbers decrease or lie outside the video, or if
     a limit is not positive.
     """
     times = np.asarray(frame_seconds, np.float64)
     keys = np.asarray(starts_of_gops, np.int64) if len(starts_of_gops) else np.zeros(0, np.int64)
     frames = len(times) - 1
     if frames < 1 or not (np.diff(times) >= 0).all():
-        raise UsageError("a video has at least one frame, and times that do not fall")
+        raise UsageError("a video must have at least one frame, and times must not decrease")
     if len(keys) and (keys[0] < 0 or keys[-1] >= frames or not (np.diff(keys) > 0).all()):
-        raise UsageError(f"key frames are ascending numbers of frames, 0 to {frames - 1}")
+        raise UsageError(f"key frames must be ascending numbers from 0 to {frames - 1}")
     if not (target > 0 and maximum_frames > 0):
-        raise UsageError("a sequence of tiles has a length of more than nothing")
+        raise UsageError("target and maximum_frames must be positive")
     ends = [0]
-    boundaries = np.append(keys, frames)  # the end of the video is as good as a key frame
+    boundaries = np.append(keys, frames)  # the end of the video counts as a key frame
     while ends[-1] < frames:
         ends.append(_next_end(ends[-1], boundaries, times, target, maximum_frames))
     if (
@@ -79,9 +79,9 @@ def _next_end(
     target: float,
     maximum_frames: int,
 ) -> int:
-    """Where the SOT that begins with frame `start` ends: the first frame after it."""
+    """Return the end of the SOT that starts with frame `start`: the first frame after it."""
     most = min(start + maximum_frames, len(times) - 1)
-    # Only what may be the end: numbers from `start` + 1 to `most`, in times since the start.
+    # Only possible ends: frames from `start` + 1 to `most`, as times since the start.
     passed = times[start + 1 : most + 1] - times[start]
     shortest = start + 1 + int(np.searchsorted(passed, _SHORTEST * target))
     longest = start + 1 + int(np.searchsorted(passed, _LONGEST * target, side="right"))

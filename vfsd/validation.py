@@ -1,7 +1,6 @@
-"""What callers give, numbers and paths, as what is worked with.
+"""Checks and normalizes arguments of callers.
 
-numpy's integers keep their size when they are computed with, and overflow; so each is made an int
-once, where it comes in.
+numpy integers keep their width in arithmetic and overflow, so they become ints here.
 """
 
 from __future__ import annotations
@@ -18,17 +17,17 @@ from typing import Any, SupportsFloat, SupportsIndex, TypeVar
 from vfsd.errors import NotFoundError, UsageError
 
 _BITS = 64
-_MOST = (1 << _BITS - 1) - 1
+_MAX_INTEGER = (1 << _BITS - 1) - 1
 
-MOST_LEVELS = 64
-"""Of what is kept as JSON: databases read no more than some hundreds, and fail with all that is
-asked of a table in which one value has more."""
+MAX_JSON_DEPTH = 64
+"""Maximum nesting of stored JSON.  Databases parse a few hundred levels; one deeper value makes
+every query on its table fail."""
 
 T = TypeVar("T")
 
 
 def whole_number(value: SupportsIndex, what: str) -> int:
-    """`value` as an int.  Raises `UsageError` for floats, truth values and whatever is no number.
+    """Return `value` as an int.  Raises `UsageError` for floats, booleans and other types.
 
     `what` is the name of the argument, as in "{what} must be a whole number, got 2.5".
     """
@@ -42,76 +41,74 @@ def whole_number(value: SupportsIndex, what: str) -> int:
     )
 
 
-def how_many(value: SupportsIndex, what: str) -> int:
-    """A whole number from 0 on, as large as a database takes one.  Raises `UsageError`."""
+def non_negative(value: SupportsIndex, what: str) -> int:
+    """Return an int of at least 0, capped at 64 bits.  Raises `UsageError`."""
     number = whole_number(value, what)
     if number < 0:
         raise UsageError(f"{what} must be 0 or more, got {number}", hint="give 0 or more")
-    return min(number, _MOST)
+    return min(number, _MAX_INTEGER)
 
 
 def within_64_bits(number: int, what: str = "", *, hint: str) -> int:
-    """A whole number that a database takes as it is.  Raises `UsageError` for larger ones.
+    """Return `number` if a database column can hold it.  Raises `UsageError` otherwise.
 
-    `what` stands before the number, as in "{what}12 is beyond 64 bits".
+    `what` precedes the number, as in "{what}12 is beyond 64 bits".
     """
-    if not -_MOST - 1 <= number <= _MOST:
+    if not -_MAX_INTEGER - 1 <= number <= _MAX_INTEGER:
         raise UsageError(f"{what}{shown(number)} is beyond {_BITS} bits", hint=hint)
     return number
 
 
 def not_one_of(what: str, value: object, known: Iterable[str]) -> UsageError:
-    """The error for a value outside a closed set: it lists the set, and the closest name."""
+    """Return the error for a value outside a closed set, with the set and the closest name."""
     names = list(known)
     near = difflib.get_close_matches(value, names, 1, 0.5) if isinstance(value, str) else []
     return UsageError(
         f"{what} must be one of {', '.join(names)}, got {shown(value)}",
-        hint=f"did you mean {near[0]}?" if near else f"give one of these {len(names)}",
+        hint=f"did you mean {near[0]}?" if near else f"give one of these {len(names)} names",
     )
 
 
 def is_storable(text: str) -> bool:
-    """Whether every database can keep it: no half of a character is in it, and no NUL."""
+    """Return whether every database can store the text: it has no lone surrogate and no NUL."""
     return "\0" not in text and not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def require_storable_text(text: str, what: str) -> None:
-    """Raises `UsageError` unless it `is_storable`; `what` is what it should be, as in "a tag"."""
+    """Raises `UsageError` unless `is_storable`; `what` is a noun such as "a tag"."""
     if not is_storable(text):
         raise UsageError(
-            f"{shown(text)} cannot be {what}", hint="it has a NUL, or half of a character, in it"
+            f"{what} must not contain NUL or a lone surrogate, got {shown(text)}",
+            hint="remove these characters",
         )
 
 
 def storable(text: str) -> str:
-    """What a database keeps of a text that is only shown: what it cannot store as "\\xff", say."""
+    r"""Return a storable form for display, with escapes such as "\\xff" for other characters."""
     if is_storable(text):
         return text
     return text.encode(errors="backslashreplace").decode().replace("\0", "\\x00")
 
 
 def is_too_deep(value: object) -> bool:
-    """Whether more than `MOST_LEVELS` lists and dicts are in each other."""
+    """Return whether lists and dicts are nested more than `MAX_JSON_DEPTH` levels deep."""
     waiting: list[tuple[object, int]] = [(value, 0)]
-    while waiting:  # not by recursion: it may be deeper than Python's stack
+    while waiting:  # not recursive: it may be deeper than Python's stack
         one, level = waiting.pop()
         if not isinstance(one, (Mapping, list, tuple)):
             continue
-        if level == MOST_LEVELS:
+        if level == MAX_JSON_DEPTH:
             return True
         inner = one.values() if isinstance(one, Mapping) else one
         waiting += [(each, level + 1) for each in inner]
     return False
 
 
-def plain(values: Any) -> Any:
-    """A dict with its numbers and truth values of numpy as Python's, as JSON takes them.
-
-    What is no dict is as it was.
-    """
+def with_python_scalars(values: Any) -> Any:
+    """Return a dict with numpy scalars converted to Python's, for JSON; other values unchanged."""
     if not isinstance(values, Mapping):
         return values
-    import numpy as np  # not before: most commands do without
+    import numpy as np  # imported late: most commands do not need it
 
     return {
         key: value.item() if isinstance(value, (np.number, np.bool_)) else value
@@ -119,8 +116,8 @@ def plain(values: Any) -> Any:
     }
 
 
-def yes_or_no(value: object, what: str) -> bool:
-    """A truth value, numpy's too.  Raises `UsageError` for all else, arrays and words above all.
+def boolean(value: object, what: str) -> bool:
+    """Return a bool, also for numpy's.  Raises `UsageError` for all other values.
 
     `what` is the name of the argument.
     """
@@ -132,8 +129,8 @@ def yes_or_no(value: object, what: str) -> bool:
     raise UsageError(f"{what} must be True or False, got {shown(value)}", hint="give True or False")
 
 
-def given_or_usual(value: T | None, kind: type[T]) -> T:
-    """What was given of that kind, or the usual one for None.  Raises `UsageError`."""
+def value_or_default(value: T | None, kind: type[T]) -> T:
+    """Return `value`, or ``kind()`` for None.  Raises `UsageError` for other types."""
     if value is None:
         return kind()
     if not isinstance(value, kind):
@@ -147,7 +144,7 @@ def given_or_usual(value: T | None, kind: type[T]) -> T:
 def whole_numbers(
     values: Iterable[SupportsIndex], names: tuple[str, ...], what: str
 ) -> tuple[int, ...]:
-    """As many ints as there are `names` for.  Raises `UsageError`, with words for a wrong count."""
+    """Return one int for each of `names`.  Raises `UsageError`, also for another length."""
     try:
         given = tuple(values)
     except TypeError:
@@ -164,7 +161,7 @@ def whole_numbers(
 
 
 def is_one_integer(value: object) -> bool:
-    """Whether it is a single integer, also as an array without axes; truth values are not."""
+    """Return whether it is one integer, also as a 0-dimensional array; booleans are not."""
     if isinstance(value, bool):
         return False
     try:
@@ -175,13 +172,13 @@ def is_one_integer(value: object) -> bool:
 
 
 def width_and_height(size: Iterable[SupportsIndex]) -> tuple[int, int]:
-    """A size in pixels as two ints, whatever their value.  Raises `UsageError`."""
+    """Return a size in pixels as two ints, without a range check.  Raises `UsageError`."""
     width, height = whole_numbers(size, ("width", "height"), "size")
     return width, height
 
 
-def pixels_around(padding: SupportsIndex) -> int:
-    """What is added around a box.  Raises `UsageError` for less than nothing, too."""
+def padding_pixels(padding: SupportsIndex) -> int:
+    """Return a number of pixels of at least 0.  Raises `UsageError`."""
     pixels = whole_number(padding, "padding")
     if pixels < 0:
         raise UsageError(f"padding must be 0 or more, got {pixels}", hint="give 0 or more")
@@ -189,34 +186,36 @@ def pixels_around(padding: SupportsIndex) -> int:
 
 
 def local_path(value: str | os.PathLike[str], what: str) -> Path:
-    """The name of a file or directory of this machine.  Raises `UsageError` for what names none.
+    """Return the path of a local file or directory.  Raises `UsageError` for an invalid path.
 
-    `what` is what it should name, as in "None does not name {what}".
+    `what` is what the path names, for example "a file".
     """
     try:
         name = os.fspath(value)
     except TypeError:
         name = ""
     if not isinstance(name, str) or not name or "\0" in name:
-        raise UsageError(f"{shown(value)} does not name {what}", hint="give a path, as text")
+        raise UsageError(
+            f"{what} must be given as a path, got {shown(value)}", hint="give a str or a Path"
+        )
     return Path(name)
 
 
 def no_such_file(path: str | os.PathLike[str]) -> NotFoundError:
-    """What is raised where somebody names a file of this machine that is not there."""
+    """Return the error for a local file that does not exist."""
     return NotFoundError(
         f"file not found: {path}",
-        hint="see how it is spelled; a path without a slash at its beginning counts from the "
-        "working directory",
+        hint="check the spelling; a path without a leading slash is relative to the working "
+        "directory",
     )
 
 
 def decibels(value: SupportsFloat) -> float:
-    """A PSNR in dB: 0 or more, infinite for no difference.  Raises `UsageError`."""
+    """Return a PSNR in dB: 0 or more, or infinity for no difference.  Raises `UsageError`."""
     try:
         found = math.nan if isinstance(value, str) else float(value)
     except (TypeError, ValueError, OverflowError):
         found = math.nan
-    if not found >= 0:  # nor if it is not a number
+    if not found >= 0:  # also false for NaN
         raise UsageError(f"psnr must be 0 dB or more, got {shown(value)}", hint="for example 42")
     return found

@@ -1,1 +1,1 @@
-"""Steps from one version of the schema to the next.  Each file in `versions` is one."""
+"""Migrations of the schema.  Each file in `versions` is one revision."""

@@ -1,5 +1,7 @@
-"""Alembic's entry point: runs the steps on the connection that
-`vfsd.catalog.transactions` opened."""
+"""Alembic's entry point.
+
+Runs the migrations on the connection that `vfsd.catalog.transactions` opened.
+"""
 
 from alembic import context
 

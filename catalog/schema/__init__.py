@@ -1,17 +1,17 @@
-"""The tables.  This package is the reference of what is stored and what each column means.
+"""The tables: the reference of what is stored, and what each column means.
 
-Names of files, targets of links and extended attributes are bytes, as they are to the kernel.
-Times that end in ``_ns`` are Unix time in nanoseconds.  A change here needs a migration.
+Names of files, targets of links and extended attributes are bytes, as in the kernel.  Times ending
+in ``_ns`` are Unix time in nanoseconds.  A change here needs a migration.
 
-    identity    whose catalog it is
-    stored      objects, and what is known of their bytes
+    identity    the store that owns the catalog
+    stored      objects, checksums and inspections
     tree        inodes, names and extended attributes
     encodings   videos, their stored encodings, frame tables and sound
-    tiles       segments of tiles and renditions, and what decoding costs
-    readlog     what was read, and what was made because of it
+    tiles       segments of tiles and renditions, and decoding costs
+    readlog     reads, and tiling decisions made from them
     limits      budgets, pins and evictions
     originals   policies, holds and the log of originals
-    semantic    labelled boxes, their sources, and the frames that were examined
+    semantic    labelled boxes, their sources, and examined frames
 """
 
 from vfsd.catalog.schema.columns import metadata, store_identity

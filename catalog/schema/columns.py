@@ -22,15 +22,15 @@ from sqlalchemy import (
     text,
 )
 
-# SQLite gives a row number only to an INTEGER key; elsewhere 32 bits would be too few.
+# Only an INTEGER key is a rowid in SQLite; on servers 32 bits would be too few.
 IdType = BigInteger().with_variant(Integer, "sqlite")
 
 
 class BytesType(LargeBinary):
-    """Bytes, also where a flipped bit has SQLite take them for text: they are the same ones."""
+    """Bytes that are read even if a flipped bit makes SQLite treat them as text."""
 
     def column_expression(self, column: ColumnElement[Any]) -> Cast[bytes]:
-        """How it is read."""
+        """Cast the column when it is read."""
         return cast(column, LargeBinary)
 
 
@@ -46,19 +46,19 @@ metadata = MetaData(
 
 
 def row_id(comment: str) -> Column[Any]:
-    """The key of a table whose rows are numbered by the database."""
+    """Return the primary key of a table with ids from the database."""
     return Column("id", IdType, primary_key=True, autoincrement=True, comment=comment)
 
 
 def owner(name: str, key: str, comment: str) -> Column[Any]:
-    """The row of another table, found by its `key` ("table.column"), with which this row goes."""
+    """Return a foreign key to `key` ("table.column"); this row is deleted with its target."""
     return Column(
         name, IdType, ForeignKey(key, ondelete="CASCADE"), nullable=False, comment=comment
     )
 
 
 def owner_key(name: str, key: str, comment: str) -> Column[Any]:
-    """As `owner`, where this column is the table's key, or the first part of it."""
+    """Like `owner`, for a column that is the primary key or its first part."""
     return Column(
         name,
         IdType,
@@ -70,9 +70,9 @@ def owner_key(name: str, key: str, comment: str) -> Column[Any]:
 
 
 def only_where(condition: str) -> dict[str, Any]:
-    """Arguments for an `Index` of those rows alone; databases without such have all in it."""
-    # PostgreSQL has the condition, too, by its migration.  To name it here would import the dialect
-    # of PostgreSQL in every process, which takes a fifth of what SQLAlchemy takes.
+    """Return arguments for a partial `Index`; databases without them index all rows."""
+    # On PostgreSQL, the migration adds the condition.  Naming it here would import that dialect in
+    # every process, which takes a fifth of the import time of SQLAlchemy.
     return {"sqlite_where": text(condition)}
 
 
@@ -80,9 +80,13 @@ store_identity = Table(
     "store_identity",
     metadata,
     Column(
-        "one", Integer, primary_key=True, autoincrement=False, comment="1: there is one row only"
+        "one",
+        Integer,
+        primary_key=True,
+        autoincrement=False,
+        comment="always 1: there is only one row",
     ),
-    Column("id", Text, nullable=False, comment="the id in the marker of the store's directory"),
+    Column("id", Text, nullable=False, comment="id in the marker file of the store"),
     CheckConstraint("one = 1", name="one"),
-    comment="The store whose catalog it is. Empty until a store has opened it for writing.",
+    comment="The store that owns the catalog. Empty until a store has opened it for writing.",
 )

@@ -28,24 +28,29 @@ nodes = Table(
     Column("mode", Integer, nullable=False, comment="file type and permission bits, as in stat"),
     Column("uid", BigInteger, nullable=False, comment="owner"),
     Column("gid", BigInteger, nullable=False, comment="group"),
-    Column("nlink", Integer, nullable=False, comment="names; of a directory 2 + subdirectories"),
+    Column(
+        "nlink",
+        Integer,
+        nullable=False,
+        comment="number of names; for a directory 2 + subdirectories",
+    ),
     Column(
         "size",
         BigInteger,
         nullable=False,
         server_default="0",
-        comment="bytes; of spooled and plain files the private file knows better",
+        comment="bytes; for spooled and plain files, see the private file instead",
     ),
     Column("atime_ns", BigInteger, nullable=False, comment="last access, as set by utimens"),
     Column("mtime_ns", BigInteger, nullable=False, comment="last change of content"),
     Column("ctime_ns", BigInteger, nullable=False, comment="last change of anything"),
     Column("rdev", BigInteger, nullable=False, server_default="0", comment="device files only"),
-    Column("target", LargeBinary, comment="symbolic links only: where it points"),
+    Column("target", LargeBinary, comment="symbolic links only: the target"),
     Column(
         "state",
         String(8),
-        comment="regular files only: spooled (private file, not yet judged), plain (private file, "
-        "no video), video (object or linked file)",
+        comment="regular files only: spooled (private file, not yet classified), plain "
+        "(private file, not a video), video (object or linked file)",
     ),
     Column(
         "object_key",
@@ -56,13 +61,13 @@ nodes = Table(
     Column(
         "link_path", LargeBinary, comment="videos indexed in place only: absolute path of the file"
     ),
-    Column("reason", Text, comment="why a file is no video, or was not examined yet"),
+    Column("reason", Text, comment="why a file is not a video, or is not examined yet"),
     Column(
         "generation",
         BigInteger,
         nullable=False,
         server_default="0",
-        comment="counts changes of content; what was cached of another generation is stale",
+        comment="counts changes of content; caches of other generations are stale",
     ),
     CheckConstraint(
         "state IS NULL OR state IN ('spooled', 'plain', 'video')",
@@ -91,7 +96,7 @@ entries = Table(
         comment="the directory",
     ),
     Column("name", LargeBinary(255), primary_key=True, comment="one path component, no slash"),
-    Column("ino", IdType, ForeignKey("nodes.ino"), nullable=False, comment="what it names"),
+    Column("ino", IdType, ForeignKey("nodes.ino"), nullable=False, comment="the named inode"),
     Index(None, "ino"),
     comment="Names. A file with hard links has several.",
     sqlite_with_rowid=False,
@@ -100,7 +105,7 @@ entries = Table(
 xattrs = Table(
     "xattrs",
     metadata,
-    owner_key("ino", "nodes.ino", "whose attribute it is"),
+    owner_key("ino", "nodes.ino", "the inode with the attribute"),
     Column("name", LargeBinary(255), primary_key=True, comment="with its namespace: user.x"),
     Column("value", LargeBinary, nullable=False, comment="up to 64 KiB"),
     comment="Extended attributes as users set them; user.vfsd.* are computed and not stored.",
@@ -114,12 +119,13 @@ orphans = Table(
     Column(
         "former_parent",
         IdType,
-        comment="set while the name was taken only to let a rename over it follow: where it was",
+        comment="set while a rename over the name is expected: directory of the former name",
     ),
     Column("former_name", LargeBinary(255), comment="goes with former_parent"),
-    Column("since_ns", BigInteger, nullable=False, comment="when it lost its name"),
-    comment="Unlinked while open. Deleted at the last close, or when the store is next mounted; "
-    "one with a former name gets it back then, if the name is still free.",
+    Column("since_ns", BigInteger, nullable=False, comment="when it lost its last name"),
+    comment="Files that were unlinked while open. Deleted at the last close, or when "
+    "the store is next mounted. One with a former name then gets it back, if "
+    "the name is free.",
 )
 
 
@@ -137,7 +143,7 @@ objects = Table(
 block_sums = Table(
     "block_sums",
     metadata,
-    row_id("a number"),
+    row_id("row id"),
     Column(
         "object_key",
         String(64),
@@ -150,7 +156,7 @@ block_sums = Table(
     Column(
         "mtime_ns",
         BigInteger,
-        comment="files indexed in place only: their mtime; with another one the sums say nothing",
+        comment="files indexed in place only: their mtime; the checksums hold only for this mtime",
     ),
     Column("block", Integer, nullable=False, comment="bytes of a block; the last may be shorter"),
     Column(
@@ -158,13 +164,13 @@ block_sums = Table(
     ),
     CheckConstraint("(object_key IS NULL) <> (link_path IS NULL)", name="place"),
     CheckConstraint("size >= 0 AND block > 0", name="size"),
-    comment="Sums of the blocks of originals, by which what is read of them is compared.",
+    comment="Block checksums of originals, to verify reads.",
 )
 
 inspections = Table(
     "inspections",
     metadata,
-    row_id("a number"),
+    row_id("row id"),
     Column(
         "object_key",
         String(64),
@@ -173,24 +179,24 @@ inspections = Table(
         comment="the object; null for a file indexed in place",
     ),
     Column("link_path", LargeBinary, unique=True, comment="the file indexed in place"),
-    Column("looked_ns", BigInteger, comment="when all of it was last looked at; null: never"),
+    Column("looked_ns", BigInteger, comment="last complete inspection; null: never"),
     Column(
         "damage",
         JSON(none_as_null=True),
-        comment="the bytes that are not those that were stored: a list of [first, end]; null: none",
+        comment="damaged byte ranges: a list of [first, end]; null: none",
     ),
-    Column("found_ns", BigInteger, comment="when that was found; goes with damage"),
+    Column("found_ns", BigInteger, comment="when damage was found; goes with damage"),
     CheckConstraint("(object_key IS NULL) <> (link_path IS NULL)", name="place"),
-    comment="What was found by looking at stored bytes.",
+    comment="Results of inspecting stored bytes.",
 )
 
 scrubs = Table(
     "scrubs",
     metadata,
-    row_id("by order of time"),
-    Column("what", Text, nullable=False, comment="the names that it is about; empty: everything"),
+    row_id("ascending in time"),
+    Column("what", Text, nullable=False, comment="the selected names; empty: everything"),
     Column("begun_ns", BigInteger, nullable=False, comment="when it began"),
-    Column("ended_ns", BigInteger, comment="when it was through; null: it was interrupted"),
+    Column("ended_ns", BigInteger, comment="when it was complete; null: interrupted or running"),
     comment="Runs of `vfsd scrub`. Only the newest rows are kept.",
     sqlite_autoincrement=True,
 )
@@ -200,80 +206,93 @@ policies = Table(
     "policies",
     metadata,
     owner_key(
-        "ino", "nodes.ino", "the video, or the directory with all below that have none of their own"
+        "ino",
+        "nodes.ino",
+        "the video, or the directory, which covers everything below without a policy of its own",
     ),
     Column("original", String(16), nullable=False, comment="keep or replaceable"),
     Column(
         "psnr",
         Float,
         nullable=False,
-        comment="dB that what takes an original's place has at least, against the very first",
+        comment="minimum dB of a replacement against the first original",
     ),
-    Column("codec", String(16), nullable=False, comment="h264, hevc or av1: when it ages"),
-    Column("replace_after", BigInteger, comment="seconds of age; null: not by age"),
-    Column("decay_after", BigInteger, comment="seconds of age; null: never"),
-    Column("keep", Text, comment="labels of what keeps its quality then"),
-    Column("delete_after", BigInteger, comment="seconds of age; null: never"),
-    Column("delete_below", BigInteger, comment="bytes free on the disk, below which the oldest go"),
+    Column(
+        "codec",
+        String(16),
+        nullable=False,
+        comment="codec of replacements by age: h264, hevc or av1",
+    ),
+    Column("replace_after", BigInteger, comment="age in seconds for replacement; null: never"),
+    Column("decay_after", BigInteger, comment="age in seconds; null: never"),
+    Column("keep", Text, comment="labels of areas that keep their quality when the video decays"),
+    Column("delete_after", BigInteger, comment="age in seconds; null: never"),
+    Column(
+        "delete_below", BigInteger, comment="bytes: delete the oldest while less disk space is free"
+    ),
     Column(
         "reads",
         Float,
-        comment="dB of luma that tiles need for reads that ask for none; null: as the store has it",
+        comment="minimum luma dB of tiles for reads that request none; null: default of the store",
     ),
     Column(
         "delete_above",
         BigInteger,
-        comment="bytes of all videos that go by it, above which the oldest go",
+        comment="bytes: delete the oldest while the videos under this policy take more",
     ),
     CheckConstraint("original IN ('keep', 'replaceable')", name="original"),
-    comment="What may become of originals, where somebody has said so.",
+    comment="Retention policies that were set on files and directories.",
 )
 
-# The foreign key has no cascade, so a video under a hold cannot be deleted by any code path.
+# Without a cascade on the foreign key, no code path can delete a video under a hold.
 holds = Table(
     "holds",
     metadata,
-    row_id("never used again"),
+    row_id("row id, never reused"),
     Column(
         "video_id",
         IdType,
         ForeignKey("videos.id"),
         nullable=False,
-        comment="the video that must neither change nor go; it cannot as long as this row is there",
+        comment="the video, which cannot be changed or deleted while this row exists",
     ),
-    Column("reason", Text, nullable=False, comment="as somebody has put it"),
-    Column("at_ns", BigInteger, nullable=False, comment="since when"),
+    Column("reason", Text, nullable=False, comment="reason given by the user"),
+    Column("at_ns", BigInteger, nullable=False, comment="when it was set"),
     Index(None, "video_id"),
-    comment="Videos that nobody may change or remove.",
+    comment="Holds, which protect videos from changes and removal.",
     sqlite_autoincrement=True,
 )
 
 original_log = Table(
     "original_log",
     metadata,
-    row_id("by order of time"),
-    Column("at_ns", BigInteger, nullable=False, comment="when it was done"),
+    row_id("ascending in time"),
+    Column("at_ns", BigInteger, nullable=False, comment="time of the action"),
     Column(
         "action",
         String(16),
         nullable=False,
-        comment="replaced, decayed, deleted, left, held or released; believed: the clock was",
+        comment="replaced, decayed, deleted, left, held or released; believed: the clock "
+        "was trusted",
     ),
-    Column("video_id", IdType, nullable=False, comment="the video, which may be gone"),
-    Column("name", Text, nullable=False, comment="its path then"),
-    Column("reason", Text, nullable=False, comment="why"),
+    Column("video_id", IdType, nullable=False, comment="the video, which may no longer exist"),
+    Column("name", Text, nullable=False, comment="its path at that time"),
+    Column("reason", Text, nullable=False, comment="reason of the action"),
     Column("digest", String(64), nullable=False, comment="blake3 of the file before"),
-    Column("size", BigInteger, nullable=False, comment="its bytes"),
-    Column("new_digest", String(64), comment="blake3 of the file afterwards; null: none, or same"),
+    Column("size", BigInteger, nullable=False, comment="size of the file before, bytes"),
+    Column(
+        "new_digest",
+        String(64),
+        comment="blake3 of the file afterwards; null: no file, or unchanged",
+    ),
     Column("new_size", BigInteger, comment="goes with new_digest"),
     Column(
         "psnr",
         Float,
-        comment="dB that its pictures have at least against the very first original; null: not "
-        "told",
+        comment="minimum dB of its pictures against the first original; null: unknown",
     ),
-    Column("details", JSON, nullable=False, comment="what was measured, and how it was made"),
+    Column("details", JSON, nullable=False, comment="measurements, and settings of the encoder"),
     Index(None, "video_id"),
-    comment="What became of originals, and what was said of them. Never shortened.",
+    comment="Log of actions on originals, and of trust in the clock. Never truncated.",
     sqlite_autoincrement=True,
 )

@@ -417,7 +417,7 @@ def test_who_finds_no_connection_is_told_to_try_again(
         with ExitStack() as kept:
             for _ in range(64):  # all that there are
                 kept.enter_context(catalog.reading())
-            with pytest.raises(BusyError, match="no connection left"):
+            with pytest.raises(BusyError, match="no free connection"):
                 catalog.video("a.mp4")
         assert len(catalog.find()) == 0
 

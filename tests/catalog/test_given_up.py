@@ -21,7 +21,7 @@ def add_lines(
 ) -> None:
     """Lines of what had which bytes, and how many, before and afterwards."""
     for old, size, new, new_size in steps:
-        change.originals.add(
+        change.retention.add(
             OriginalLogEntry(
                 id=0,
                 at_ns=1,
@@ -61,9 +61,9 @@ def test_the_very_first_original_counts(
         other = add_video(change, "b.mp4", key="d" * 64)
         add_lines(change, other, [("e", 200_000, "d", NOW)])
         add_lines(change, video, steps)
-        assert change.holdings.original_bytes(video.id) == first
-        assert change.holdings.original_bytes(other.id) == 200_000
-        assert change.holdings.original_bytes(None) == first + 200_000
+        assert change.derived_usage.original_bytes(video.id) == first
+        assert change.derived_usage.original_bytes(other.id) == 200_000
+        assert change.derived_usage.original_bytes(None) == first + 200_000
 
 
 def test_of_one_video_the_lines_of_others_are_not_read(catalog: Catalog) -> None:
@@ -75,6 +75,6 @@ def test_of_one_video_the_lines_of_others_are_not_read(catalog: Catalog) -> None
         for _ in range(2):
             add_lines(change, other, [("e", 200_000, "d", NOW)] * 500)
             with counted(change.tree._connection) as found:
-                assert change.holdings.original_bytes(video.id) == 900_000
+                assert change.derived_usage.original_bytes(video.id) == 900_000
             steps.append(found.count)
     assert steps[1] - steps[0] < 500

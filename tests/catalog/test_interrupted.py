@@ -161,10 +161,10 @@ def test_an_interrupt_when_it_has_just_got_its_turn(
     writer = catalog._database._writer
 
     def taken(patience: float) -> None:
-        writer._turn.acquire(timeout=patience)
+        writer._lock.acquire(timeout=patience)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(writer, "_take_turn", taken)
+    monkeypatch.setattr(writer, "_acquire", taken)
     with pytest.raises(KeyboardInterrupt):
         put(catalog, "half")
     monkeypatch.undo()

@@ -99,10 +99,10 @@ NO_TEXT: list[Any] = ["a\0b", "a\udc80b", "\ud83d", ["\0"], {"in": [{"\ud800": 1
 @pytest.mark.parametrize("value", NO_TEXT)
 def test_what_is_no_text_is_not_kept(there: Catalog, value: Any) -> None:
     video = video_of(there, 0)
-    with pytest.raises(UsageError, match="cannot be part of site"):
+    with pytest.raises(UsageError, match="part of site must not"):
         there.set_metadata(video, site=value)
     if isinstance(value, str):
-        with pytest.raises(UsageError, match="cannot be a key"):
+        with pytest.raises(UsageError, match="a key must not"):
             there.set_metadata(video, **{value: 1})
         with pytest.raises(UsageError, match="'lane'"):
             DetectionColumns.from_detections(
@@ -118,13 +118,13 @@ def test_what_is_no_text_is_not_kept(there: Catalog, value: Any) -> None:
 def test_metadata_that_is_nested_too_deep_is_not_kept(there: Catalog) -> None:
     video = video_of(there, 0)
     for levels in (65, 900, 100_000):
-        with pytest.raises(UsageError, match="cannot be kept"):
+        with pytest.raises(UsageError, match="must be a JSON value"):
             there.set_metadata(video, deep=nested(levels))
         with pytest.raises(UsageError, match="parameters must be"):
             Source("s", parameters={"deep": nested(levels)})
     endless: list[Any] = []
     endless.append(endless)
-    with pytest.raises(UsageError, match="cannot be kept"):
+    with pytest.raises(UsageError, match="must be a JSON value"):
         there.set_metadata(video, endless=endless)
     there.set_metadata(video, deep=nested(64), lane=3)
     assert there.find(metadata={"lane": 3}).names() == ["values/00.mp4"]
@@ -145,7 +145,7 @@ def test_a_source_whose_row_makes_no_sense_is_named(catalog: Catalog) -> None:
     for text in ("{", "[" * 100_000):
         with catalog.writing() as change:
             change.tree._connection.execute(sa.update(sources).values(parameters=text))
-        with pytest.raises(IntegrityError, match=f"row 1 of {sources.name} in the catalog makes"):
+        with pytest.raises(IntegrityError, match=f"row 1 of {sources.name} in the catalog is"):
             list(catalog.detections(video))
 
 
@@ -185,7 +185,7 @@ def test_any_number_of_conditions(there: Catalog) -> None:
 def test_tags_are_what_every_database_can_store(there: Catalog) -> None:
     video = video_of(there, 0)
     for word in ("a\0b", "a\udc80b", "x" * 256):
-        with pytest.raises(UsageError, match="cannot be a tag"):
+        with pytest.raises(UsageError, match="a tag must"):
             there.tag(video, word)
         there.untag(video, word)
     long = "é" * 255
@@ -236,9 +236,9 @@ def test_bounds_of_any_size(there: Catalog) -> None:
 def test_more_conditions_on_one_box_than_are_answered_soon(there: Catalog) -> None:
     video = video_of(there, 0)
     words = [f"word {number}" for number in range(101)]
-    with pytest.raises(UsageError, match="101 lists of labels"):
+    with pytest.raises(UsageError, match=r"lists of labels .* got 101"):
         there.detections(video, [[word] for word in words])
-    with pytest.raises(UsageError, match="101 attributes"):
+    with pytest.raises(UsageError, match=r"attributes .* got 101"):
         there.detections(video, attributes=dict.fromkeys(words, 1))
     assert len(there.detections(video, words)) == 0
     assert len(there.detections(video, [[word] for word in words[1:]])) == 0
@@ -248,14 +248,14 @@ def test_texts_that_are_only_shown(there: Catalog) -> None:
     """A name of a file is any bytes."""
     with there.writing() as change:
         video = add_video(change, "a\udcff.mp4")
-        change.originals.add(entry_of(video, Action.LEFT, "no \0\udc80"))
+        change.retention.add(entry_of(video, Action.LEFT, "no \0\udc80"))
         change.tree.alter(video.ino, reason="no \0\udc80")
     with there.reading() as seen:
-        (entry,) = seen.originals.log()
+        (entry,) = seen.retention.log()
         assert (entry.name, entry.reason) == ("a\\udcff.mp4", "no \\x00\\udc80")
-        assert seen.originals.is_left(video.id, video.digest, "no \0\udc80")
+        assert seen.retention.is_left(video.id, video.digest, "no \0\udc80")
         assert seen.tree.node(video.ino).reason == "no \\x00\\udc80"
     for host in ("h\0", "h\udc80"):
         assert there.costs(host) == []
-    with pytest.raises(UsageError, match="cannot be labels"):
+    with pytest.raises(UsageError, match="keep must not"):
         RetentionPolicy(Fate.REPLACEABLE, decay_after=5, keep="c\udc80r")

@@ -47,7 +47,7 @@ def test_segments(catalog: Catalog) -> None:
         video = add_video(change, "a.mp4", key="f" * 64, frames=MANY)
         numbers = [one.id for one in add_segments(change, video, MANY, role=Role.JOINED)]
         change.segments.retire(numbers, now_ns=9)
-        change.decisions.note_undone(numbers, now_ns=9)
+        change.tiling_decisions.note_undone(numbers, now_ns=9)
         assert all(one.retired_ns == 9 for one in change.segments.all())
         change.segments.restore(numbers)
         assert all(one.retired_ns is None for one in change.segments.all())
@@ -61,11 +61,11 @@ def test_pins(catalog: Catalog) -> None:
     with writing(catalog) as change:
         video = add_video(change, "a.mp4", frames=MANY)
         pins = [
-            change.holdings.pin(Pin(0, video.id, range(at, at + 1), None, None, 1))
+            change.derived_usage.pin(Pin(0, video.id, range(at, at + 1), None, None, 1))
             for at in range(MANY)
         ]
-        change.holdings.unpin(one.id for one in pins)
-        assert change.holdings.pins(None) == []
+        change.derived_usage.unpin(one.id for one in pins)
+        assert change.derived_usage.pins(None) == []
 
 
 @pytest.mark.thorough

@@ -105,7 +105,7 @@ def test_new_catalog_takes_all_steps(tmp_path: Path) -> None:
 def test_older_catalog_opened_read_only(filled: str) -> None:
     with (
         next_program(),
-        pytest.raises(StoreVersionError, match=f"at revision {FIRST} .* brought to {NEXT}"),
+        pytest.raises(StoreVersionError, match=f"at revision {FIRST} .* upgraded to {NEXT}"),
     ):
         Catalog.open(filled, read_only=True)
     _require_untouched(filled)

@@ -16,14 +16,14 @@ LIMITED = RetentionPolicy(delete_above=5)
 
 def said(change: Transaction, path: str, policy: RetentionPolicy) -> int:
     ino = change.tree.resolve(path).ino
-    change.originals.set_policy(ino, policy)
+    change.retention.set_policy(ino, policy)
     return ino
 
 
 def share(there: Catalog, directory: int) -> str:
     """The first letters of the digests."""
     with there.reading() as seen:
-        found = seen.originals.share(directory)
+        found = seen.retention.share(directory)
     assert (found.limit, found.sizes) == (5, dict.fromkeys(found.sizes, SIZE))
     return "".join(sorted(key[0] for key in found.sizes))
 
@@ -44,19 +44,19 @@ def test_what_goes_by_the_policy_of_a_directory(there: Catalog) -> None:
         add_file(change, "cam1/text")
         cam1, own = said(change, "cam1", LIMITED), said(change, "cam1/own", LIMITED)
         of_its_own = said(change, "cam1/d.mp4", RetentionPolicy())
-        held = change.videos.of_node(change.tree.resolve("cam1/held.mp4"), "")
+        held = change.videos.by_node(change.tree.resolve("cam1/held.mp4"), "")
         for reason in ("one", "another"):
-            change.originals.hold(Hold(0, held.id, reason, 1))
+            change.retention.hold(Hold(0, held.id, reason, 1))
         inner = change.tree.resolve("cam1/own/c.mp4").ino
-        assert change.originals.limiting(inner) == [own]
-        assert change.originals.limiting(of_its_own) == []
-        assert change.originals.limiting(change.tree.resolve("elsewhere/f.mp4").ino) == []
-        assert change.originals.limiting(change.tree.resolve("cam1/x/y/a.mp4").ino) == [cam1]
+        assert change.retention.limiting(inner) == [own]
+        assert change.retention.limiting(of_its_own) == []
+        assert change.retention.limiting(change.tree.resolve("elsewhere/f.mp4").ino) == []
+        assert change.retention.limiting(change.tree.resolve("cam1/x/y/a.mp4").ino) == [cam1]
     assert share(there, cam1) == "ab"
     assert share(there, own) == "c"
     with there.reading() as seen:
         everything = dict.fromkeys((key * 64 for key in "abe"), SIZE)
-        assert seen.originals.share_without_holds(cam1) == Share(5, everything)
+        assert seen.retention.share_without_holds(cam1) == Share(5, everything)
 
 
 def test_names_in_several_directories(there: Catalog) -> None:
@@ -67,11 +67,11 @@ def test_names_in_several_directories(there: Catalog) -> None:
         one, two = said(change, "one", LIMITED), said(change, "two", LIMITED)
         for folder, name in (("one", "again.mp4"), ("two", "a.mp4")):
             change.tree.link(video.ino, change.tree.resolve(folder).ino, name, now_ns=1)
-        assert change.originals.limiting(video.ino) == sorted([one, two])
+        assert change.retention.limiting(video.ino) == sorted([one, two])
     assert (share(there, one), share(there, two)) == ("ab", "ac")
     with there.reading() as seen:
-        assert seen.originals.share(one).besides == {"a" * 64: (two,)}
-        assert seen.originals.share(two).besides == {"a" * 64: (one,)}
+        assert seen.retention.share(one).besides == {"a" * 64: (two,)}
+        assert seen.retention.share(two).besides == {"a" * 64: (one,)}
     with there.writing() as change:  # which goes when `two` has room
         copy = add_video(change, "two/copy.mp4", key="a" * 64)
     assert (share(there, one), share(there, two)) == ("b", "c")
@@ -80,7 +80,7 @@ def test_names_in_several_directories(there: Catalog) -> None:
     assert (share(there, one), share(there, two)) == ("ab", "ac")
     with there.writing() as change:
         change.tree.link(video.ino, change.tree.resolve("three").ino, "a.mp4", now_ns=1)
-        assert change.originals.limiting(video.ino) == []
+        assert change.retention.limiting(video.ino) == []
     assert (share(there, one), share(there, two)) == ("b", "c")
 
 
@@ -91,20 +91,20 @@ def test_what_shares_follow_from_is_another_whenever_they_may_be(there: Catalog)
 
     def sharing() -> object:
         with there.reading() as seen:
-            return seen.originals.sharing()
+            return seen.retention.sharing_key()
 
     known = [sharing()]
     with there.writing() as change:
-        hold = change.originals.hold(Hold(0, video.id, "one", 1))
+        hold = change.retention.hold(Hold(0, video.id, "one", 1))
     known.append(sharing())
     with there.writing() as change:
-        change.originals.set_policy(one, RetentionPolicy(delete_above=6))
+        change.retention.set_policy(one, RetentionPolicy(delete_above=6))
     known.append(sharing())
     with there.writing() as change:
         change.tree.link(video.ino, one, "b.mp4", now_ns=1)
     known.append(sharing())
     with there.writing() as change:
-        change.originals.release([hold.id])
+        change.retention.release([hold.id])
     known.append(sharing())
     assert len(set(known)) == len(known)
     with there.writing() as change:

@@ -133,9 +133,9 @@ def test_an_orphan_gets_its_name_back_only_when_it_is_free(catalog: Catalog) -> 
         assert change.tree.orphans() == []
         change.tree.unlink(ROOT, "x", now_ns=2)
         change.tree.orphan(node.ino, now_ns=2, former=(ROOT, "x"))
-        change.tree.settle_orphan(node.ino, ROOT, "y")  # one that it had before
+        change.tree.confirm_orphan(node.ino, ROOT, "y")  # one that it had before
         assert change.tree.orphans() == [(node.ino, (ROOT, "x"))]
-        change.tree.settle_orphan(node.ino, ROOT, "x")
+        change.tree.confirm_orphan(node.ino, ROOT, "x")
         assert change.tree.orphans() == [(node.ino, None)]
         change.tree.delete(node.ino)
         assert change.tree.orphans() == []

@@ -221,7 +221,7 @@ def test_what_is_there_already_is_not_imported_again(imported: Run, place: Path)
     for file, known in (("traffic", "4 of 4"), ("more", "1 of 2")):
         done = imported("labels", "import", VIDEO, f"labels/{file}.csv", "--source", "traffic")
         assert done.code == 4
-        assert f"{known} boxes are there already" in done.err
+        assert f"{known} boxes exist already" in done.err
         assert "--replace" in done.err
         assert imported("labels", "query", VIDEO, "--count").lines == ["4"]
     (place / "labels/more.csv").write_text("\n".join([lines[0], new]))

@@ -50,7 +50,7 @@ def test_what_is_no_video_is_told_by_its_name(run: Run) -> None:
     add_plain_file(Path("videos"), "notes.txt", "text", "no video format that is served")
     done = run("policy", "set", "cam1/notes.txt", POLICY)
     assert done.code == 3
-    assert "'cam1/notes.txt' is a file, but no video: no video format" in done.err
+    assert "'cam1/notes.txt' is a file but not a video: no video format" in done.err
     done = run("budget", "set", "cam1", "5x")
     assert done.code == 3
     assert "'cam1' is a directory" in done.err
@@ -114,7 +114,9 @@ def make_old(place: Path) -> None:
         database.execute("UPDATE videos SET created_ns = ?", (born,))
         database.execute("UPDATE nodes SET mtime_ns = ?", (born,))
     with Store.open(place / "videos") as store, store.catalog.writing() as change:
-        change.clock.trust(TrustedClock(time.time_ns(), change.clock.newest_rows()), {})
+        change.clock_history.trust(
+            TrustedClock(time.time_ns(), change.clock_history.newest_rows()), {}
+        )
 
 
 def test_age_tells_what_it_would_do_and_does_it(run: Run, old: None) -> None:

@@ -32,13 +32,13 @@ def test_most_of_what_moves_is_found(store: Store) -> None:
 def test_nothing_is_found_where_nothing_moves(noise: float) -> None:
     still = Scene(320, 240, frames=60, density=0, noise=noise, numbered=False)
     shown = frames_of(still)
-    assert list(MotionDetector().find(shown, 320, 240)) == [(at, []) for at in range(60)]
+    assert list(MotionDetector().detect(shown, 320, 240)) == [(at, []) for at in range(60)]
     assert motion_regions(shown, 320, 240) == []
 
 
 def test_the_same_frames_give_the_same_boxes() -> None:
     shown = frames_of(Scene(320, 240, frames=40, density=0.15, seed=1))
-    first, second = (list(MotionDetector().find(shown, 640, 480)) for _ in range(2))
+    first, second = (list(MotionDetector().detect(shown, 640, 480)) for _ in range(2))
     assert first == second
     assert any(found for _, found in first)
     for _, found in first:
@@ -52,7 +52,7 @@ def test_regions_hold_every_box_and_lie_apart() -> None:
     shown = frames_of(Scene(320, 240, frames=60, density=0.1, seed=8, numbered=False))
     regions = motion_regions(shown, 320, 240)
     assert regions == motion_regions(shown, 320, 240)
-    for _, found in MotionDetector().find(shown, 320, 240):
+    for _, found in MotionDetector().detect(shown, 320, 240):
         for one in found:
             rect = one.rect(320, 240)
             assert rect is not None

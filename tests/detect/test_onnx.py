@@ -72,9 +72,9 @@ def shown(width: int = 64, height: int = 48) -> list[Frame]:
 
 
 def boxes_of(detector: OnnxDetector) -> list[Detection]:
-    size = detector.wants(320, 240).size
+    size = detector.request(320, 240).size
     assert size is not None
-    ((number, found),) = detector.find(shown(*size), 320, 240)
+    ((number, found),) = detector.detect(shown(*size), 320, 240)
     assert number == 9
     return found
 
@@ -152,7 +152,7 @@ def test_inputs(
     path = a_model(onnx, tmp_path / "m.onnx", answer, shape, kind=kind)
     video = store.ingest(FOLDER / "traffic.mp4", "a.mp4")
     detector = OnnxDetector(path, side=64)
-    assert detector.wants(320, 240).size == (64, 48)
+    assert detector.request(320, 240).size == (64, 48)
     assert video.labels.detect(detector, every=60) == 2
     for one in video.labels.query("car"):
         assert one.box == pytest.approx((5, 10, 105, 60), abs=1e-3)
@@ -184,7 +184,7 @@ def test_models_of_something_else(onnx: Any, tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     some = columns((1, 1, 1, 1, 1))
     for shape in ((1, 3), (1, 1, 64, 64), (1, 3, 10**6, 10**6)):
-        with pytest.raises(UsageError, match="does not take a picture"):
+        with pytest.raises(UsageError, match="must be one picture"):
             OnnxDetector(a_model(onnx, path, {"o": some}, shape))
     for names in ("[1, ", "{0: 'a\\nb'}", "7", "(" * 5000, "{'x': 'y'}", "['']"):
         with pytest.raises(UsageError):
@@ -224,12 +224,12 @@ def test_letterboxes_are_exact() -> None:
         (333, 77, (416, 416)),
     ):
         letterbox = Letterbox(width, height, picture)
-        across, down = letterbox.shown
-        left, top = letterbox.corner
-        made = letterbox.place(np.full((down, across, 3), 7, np.uint8))
+        across, down = letterbox.scaled_size
+        left, top = letterbox.offset
+        made = letterbox.embed(np.full((down, across, 3), 7, np.uint8))
         assert made.shape == (picture[1], picture[0], 3)
         assert set(np.unique(made)) <= {7, 114}
         corners = np.array([[left, top, left + across, top + down]], np.float64)
-        assert letterbox.back(corners) == pytest.approx(np.array([[0, 0, width, height]]))
-    assert SHOWN.shown == (64, 48)
-    assert SHOWN.corner == (0, 8)
+        assert letterbox.to_frame(corners) == pytest.approx(np.array([[0, 0, width, height]]))
+    assert SHOWN.scaled_size == (64, 48)
+    assert SHOWN.offset == (0, 8)

@@ -36,10 +36,10 @@ class Fake:
     def source(self) -> Source:
         return Source(self.name, parameters={"x": 1})
 
-    def wants(self, width: int, height: int) -> FrameRequest:
+    def request(self, width: int, height: int) -> FrameRequest:
         return FrameRequest((width // 2, height // 2), "gray", self.every, self.block)
 
-    def find(
+    def detect(
         self, frames: Iterable[Frame], width: int, height: int
     ) -> Iterator[tuple[int, list[Detection]]]:
         for frame in frames:
@@ -82,10 +82,10 @@ class Overtaken(Fake):
         super().__init__()
         self.video = video
 
-    def find(
+    def detect(
         self, frames: Iterable[Frame], width: int, height: int
     ) -> Iterator[tuple[int, list[Detection]]]:
-        for frame, boxes in super().find(frames, width, height):
+        for frame, boxes in super().detect(frames, width, height):
             if frame == 80:
                 assert self.video.labels.detect(Fake()) == 120 - 64
             yield frame, boxes
@@ -108,7 +108,7 @@ def test_only_some_frames(video: Video) -> None:
         assert frames_with_boxes(video, name) == examined(video, name) == expected
     assert video.labels.detect(MotionDetector(every=np.int64(2)), every=np.uint8(2)) > 0  # type: ignore[arg-type]
     for nothing in (0, -1, 2.5, True, "keys", np.int64(0)):
-        with pytest.raises(UsageError, match="chooses no frames"):
+        with pytest.raises(UsageError, match="every must be"):
             video.labels.detect(Fake(), every=nothing)  # type: ignore[arg-type]
     with pytest.raises(OutOfRangeError):
         video.labels.detect(Fake(), (5, 6))
@@ -154,7 +154,7 @@ def test_what_a_detector_gives_no_answer_for_is_not_examined(
     video: Video, block: int, answers: Callable[[list[int]], Any]
 ) -> None:
     class Careless(Fake):
-        def find(self, frames: Iterable[Frame], width: int, height: int) -> Any:
+        def detect(self, frames: Iterable[Frame], width: int, height: int) -> Any:
             numbers = [frame.index for frame in frames]
             return answers(numbers) if 64 in numbers else [(n, [_box(n)]) for n in numbers]
 

@@ -112,7 +112,7 @@ def test_init_without_shared_mappings(tmp_path: Path) -> None:
             file.truncate(4096)
             if not _refuses_mapping(file.fileno()):
                 pytest.skip("this mergerfs has shared mappings")
-        with pytest.raises(StoreError, match="no shared mappings") as caught:
+        with pytest.raises(StoreError, match="shared memory mappings") as caught:
             Store.create(top / "store")
         assert "--catalog" in str(caught.value.hint)
     finally:

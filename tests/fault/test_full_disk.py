@@ -249,7 +249,7 @@ def test_what_there_is_no_room_to_put_back_is_told_and_others_are_put_back(
             path.write_bytes(path.read_bytes()[:-1] + b"x")
         with store.catalog.writing() as change:
             for at_ns, name in enumerate(("large.mp4", "traffic.mp4"), 1):
-                change.integrity.note_look(store[name].original.place, (), now_ns=at_ns)
+                change.integrity.record_inspection(store[name].original.place, (), now_ns=at_ns)
     with filled(small_disk / "store"):
         other = small_disk / "other"
         os.truncate(other, other.stat().st_size - (1 << 19))

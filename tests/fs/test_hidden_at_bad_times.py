@@ -88,7 +88,7 @@ def test_close_during_failing_attempt(
 ) -> None:
     """The cleanup thread retries once where an attempt from before the close fails after it."""
     monkeypatch.setattr(deferred_cleanup, "_RETRY_SECONDS", 3600)
-    settle_orphan = Tree.settle_orphan
+    confirm_orphan = Tree.confirm_orphan
     attempts: list[bool] = []
     has_begun = threading.Event()
 
@@ -98,9 +98,9 @@ def test_close_during_failing_attempt(
             has_begun.set()
             wait_until(lambda: it.fs._cleanup.is_closing)
             raise BusyError("locked")
-        return settle_orphan(tree, *args, **kwargs)
+        return confirm_orphan(tree, *args, **kwargs)
 
-    monkeypatch.setattr(Tree, "settle_orphan", settle)
+    monkeypatch.setattr(Tree, "confirm_orphan", settle)
     it.write("/b", b"old")
     it.open("/b")
     it.fs.hide("/b", ALIAS)

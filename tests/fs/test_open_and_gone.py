@@ -129,7 +129,7 @@ def test_what_is_held_although_it_was_unlinked_keeps_no_other_and_gets_a_name(
     with it.opened("/v.mp4"):
         it.fs.unlink("/v.mp4")
         with store.catalog.writing() as change:
-            change.originals.hold(Hold(0, found.info.id, "case 17", 0))
+            change.retention.hold(Hold(0, found.info.id, "case 17", 0))
     it.write("/other", b"x")
     with it.opened("/other"):
         it.fs.unlink("/other")
@@ -416,7 +416,8 @@ def test_an_unlinked_file_ends_though_that_could_not_be_written_down_at_first(
     """Others had the catalog for long."""
     monkeypatch.setattr(deferred_cleanup, "_RETRY_SECONDS", 0.02)
     refusing = [
-        Refusing(monkeypatch, method, BusyError("locked")) for method in ("settle_orphan", "delete")
+        Refusing(monkeypatch, method, BusyError("locked"))
+        for method in ("confirm_orphan", "delete")
     ]
     it.write("/b", b"old")
     with it.opened("/b"):
@@ -433,7 +434,7 @@ def test_an_unlinked_file_that_is_open_long_after_stays_away(
 ) -> None:
     """Though that could not be written down at first: if need be it is when the mount ends."""
     monkeypatch.setattr(deferred_cleanup, "_RETRY_SECONDS", 0.02 if is_tried_again else 30.0)
-    settling = Refusing(monkeypatch, "settle_orphan", BusyError("locked"))
+    settling = Refusing(monkeypatch, "confirm_orphan", BusyError("locked"))
     ino = it.write("/b", b"old")
     it.open("/b")
     it.fs.hide("/b", ALIAS)

@@ -103,7 +103,7 @@ def test_what_is_no_video_is_told_in_one_sentence(it: Driver, store: Store, data
     with pytest.raises(NotFoundError) as caught:
         store["notes.txt"]
     why = it.fs.getxattr("/notes.txt", "user.vfsd.reason").decode()
-    assert str(caught.value) == f"'notes.txt' is a file, but no video: {why}"
+    assert str(caught.value) == f"'notes.txt' is a file but not a video: {why}"
     assert "this file" not in why
 
 

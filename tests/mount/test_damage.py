@@ -71,7 +71,7 @@ def test_the_log_tells_of_originals_without_sums(mounted: Mounted) -> None:
     assert "no sums" not in mounted.log.read_text()
     mounted.unmount()
     with Store.open(mounted.store) as store, store.catalog.writing() as change:
-        change.integrity.drop_sums(place)
+        change.integrity.drop_checksums(place)
     mounted.mount()
     (line,) = (one for one in mounted.log.read_text().splitlines() if "no sums" in one)
     assert "1 original " in line
@@ -124,7 +124,7 @@ def test_a_scrub_passes_over_a_linked_file_on_a_dead_mount(
         store.ingest(CLIP, "v.mp4")
         flip(store.parts.bytes_of(store["v.mp4"].original), LAST[100])
         with store.catalog.writing() as change:
-            change.integrity.note_damage(linked, [range(5)], now_ns=1)
+            change.integrity.add_damage(linked, [range(5)], now_ns=1)
         dead()
         scrubber = Scrubber(store.parts)
         assert [one.names for one in scrubber.run()] == [("v.mp4",)]

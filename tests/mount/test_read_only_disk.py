@@ -82,7 +82,7 @@ def test_somebody_who_writes_it_elsewhere_is_noticed(archive: Path, tmp_path: Pa
         assert [video.name for video in catalog.find()] == ["v.mp4"]
         with Store.open(tmp_path / "store") as store:
             store.move("v.mp4", "w.mp4")
-            with pytest.raises(BusyError, match="was written while"):
+            with pytest.raises(BusyError, match="was changed during the read"):
                 len(catalog.find())
             with Catalog.open(url, read_only=True) as live:  # with what the writer has beside it
                 assert [video.name for video in live.find()] == ["w.mp4"]

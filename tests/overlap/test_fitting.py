@@ -88,7 +88,7 @@ def test_cameras_that_move_against_each_other_have_one_a_moment() -> None:
     assert not found.fixed
     for matrix, way in zip(found.matrices, ways, strict=True):
         np.testing.assert_allclose(matrix, way, atol=1e-3, rtol=1e-3)
-    for matrix, way in zip(found.turned().matrices, ways, strict=True):
+    for matrix, way in zip(found.inverted().matrices, ways, strict=True):
         np.testing.assert_allclose(matrix, inverse_homography(way), atol=1e-3, rtol=1e-3)
 
 

@@ -34,7 +34,7 @@ def test_cameras_side_by_side_are_to_be_joined(overlap: float) -> None:
     assert found.fixed
     assert not found.swapped
     assert found.shares == pytest.approx((overlap, overlap), abs=0.02)
-    assert found.common == pytest.approx(overlap / 2 * 2_000_000, rel=0.05)
+    assert found.common_bytes == pytest.approx(overlap / 2 * 2_000_000, rel=0.05)
     assert found.agreement.exposure.gains == pytest.approx([1 / 1.05] * 3, abs=0.02)
     assert min(found.agreement.left + found.agreement.right) > 35
     assert found.agreement.movement == pytest.approx(1, abs=0.05)
@@ -60,7 +60,7 @@ def test_the_same_camera_later_is_refused() -> None:
     assert found.verdict is Verdict.REFUSED
     assert found.agreement.movement is not None
     assert found.agreement.movement < 0.3
-    assert found.common == 0
+    assert found.common_bytes == 0
 
 
 def test_where_nothing_moves_nothing_tells_the_time() -> None:
@@ -68,7 +68,7 @@ def test_where_nothing_moves_nothing_tells_the_time() -> None:
     found = compared(still)
     assert found.agreement.movement is None
     assert found.verdict is Verdict.JOIN
-    assert "nothing moves" in found.why
+    assert "without motion" in found.why
 
 
 def test_light_that_changes_is_no_movement() -> None:
@@ -91,7 +91,7 @@ def test_a_smaller_copy_is_a_copy() -> None:
         assert found is not None
         assert found.verdict is Verdict.COPY
         assert found.swapped == (order[0] is small)
-        assert found.common == small[0].size
+        assert found.common_bytes == small[0].size
 
 
 def test_a_window_of_a_video_is_to_be_joined_with_it() -> None:
@@ -134,4 +134,4 @@ def test_a_longer_video_counts_with_the_time_that_both_have() -> None:
     longer = dataclasses.replace(longer, duration=longer.duration * 3, bytes=longer.bytes * 3)
     both = compare_videos(longer, moments(right))
     assert both is not None
-    assert both.common == pytest.approx(0.25 * 2_000_000, rel=0.05)
+    assert both.common_bytes == pytest.approx(0.25 * 2_000_000, rel=0.05)

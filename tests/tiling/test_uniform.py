@@ -59,5 +59,5 @@ def test_there_is_at_least_one_row_and_column(rows: int, columns: int) -> None:
 
 
 def test_the_largest_number_of_tiles_is_kept() -> None:
-    with pytest.raises(UsageError, match="more than 5"):
+    with pytest.raises(UsageError, match="at most 5"):
         uniform_layout(640, 480, 2, 3, LayoutRules(maximum_tiles=5))

@@ -79,7 +79,7 @@ def test_packets_of_sound_that_are_damaged_are_left_out(tmp_path: Path) -> None:
         position = int(sound[1].columns(20, 21).position[0])
         with catalog.writing() as change:
             place = video.original.place
-            change.integrity.note_damage(
+            change.integrity.add_damage(
                 place, [range(position, position + 1)], now_ns=time.time_ns()
             )
         after = packets(shelf.read(clip.name, "full.mp4"))
@@ -89,6 +89,6 @@ def test_packets_of_sound_that_are_damaged_are_left_out(tmp_path: Path) -> None:
         assert packets(shelf.read(clip.name, "t=0.93-2.61,fps=7.mkv"))
         with catalog.writing() as change:
             size = video.original.size
-            change.integrity.note_damage(place, [range(size)], now_ns=time.time_ns())
+            change.integrity.add_damage(place, [range(size)], now_ns=time.time_ns())
         told = json.loads(shelf.read(clip.name, "explain/full.mp4.json"))
         assert "damaged" in told["silence"]

@@ -1,6 +1,6 @@
-"""When to tile what: policies that are told queries and answer with tilings.  Pure.
+"""When to tile what: policies that observe queries and return tilings.  Pure.
 
-The strategies of TASM (ICDE 2021) are here to be compared with; `Ledger` is ours.
+The strategies of TASM (ICDE 2021) are here for comparison; stores use `Ledger`.
 """
 
 from vfsd.tiling.policy.box_world import (

@@ -1,5 +1,6 @@
-"""A `World` computed from boxes and cost rates: what a store knows of a video before any tile is
-encoded.
+"""A `World` computed from boxes and cost rates.
+
+It contains everything that a store knows of a video before any tile is encoded.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from vfsd.tiling.policy.interface import Aims, Query, Tiling, TilingCost, frames
 
 
 class DecodeExtent:
-    """The boxes of one label in a SOT, as they lie in the tiles of a layout."""
+    """The boxes of one label in a SOT, by the tiles of a layout that they touch."""
 
     def __init__(self, layout: TileLayout, corners: Ints, frames: Ints, sot: range) -> None:
         wanted = WantedBoxes.of(corners, frames, sot.start)
@@ -36,11 +37,11 @@ class DecodeExtent:
         reached = np.zeros((len(sot) + 1, layout.count), np.int32)
         lengths = wanted.lengths[box]
         np.maximum.at(reached, (lengths, tile), lengths)
-        # Row k: what is decoded of each tile to see the boxes on the first k frames.
+        # Row k: frames decoded of each tile to see the boxes on the first k frames.
         self._reached = np.maximum.accumulate(reached, axis=0)
 
     def lengths(self, start: int, stop: int) -> Ints:
-        """Frames that are decoded of each tile to see the boxes on frames ``start <= f < stop``.
+        """Return the frames decoded of each tile to see the boxes on ``start <= f < stop``.
 
         Frames count from the start of the SOT.
         """
@@ -48,8 +49,8 @@ class DecodeExtent:
         return np.where(row > start, row, 0).astype(np.int64)
 
 
-_MOST_EXTENTS = 1 << 14
-"""As many are kept: a few kB each."""
+_CACHED_EXTENTS = 1 << 14
+"""Entries in caches: a few kB each."""
 
 Sizes = npt.NDArray[np.float64]
 """Bytes."""
@@ -65,15 +66,15 @@ class LabelBoxes:
 
 @dataclass(frozen=True, slots=True)
 class ByteDensity:
-    """Bytes of a stream: where nothing moves, and where the boxes are."""
+    """Bytes of a stream in static areas and within boxes."""
 
     still: float  #: per pixel of every picture
-    moving: float  #: per pixel within boxes, on top
+    moving: float  #: additional, per pixel within boxes
 
 
 @dataclass(frozen=True, slots=True)
 class CostRates:
-    """What work costs, and how many bytes it is done on."""
+    """Costs per unit of work, and the density of bytes."""
 
     original: DecodeCost
     tiles: DecodeCost
@@ -81,7 +82,7 @@ class CostRates:
     density: ByteDensity
 
     def scaled(self, decode: float, encode: float) -> CostRates:
-        """Costs so many times as high, as somebody may believe who has measured badly."""
+        """Return rates multiplied by these factors, to simulate bad measurements."""
         return CostRates(
             self.original.times(decode),
             self.tiles.times(decode),
@@ -91,68 +92,71 @@ class CostRates:
 
 
 class OriginalWork(Protocol):
-    """What tiles are made from, and read instead of where they do not help."""
+    """The decoding work of the original, the source of tiles and the alternative to them."""
 
     def work(self, first: int, last: int, since: int | None) -> DecodeWork:
-        """To see the frames from `first` to `last`.
+        """Return the work of decoding frames `first` to `last`, inclusive.
 
-        With `since`, by a decoder that stands before that frame, which comes no later than `first`.
+        With `since`, a decoder has already decoded everything before that frame; ``since <=
+        first``.
         """
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VideoProfile:
-    """What is known of a video."""
+    """The known properties of a video."""
 
     width: int
     height: int
-    sots: Sequence[range]  #: the frames of each, one after the other
-    seen: Sequence[Mapping[str, LabelBoxes]]  #: of each SOT, by label
+    sots: Sequence[range]  #: the frames of each SOT, consecutive
+    seen: Sequence[Mapping[str, LabelBoxes]]  #: boxes of each SOT by label
     rules: LayoutRules
     original: OriginalWork | None = None
-    """None: each SOT begins with its only key frame, and has the bytes of one large tile."""
+    """None: each SOT starts with its only key frame, and has the bytes of one large tile."""
 
 
 class TileSelection(Protocol):
-    """Which tiles of a layout around boxes are made."""
+    """Selects the tiles to make of a layout around boxes."""
 
     def __call__(self, layout: TileLayout, wanted: LabelBoxes, first: int) -> Tiling: ...
 
 
 def every_tile(layout: TileLayout, wanted: LabelBoxes, first: int) -> Tiling:
-    """Tiles are the whole picture, as in TASM, where they take the original's place."""
+    """All tiles, as in TASM, where they replace the original."""
     return Tiling.whole(layout)
 
 
 def wanted_tiles(layout: TileLayout, wanted: LabelBoxes, first: int) -> Tiling:
-    """Only tiles that hold what the layout is around: the original stays for the rest."""
+    """Only tiles that contain boxes; the rest is read from the original."""
     lengths = decoded_frames(layout, wanted.corners, wanted.frames, first)
     return Tiling(layout, tuple(np.flatnonzero(lengths).tolist()))
 
 
 class ReadStrategy(Protocol):
-    """How a SOT is read that has tiles."""
+    """How a SOT with tiles is read."""
 
     def seconds(self, tiled: float, untiled: float) -> float:
-        """What it takes, where so many are predicted for tiles and for the original."""
+        """Return the seconds of a read, given the predictions for tiles and for the original."""
 
 
 class CheapestSource:
-    """A store that keeps the original: each SOT of a query is read from whichever is cheaper."""
+    """Read each SOT of a query from the cheaper source, in a store that keeps the original."""
 
     def seconds(self, tiled: float, untiled: float) -> float:
         return min(tiled, untiled)
 
 
 class TilesOnly:
-    """TASM's own (section III-A): what is tiled is read from tiles."""
+    """Read tiled SOTs from tiles, as in TASM (section III-A)."""
 
     def seconds(self, tiled: float, untiled: float) -> float:
         return tiled
 
 
 class BoxWorld:
-    """A `World` of footage.  `made` and `reading` make it the store's or the paper's."""
+    """A `World` of a video profile.  `made` and `reading` select the model of the store
+    or of TASM.
+    """
 
     def __init__(
         self,
@@ -167,22 +171,22 @@ class BoxWorld:
         self._reading = reading or CheapestSource()
         self._asked: tuple[Query, int, range, bool] | None = None
         self._untileds = lru_cache(maxsize=None)(self._untiled_seconds)
-        self._reaches = lru_cache(_MOST_EXTENTS)(self._reach)
-        self._areas = lru_cache(_MOST_EXTENTS)(tile_areas)
+        self._reaches = lru_cache(_CACHED_EXTENTS)(self._reach)
+        self._areas = lru_cache(_CACHED_EXTENTS)(tile_areas)
         self._untiled = TileLayout.untiled(footage.width, footage.height)
         self._starts = [frames.start for frames in footage.sots]
-        # Policies ask the same again and again; an answer never changes.
-        self.around = lru_cache(maxsize=None)(self._around)
+        # Policies repeat the same questions, and answers never change.
+        self.tiling_around = lru_cache(maxsize=None)(self._tiling_around)
         self._parts = lru_cache(maxsize=None)(self._part)
         self._decodes = lru_cache(maxsize=None)(self._decode)
         self._sizes = lru_cache(maxsize=None)(self._bytes)
-        self.making = lru_cache(maxsize=None)(self._making)
+        self.making_cost = lru_cache(maxsize=None)(self._making_cost)
 
     def at(self, rates: CostRates) -> BoxWorld:
-        """The same, but that work costs something else."""
+        """Return the same world with other rates."""
         other = BoxWorld(self._footage, rates, self._made, self._reading)
-        # Neither depends on rates, and layouts take long to find.
-        other.around, other._parts = self.around, self._parts
+        # Neither depends on the rates, and layouts take long to compute.
+        other.tiling_around, other._parts = self.tiling_around, self._parts
         return other
 
     @property
@@ -203,7 +207,7 @@ class BoxWorld:
         return frozenset(self._footage.seen[sot])
 
     def decode(self, sot: int, query: Query, tiling: Tiling | None) -> float:
-        asked = self._asked  # candidates come one after the other
+        asked = self._asked  # the same query is asked for one candidate after another
         if asked is None or asked[0] is not query or asked[1] != sot:
             asked = query, sot, self._within(sot, query), self._goes_on(sot, query)
             self._asked = asked
@@ -216,7 +220,7 @@ class BoxWorld:
         lengths = decoded_frames(layout, wanted.corners, wanted.frames, first)
         return int(lengths @ tile_areas(layout))
 
-    def _making(self, sot: int, tiling: Tiling) -> TilingCost:
+    def _making_cost(self, sot: int, tiling: Tiling) -> TilingCost:
         frames = len(self._footage.sots[sot])
         tiles = list(tiling.tiles)
         pixels = int(tile_areas(tiling.layout)[tiles].sum()) * frames
@@ -225,9 +229,7 @@ class BoxWorld:
         seconds = self._rates.original.seconds(self._original(sot, mine[0], mine[-1], False))
         return TilingCost(seconds + self._rates.encode.seconds(len(tiles), pixels, size), size)
 
-    # -- what is asked again and again
-
-    def _around(self, sot: int, aims: Aims) -> Tiling | None:
+    def _tiling_around(self, sot: int, aims: Aims) -> Tiling | None:
         footage = self._footage
         wanted = self._parts(sot, footage.sots[sot], aims)
         if not len(wanted.frames):
@@ -244,12 +246,12 @@ class BoxWorld:
         return None if layout.is_untiled else self._made(layout, wanted, first)
 
     def _part(self, sot: int, frames: range, aims: Aims) -> LabelBoxes:
-        """The boxes that a query on these frames of a SOT wants."""
+        """Return the boxes that a query needs on these frames of a SOT."""
         numbers, corners = [np.zeros(0, np.int64)], [np.zeros((0, 4), np.int64)]
         seen = self._footage.seen[sot]
         for aim in aims if frames else ():
             if isinstance(aim, Rect):
-                # The first and the last frame tell what is decoded.
+                # The first and the last frame determine the decoded frames.
                 ends = sorted({frames[0], frames[-1]})
                 numbers.append(np.array(ends))
                 corners.append(np.array([(aim.x1, aim.y1, aim.x2, aim.y2)] * len(ends)))
@@ -278,7 +280,7 @@ class BoxWorld:
         return self._reading.seconds(self._rates.tiles.seconds(work), untiled)
 
     def _lengths(self, sot: int, frames: range, aims: Aims, layout: TileLayout) -> Ints:
-        """How many frames a query decodes of each tile."""
+        """Return the frames that a query decodes of each tile."""
         first = self._footage.sots[sot].start
         if frames.step != 1:
             wanted = self._parts(sot, frames, aims)
@@ -298,7 +300,7 @@ class BoxWorld:
         return DecodeExtent(layout, seen.corners, seen.frames, self._footage.sots[sot])
 
     def _goes_on(self, sot: int, query: Query) -> bool:
-        """Whether the SOT before was read as well."""
+        """Return whether the query read the previous SOT as well."""
         if self._footage.original is None or sot == 0:
             return False
         return len(self._parts(sot - 1, self._within(sot - 1, query), query.aims).frames) > 0
@@ -307,14 +309,14 @@ class BoxWorld:
         return self._rates.original.seconds(self._original(sot, first, last, goes_on))
 
     def _original(self, sot: int, first: int, last: int, goes_on: bool) -> DecodeWork:
-        """Decoding frames of a SOT without tiles."""
+        """Return the work of decoding frames of a SOT without tiles."""
         start, original = self._footage.sots[sot].start, self._footage.original
         if original is None:
             return self._work(sot, self._untiled, np.array([last - start + 1]))
         return original.work(first, last, start if goes_on else None)
 
     def _work(self, sot: int, layout: TileLayout, lengths: Ints) -> DecodeWork:
-        """Decoding so many frames of each tile from the start of a SOT."""
+        """Return the work of decoding `lengths` frames of each tile from the start of a SOT."""
         return DecodeWork(
             starts=int(np.count_nonzero(lengths)),
             pictures=int(lengths.sum()),
@@ -323,24 +325,24 @@ class BoxWorld:
         )
 
     def _bytes(self, sot: int, layout: TileLayout) -> Sizes:
-        """Of each tile of a whole SOT."""
+        """Return the bytes of each tile of a whole SOT."""
         density, footage = self._rates.density, self._footage
         boxes = [seen.corners for seen in footage.seen[sot].values()]
         x1, y1, x2, y2 = np.concatenate([np.zeros((0, 4), np.int64), *boxes]).T
-        across = _shared(layout.column_edges, x1, x2)
-        down = _shared(layout.row_edges, y1, y2)
+        across = _shared_pixels(layout.column_edges, x1, x2)
+        down = _shared_pixels(layout.row_edges, y1, y2)
         moving = (down.T @ across).ravel()
         still = tile_areas(layout) * len(footage.sots[sot])
         sizes: Sizes = density.still * still + density.moving * np.minimum(moving, still)
         return sizes
 
     def _within(self, sot: int, query: Query) -> range:
-        """The frames of a query in a SOT, with their steps."""
+        """Return the frames of a query within a SOT, with their step."""
         return frames_within(self._footage.sots[sot], query.frames)
 
 
-def _shared(edges: tuple[int, ...], start: Ints, end: Ints) -> Ints:
-    """(ranges, parts): pixels of each range in each of the parts between `edges`."""
+def _shared_pixels(edges: tuple[int, ...], start: Ints, end: Ints) -> Ints:
+    """Return (ranges, parts): pixels of each range in each of the parts between `edges`."""
     bounds = np.array(edges)
     inside = np.minimum(end[:, None], bounds[1:]) - np.maximum(start[:, None], bounds[:-1])
     shared: Ints = inside.clip(0)

@@ -1,5 +1,7 @@
-"""The protocols between a tiling policy and its video: a policy receives queries, asks a `World`
-for costs, and answers with tilings. `replay_queries` sums the cost of a policy.
+"""The protocols between a tiling policy and its video.
+
+A policy observes queries, asks a `World` for costs, and returns tilings.  `replay_queries` adds up
+the cost of a policy.
 """
 
 from __future__ import annotations
@@ -25,33 +27,33 @@ class ScaledFrames:
 
 
 Aim = str | Rect | ScaledFrames
-"""What somebody looks for: a label, a region of the stored picture, or all of it in a size."""
+"""The target of a query: a label, a region of the stored picture, or all of it in a size."""
 
 Aims = frozenset[Aim]
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One read: everything of `aims` on `frames`.
+    """One read: everything that matches `aims` on `frames`.
 
-    Of a label, the boxes that carry it; of a region, the region on every frame.
+    For a label, the boxes with it; for a region, the region on every frame.
     """
 
-    frames: range  #: of the video, half-open; with a step those in between are not looked at
-    aims: Aims  #: one at least
+    frames: range  #: of the video, half-open; with a step, the frames in between are not needed
+    aims: Aims  #: at least one
 
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """A layout of a SOT, and those of its tiles that are stored, ascending.
+    """A layout of a SOT, and the tiles of it that are stored, ascending.
 
-    What lies in other tiles is read from the original.  Without a tile there is nothing to make.
+    Other tiles are read from the original.  Without tiles there is nothing to make.
     """
 
     layout: TileLayout
     tiles: tuple[int, ...]
     _hash: int = field(init=False, repr=False, compare=False)
-    """Kept, since policies look things up by it again and again."""
+    """Cached: policies use tilings as keys very often."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_hash", hash((self.layout, self.tiles)))
@@ -66,36 +68,34 @@ class Tiling:
 
 @dataclass(frozen=True, slots=True)
 class Retile:
-    """The advice to make `tiling`, in place of what the SOT has."""
+    """The advice to make `tiling`, replacing the current one of the SOT."""
 
     sot: int
     tiling: Tiling
-    price: (
-        float  #: seconds that it is expected to take, see `vfsd.tiling.policy.interface.TilingCost`
-    )
+    price: float  #: seconds that it is expected to take; see `TilingCost.price`
 
 
 def frames_within(frames: range, asked: range) -> range:
-    """Those of `asked`, which may have a step, that are among `frames`, which follow each other."""
+    """Return those of `asked` (may have a step) that are among `frames` (contiguous)."""
     first = max(0, -(-(frames.start - asked.start) // asked.step))
     after = max(first, -(-(frames.stop - asked.start) // asked.step))
     return asked[first:after]
 
 
 def sorted_aims(aims: Aims) -> tuple[str, ...]:
-    """The same for the same aims, whatever order sets have: breaks ties."""
+    """Return a canonical order of aims, to break ties."""
     return tuple(sorted(str(aim) for aim in aims))
 
 
 MAX_COMBINED_AIMS = 4
-"""So many aims have 15 combinations."""
+"""Four aims have 15 combinations."""
 
 
 class AimCombinations:
-    """The sets of aims that are worth a thought, in the order in which they came up.
+    """The sets of aims to consider, in order of discovery.
 
-    Every non-empty subset of what was seen (TASM, Fig. 6), as long as there are few aims; from then
-    on what each query looked for, and all of it together, as TASM's code has it.
+    With few aims, every non-empty subset of all that were seen (TASM, Fig. 6).  Beyond that, the
+    aims of each query and all aims together, like TASM's code.
     """
 
     def __init__(self, few: int = MAX_COMBINED_AIMS) -> None:
@@ -104,9 +104,9 @@ class AimCombinations:
         self._known: dict[Aims, None] = {}
 
     def add(self, aims: Aims) -> list[Aims]:
-        """Take up what a query looked for; gives the combinations that are new."""
+        """Add the aims of a query; return the new combinations."""
         if aims in self._known and aims <= self._seen:
-            return []  # so is every other one
+            return []  # all of its combinations are known, too
         self._seen |= aims
         fresh = [one for one in self._with(aims) if one not in self._known]
         self._known.update(dict.fromkeys(fresh))
@@ -129,59 +129,61 @@ def _small_first(aims: Aims) -> tuple[int, tuple[str, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class TilingCost:
-    """What it takes to make a tiling of a SOT."""
+    """The cost of making a tiling of a SOT."""
 
-    seconds: float  #: of CPU: decoding the source once, and encoding
-    bytes: float  #: that are stored
+    seconds: float  #: CPU seconds of decoding the source once, and encoding
+    bytes: float  #: of the stored tiles
 
     def price(self, byte_seconds: float) -> float:
-        """In seconds, where a stored byte is worth `byte_seconds`."""
+        """Return the price in seconds if a stored byte is worth `byte_seconds`."""
         return self.seconds + byte_seconds * self.bytes
 
 
 class World(Protocol):
-    """A video cut into SOTs, numbered by time from 0.  Answers never change."""
+    """A video cut into SOTs, numbered by time from 0.  All methods are pure functions."""
 
     @property
     def sots(self) -> range:
-        """All of them."""
+        """The numbers of all SOTs."""
 
     def touched(self, query: Query) -> Sequence[int]:
-        """The SOTs on which a query has to decode something, ascending."""
+        """Return the SOTs that a query has to decode, ascending."""
 
     def labels(self, sot: int) -> Aims:
-        """All that is known to be there."""
+        """Return all aims known to occur in a SOT."""
 
-    def around(self, sot: int, aims: Aims) -> Tiling | None:
-        """The tiling around what is there of `aims`; None where there is nothing to cut."""
+    def tiling_around(self, sot: int, aims: Aims) -> Tiling | None:
+        """Return the tiling around `aims` in a SOT; None if there is nothing to cut."""
 
     def decode(self, sot: int, query: Query, tiling: Tiling | None) -> float:
-        """Seconds in which a query reads its part of a SOT that has this tiling, or (None) none."""
+        """Return the seconds of a query in a SOT with this tiling; None: without tiles."""
 
     def pixels(self, sot: int, query: Query, tiling: Tiling | None) -> int:
-        """TASM's P: pixels decoded, if all that can be comes from tiles."""
+        """Return TASM's P: pixels decoded if everything possible comes from tiles."""
 
-    def making(self, sot: int, tiling: Tiling) -> TilingCost:
-        """At least as many seconds as any query decodes of that SOT without tiles."""
+    def making_cost(self, sot: int, tiling: Tiling) -> TilingCost:
+        """Return the cost; at least the seconds that any query decodes of that SOT
+        without tiles.
+        """
 
 
 class TilingPolicy(Protocol):
     """Decides what to re-tile.
 
-    It has no clock, no randomness and no other source than its world and the queries it is told:
-    whoever tells another one the same gets the same answers, so a log of reads is all its state.
-    What it advises is taken to be done at once.
+    Deterministic: it depends only on its world and the observed queries, without clock or
+    randomness. So the log of reads is its complete state.  Its advice counts as carried out
+    immediately.
     """
 
     def start(self) -> list[Retile]:
-        """What to make before the first query; to be called once, before any other."""
+        """Return tilings to make before the first query; called once, before any other method."""
 
-    def tell(self, query: Query) -> list[Retile]:
-        """What to make now that this query has been read, by ascending SOT."""
+    def observe(self, query: Query) -> list[Retile]:
+        """Return tilings to make after this query, by ascending SOT."""
 
 
 class CurrentTilings:
-    """What every SOT has by now."""
+    """The current tiling of every SOT."""
 
     def __init__(self, world: World, byte_seconds: float = 0.0) -> None:
         self._world = world
@@ -189,26 +191,26 @@ class CurrentTilings:
         self._tilings: dict[int, Tiling] = {}
 
     def __getitem__(self, sot: int) -> Tiling | None:
-        """None: nothing but the original."""
+        """Return the tiling of a SOT; None: only the original."""
         return self._tilings.get(sot)
 
     def price(self, sot: int, tiling: Tiling) -> float:
-        """Seconds, those that its bytes are worth included."""
-        return self._world.making(sot, tiling).price(self._byte_seconds)
+        """Return the price of a tiling in seconds, including its bytes."""
+        return self._world.making_cost(sot, tiling).price(self._byte_seconds)
 
     def put(self, sot: int, tiling: Tiling) -> Retile:
-        """Note that it is made."""
+        """Record that a tiling was made."""
         self._tilings[sot] = tiling
         return Retile(sot, tiling, self.price(sot, tiling))
 
 
 @dataclass(slots=True)
 class ReplayCost:
-    """Seconds by query.  What is made before the first one is charged to it, as in TASM."""
+    """Seconds by query.  Tilings made before the first query are charged to it, as in TASM."""
 
     decoding: list[float] = field(default_factory=list)
     making: list[float] = field(default_factory=list)
-    bytes: float = 0.0  #: written in all
+    bytes: float = 0.0  #: written in total
     retiles: list[tuple[int, Retile]] = field(default_factory=list)  #: with the query's number
 
     @property
@@ -217,28 +219,28 @@ class ReplayCost:
 
 
 def replay_queries(policy: TilingPolicy, world: World, queries: Iterable[Query]) -> ReplayCost:
-    """What `world` charges for `queries` and for all that `policy` makes meanwhile.
+    """Return the cost of `queries` and of all tilings that `policy` makes, in `world`.
 
-    The policy may believe in another world: one in which things cost something else.
+    The policy may itself use another world, with other costs.
     """
-    bill = ReplayCost()
+    total = ReplayCost()
     tilings: dict[int, Tiling] = {}
 
     def make(number: int, advice: list[Retile]) -> float:
         seconds = 0.0
         for retile in advice:
-            making = world.making(retile.sot, retile.tiling)
+            making = world.making_cost(retile.sot, retile.tiling)
             tilings[retile.sot] = retile.tiling
-            bill.bytes += making.bytes
-            bill.retiles.append((number, retile))
+            total.bytes += making.bytes
+            total.retiles.append((number, retile))
             seconds += making.seconds
         return seconds
 
     before = make(0, policy.start())
     for number, query in enumerate(queries):
-        bill.decoding.append(
+        total.decoding.append(
             sum(world.decode(sot, query, tilings.get(sot)) for sot in world.touched(query))
         )
-        bill.making.append(before + make(number, policy.tell(query)))
+        total.making.append(before + make(number, policy.observe(query)))
         before = 0.0
-    return bill
+    return total

@@ -1,5 +1,6 @@
-"""`Ledger`, the policy that stores use: a SOT is tiled when the measured and expected cost of its
-reads pays for the tiles.
+"""`Ledger`, the policy of stores.
+
+A SOT is tiled when the measured and expected cost of its reads pays for the tiles.
 """
 
 from __future__ import annotations
@@ -22,43 +23,49 @@ from vfsd.tiling.policy.interface import (
 
 @dataclass(frozen=True, slots=True)
 class LedgerParameters:
-    """Found on videos and queries other than those of `benchmarks.workloads`.
+    """Tuned on videos and queries other than those of `benchmarks.workloads`.
 
-    Raises `UsageError` for figures that promise nothing.
+    Raises `UsageError` for values without a guaranteed bound.
     """
 
     eta: float = 1.0
-    """Seconds that a SOT has been read for each second that its reading pays for."""
+    """Seconds of reading a SOT per second of tiling that they pay for."""
     caution: float = 5.0
-    """Seconds that a SOT's first sure tiling would have saved for each it costs; 1 at least."""
+    """Required savings of a SOT's first sure tiling per second of its price; at least 1."""
     lead: float = 2.0
-    """How many times as dear as a sure tiling, in all, the one that is there has to be; above 1."""
+    """Ratio of the total of the current tiling to that of a sure one that replaces it; above 1."""
     stake: float = 0.1
-    """Seconds of early tilings for each second that the video has been read, besides what their
-    SOTs pay for and what tiles have saved."""
+    """Seconds of early tilings per second of reading the video, in addition to the contributions of
+    their SOTs and to past savings.
+    """
     horizon: float = 50.0
-    """Queries of the video that are foreseen, and looked back on for that; 1 foresees nothing."""
+    """Number of queries that are forecast, and that the forecast is based on; 1: no forecast."""
     doubt: float = 8.0
-    """Reads of a SOT, besides its own, that are taken to look for what the video's look for."""
+    """Weight, in reads, of the assumption that a SOT is read like the rest of the video."""
     byte_seconds: float = 0.0
-    """What a stored byte is worth."""
+    """Value of a stored byte in seconds."""
     most: int = 15
-    """Candidates of a SOT; what comes up later is not considered."""
+    """Maximum number of candidates per SOT; later ones are not considered."""
 
     def __post_init__(self) -> None:
         if min(self.eta, self.most) <= 0 or min(self.stake, self.doubt, self.byte_seconds) < 0:
-            raise UsageError(f"{self} cannot be kept")
+            raise UsageError(f"eta, most, stake, doubt or byte_seconds is too small: {self}")
         if self.lead <= 1 or min(self.caution, self.horizon) < 1:
-            raise UsageError(f"{self} cannot be kept")
+            raise UsageError(
+                f"lead must be above 1, and caution and horizon at least 1, got {self}"
+            )
 
     @property
-    def against_never(self) -> float:
-        """No more than so many times what no tiles come to."""
+    def bound_untiled(self) -> float:
+        """Upper bound of the total cost relative to never tiling."""
         return 1 + self.stake + 1 / self.eta
 
-    def against_at_once(self, candidates: int) -> float:
-        """No more than so many times what comes of making one of `candidates` of each SOT, or none,
-        before the first query."""
+    def bound_offline(self, candidates: int) -> float:
+        """Return an upper bound of the total cost relative to the best choice before the first
+        query.
+
+        That choice is one of `candidates` tilings, or none, for each SOT.
+        """
         sure = candidates * self.lead / (self.lead - 1)
         own = sure + self.caution / self.eta
         read = candidates * self.lead + self.caution + 1 + self.eta * (own + 1) + sure
@@ -66,36 +73,38 @@ class LedgerParameters:
 
 
 class ReadForecast:
-    """Expects of the next `horizon` queries of a video what the latest were like.
+    """Forecasts the next `horizon` queries of a video from the latest ones.
 
-    Each query counts 1 - 1 / `horizon` of what the one after it counts, so that after many of them
-    T, all that counts, comes to `horizon`.  Let n be the reads of a SOT that count, m their mean
-    over all SOTs and V their variance.  Were all SOTs as likely to be read, n would vary by chance
-    alone, as much as Poisson's distribution does: by m R / T, where R is the sum of the squares of
-    what queries count.  Only what V has beyond that is a difference between SOTs, so
+    Each query has 1 - 1 / `horizon` of the weight of its successor, so the total weight T
+    approaches `horizon`.  Let n be the weighted reads of a SOT, m their mean over all SOTs and V
+    their variance. If all SOTs were equally likely to be read, n would vary only by chance, like a
+    Poisson variable: by m R / T, where R is the sum of squared weights.  Only the excess of V over
+    that is a difference between SOTs, so
 
         reads to come = horizon (1 - 1 / T) (m + w (n - m)) / T,      w = max(0, 1 - m R / T / V)
 
-    which is the empirical Bayes estimate of rates by moments (Marshall, Applied Statistics 40,
-    1991).  Where SOTs are read alike it is the mean that tells what to expect of one, however often
-    it happened to be read; where some are favoured, their own reads do.  1 - 1 / T is for whether
-    there is another query at all, of which the first says nothing.
+    This is the empirical Bayes estimate of rates by moments (Marshall, Applied Statistics 40,
+    1991).  If SOTs are read alike, the mean is the forecast for each, however often it happened to
+    be read.  If some are preferred, their own reads are.  1 - 1 / T is the probability of another
+    query at all, about which the first query says nothing.
     """
 
     def __init__(self, sots: int, horizon: float) -> None:
         self._sots = sots
         self._horizon = horizon
-        self.fading = 1 - 1 / horizon  #: what a query counts, of what the one after it counts
-        self.number = 0  #: of the last query
-        self._reads: dict[int, tuple[float, int]] = {}  #: with the query at which it was so much
+        self.fading = 1 - 1 / horizon  #: weight of a query relative to its successor
+        self.number = 0  #: number of the last query
+        self._reads: dict[
+            int, tuple[float, int]
+        ] = {}  #: (weighted reads, query number of that value)
         self._aims: dict[Aims, float] = {}
         self._all = 0.0  #: T
         self._all_squared = 0.0  #: R
-        self._sum = 0.0  #: of the reads of all SOTs
-        self._squares = 0.0  #: of the same
+        self._sum = 0.0  #: sum of the weighted reads of all SOTs
+        self._squares = 0.0  #: sum of their squares
 
-    def tell(self, aims: Aims, touched: Sequence[int]) -> None:
-        """A query has read these SOTs."""
+    def observe(self, aims: Aims, touched: Sequence[int]) -> None:
+        """Record a query that read these SOTs."""
         self.number += 1
         self._all = self._all * self.fading + 1
         self._all_squared = self._all_squared * self.fading**2 + 1
@@ -106,42 +115,42 @@ class ReadForecast:
             self._reads[sot] = reads + 1, self.number
             self._sum += 1
             self._squares += 2 * reads + 1
-        # What counts next to nothing is forgotten, so that there are not ever more of them.
+        # Negligible weights are dropped, to bound the number of entries.
         faded = {these: part * self.fading for these, part in self._aims.items() if part > 1e-3}
         self._aims = faded | {aims: faded.get(aims, 0.0) + 1}
 
     def reads(self, sot: int) -> float:
-        """Reads of a SOT so far, as far as they count."""
+        """Return the weighted reads of a SOT so far."""
         reads, number = self._reads.get(sot, (0.0, self.number))
         return reads * self.fading ** (self.number - number)
 
     @property
     def mean(self) -> float:
-        """The same of all SOTs, those that were not read included."""
+        """Mean of the weighted reads over all SOTs, including those never read."""
         return self._sum / self._sots
 
-    def reads_to_come(self, sot: int) -> float:
-        """Reads of a SOT that are to be expected of the next `horizon` queries."""
+    def expected_reads(self, sot: int) -> float:
+        """Return the expected reads of a SOT in the next `horizon` queries."""
         variance = self._squares / self._sots - self.mean**2
         chance = self.mean * self._all_squared / self._all
         own = 1 - chance / variance if variance > chance else 0.0
-        return self.to_come(self.mean + own * (self.reads(sot) - self.mean))
+        return self.expected(self.mean + own * (self.reads(sot) - self.mean))
 
-    def to_come(self, reads: float) -> float:
-        """What so many reads of late, as far as they count, let expect."""
+    def expected(self, reads: float) -> float:
+        """Return the expected reads for a number of weighted recent reads."""
         return self._horizon * (1 - 1 / self._all) * reads / self._all
 
     def share(self, aims: Aims) -> float:
-        """The part of the queries that look for nothing but `aims`."""
+        """Return the weighted share of queries that have no aims other than `aims`."""
         return sum(part for these, part in self._aims.items() if these <= aims) / self._all
 
 
 class SotAccount:
-    """Seconds spent on a SOT, and those that each candidate would have taken.
+    """Seconds spent on a SOT, and the seconds that each candidate would have taken.
 
-    A candidate that comes up late is booked for all earlier queries, so that it does not matter
-    when it came up.  Beside the full totals there is what candidates saved of late: a query counts
-    `fading` of what it counted one query of the video earlier.
+    A new candidate is charged for all earlier queries, so the time of its discovery does not
+    matter. In addition to the totals, there are recent savings: a query has `fading` of the weight
+    of the next query of the video.
     """
 
     def __init__(self, world: World, sot: int, fading: float) -> None:
@@ -150,31 +159,31 @@ class SotAccount:
         self._fading = fading
         self._past: list[tuple[int, Query]] = []
         self._now = 0
-        self.spent = 0.0  #: decoding, as it was read
-        self.untiled = 0.0  #: decoding, had there been no tiles
+        self.spent = 0.0  #: seconds of decoding, as read
+        self.untiled = 0.0  #: seconds of decoding without tiles
         self._tiled: dict[Tiling, float] = {}
         self._saved: dict[Tiling, float] = {}
         self._around: dict[Tiling, list[Aims]] = {}
 
     @property
     def candidates(self) -> Collection[Tiling]:
-        """In the order in which they came up."""
+        """All candidates, in order of discovery."""
         return self._tiled.keys()
 
-    def around(self, tiling: Tiling) -> Collection[Aims]:
-        """All that a candidate is the tiling around: something may be nowhere in the SOT."""
+    def aims_of(self, tiling: Tiling) -> Collection[Aims]:
+        """Return all aims with this tiling: several, if some aims do not occur in the SOT."""
         return self._around[tiling]
 
     def decoding(self, tiling: Tiling) -> float:
-        """What all queries so far would have taken."""
+        """Return the seconds of all queries so far with a candidate."""
         return self._tiled[tiling]
 
-    def saved_of_late(self, tiling: Tiling) -> float:
-        """What queries would have saved against no tiles, as far as they count."""
+    def recent_savings(self, tiling: Tiling) -> float:
+        """Return the weighted savings of recent queries with a candidate, against no tiles."""
         return self._saved[tiling]
 
     def book(self, number: int, query: Query, current: Tiling | None) -> float:
-        """A query of that number, read with the current tiling; what that took."""
+        """Record query number `number`, read with the current tiling; return its seconds."""
         seconds = self._world.decode(self._sot, query, current)
         untiled = self._world.decode(self._sot, query, None)
         fading = self._fading ** (number - self._now)
@@ -189,7 +198,7 @@ class SotAccount:
         return seconds
 
     def consider(self, tiling: Tiling, aims: Aims) -> None:
-        """Take up a candidate, the tiling around `aims`, as if it had been there from the start."""
+        """Add a candidate, the tiling around `aims`, as if it had existed from the start."""
         self._around.setdefault(tiling, []).append(aims)
         if tiling in self._tiled:
             return
@@ -206,58 +215,64 @@ class SotAccount:
 class _SotState:
     account: SotAccount
     combinations: AimCombinations = field(default_factory=AimCombinations)
-    paid: float = 0.0  #: seconds of tilings that its own reading has paid for
-    is_sure: bool = False  #: was surely tiled
+    paid: float = 0.0  #: seconds of tilings paid for by its own reads
+    is_sure: bool = False  #: has had a sure tiling
 
 
 class Ledger:
-    """Re-tiles a SOT early where that promises to pay, and surely where it has proved to.
+    """Re-tiles a SOT early if that is expected to pay, and surely once it has proved to pay.
 
-    **Early** tilings look ahead.  A candidate is made if the reads of its SOT that `ReadForecast`
-    expects would save more than it costs; the best bargains first.  What a read would save is the
-    mean of those of late, and of `doubt` reads more, which save nothing as far as queries of the
-    video look for something else.  A SOT's first early tiling is paid for by what has been spent on
-    reading it; the rest, and all later ones, from funds: a small share of all that was spent on
-    reading, and what tiles have saved.  So they go on where they turn out well, and end where not.
-    A SOT that is due for a sure tiling, or had one, is beyond speculation.
+    **Early** tilings look ahead.  A candidate is made if the reads that `ReadForecast` expects
+    would save more than its price, best bargains first.  The expected saving of a read is the mean
+    over recent reads plus `doubt` more, which save nothing to the extent that queries of the video
+    have other aims.  A SOT's first early tiling is paid for by the time spent on reading it.
+    Everything else is paid from funds: a small share of all time spent on reading, plus the savings
+    of tiles.  So early tilings continue if they turn out well, and stop if not.  A SOT that is due
+    for a sure tiling, or had one, gets no more early ones.
 
-    **Sure** tilings look at all queries of a SOT, and are for what cannot be foreseen.  The total
-    of a candidate is what they would have taken, had it been made before the first: its price and
-    their decoding.  The candidate with the least total is due once it would have saved `caution`
-    times its price, or, where there are tiles, once their total is `lead` times as much; it is made
-    once the SOT has been read for `eta` times what its reading pays for, this one included.  As
-    totals never fall, a SOT does not go to and fro: tiles that were left have to get ahead by
-    `lead`.
+    **Sure** tilings consider all queries of a SOT, for workloads that cannot be predicted.  The
+    total of a candidate is its price plus the decoding of all queries, as if it had been made
+    before the first.  The candidate with the least total is due once it would have saved `caution`
+    times its price or, if the SOT has tiles, once their total is `lead` times as high.  It is made
+    once the SOT has been read for `eta` times the seconds that its reads have paid for, including
+    this tiling.  As totals never decrease, a SOT does not oscillate: replaced tiles must get ahead
+    by `lead` to return.
 
-    Labels and regions are treated alike, several at once by `AimCombinations`.
+    Labels and regions are treated alike, and combined by `AimCombinations`.
 
-    *Never tile* comes to D0.  Let D be what reading took, S = D0 - D what was saved, P what SOTs
-    have paid for themselves and E what came from funds.  With P <= D / eta, SOT by SOT and so in
-    all, and E <= stake D + S, D + P + E <= D0 + stake D + D / eta, and as the original stays and
-    the cheaper is read, D <= D0:
+    *Against never tiling*, with cost D0.  Let D be the time of reads, S = D0 - D the savings, P the
+    payments of SOTs, and E the payments from funds.  With P <= D / eta for every SOT and in total,
+    and E <= stake D + S, we have D + P + E <= D0 + stake D + D / eta.  As the original is kept and
+    the cheaper source is read, D <= D0:
 
         total <= (1 + stake + 1 / eta) D0
-        `LedgerParameters.against_never`
+        `LedgerParameters.bound_untiled`
 
-    *At once*: of one SOT, let m be the least total of its N candidates and of no tiles, h the lead
-    and c the caution.  After a query, before anything is made early, the SOT is (a) tiled, at most
-    h times as dear in total as the least: for each tiling such queries add up to h m at most;
-    without tiles, and not due for any: to c times a price and the decoding, so c m at most; or (b)
-    due, but not read enough: up to the last such query D <= eta (P + m); or (c) surely tiled now:
-    this query took no more than the new tiling, for which the SOT is decoded once, so all such took
-    what these did; or (d) best without tiles: such queries took no more than that, so m.
+    *Against tiling at once*: for one SOT, let m be the least total of its N candidates and of no
+    tiles, h the lead and c the caution.  After a query, before anything is made early, the SOT is
+    in one of four states.
 
-    A candidate costs no more than its total, which is m when it is surely made, and m has grown h
-    times before it is surely made again, so all sure ones took N m (1 + 1/h + ...), which is
-    N m h / (h - 1).  What the SOT paid for its first early tiling is D / eta at most, when it had
-    no tiles and was not due, so c m / eta.  Together P is no more than N m h / (h - 1) + c m / eta,
-    D than (N h + c + 1) m + eta (P + m) + N m h / (h - 1), and with E <= D, which funds keep to as
-    well, total <= 2 D + P: `LedgerParameters.against_at_once`.
+    (a) Tiled, with at most h times the least total: for each tiling, such queries add up to at most
+    h m.  Without tiles and not due: up to c times a price plus the decoding, so at most c m.
 
-    That takes for granted that m does not fall as candidates come up, which is so where a layout
-    around more is no cheaper to read and to make than one around the part that was asked for; and
-    it grows with N, as it must: who reads in one of N states each query that only this state does
-    not serve pays N times as much as the best of them, and cannot know which state comes next.
+    (b) Due, but not read enough: up to the last such query, D <= eta (P + m).
+
+    (c) Surely tiled now: this query took at most as long as making the new tiling, which decodes
+    the SOT once.  So all such queries took at most as long as these tilings.
+
+    (d) Best without tiles: such queries took at most as long as without tiles, so m.
+
+    A candidate costs at most its total, which is m when it is surely made.  m has grown h times
+    before it is surely made again.  So all sure tilings took at most N m (1 + 1/h + ...) = N m h /
+    (h - 1). The SOT paid at most D / eta for its first early tiling, when it had no tiles and was
+    not due, so c m / eta.  Therefore P <= N m h / (h - 1) + c m / eta and D <= (N h + c + 1) m +
+    eta (P + m) + N m h / (h - 1).  With E <= D, which funds also obey, total <= 2 D + P:
+    `LedgerParameters.bound_offline`.
+
+    This assumes that m does not fall with new candidates.  That holds if a layout around more aims
+    is not cheaper to read and to make than one around the requested part.  The bound grows with N,
+    as it must: a reader that always chooses one of N states that the current tiling does not serve
+    pays N times as much as the best of them, and the next state is unpredictable.
     """
 
     def __init__(
@@ -266,33 +281,33 @@ class Ledger:
         terms: LedgerParameters | None = None,
         outlook: ReadForecast | None = None,
     ) -> None:
-        """`outlook`, fresh, stands in for the one with the horizon of `terms`."""
+        """`outlook`, unused so far, replaces the forecast with the horizon of `terms`."""
         self._world = world
         self._terms = terms or LedgerParameters()
         self._current = CurrentTilings(world, self._terms.byte_seconds)
         self._outlook = outlook or ReadForecast(len(world.sots), self._terms.horizon)
         self._sots: dict[int, _SotState] = {}
-        self._spent = 0.0  #: decoding, of all SOTs
-        self._saved = 0.0  #: decoding, of all SOTs, by tiles
-        self._funded = 0.0  #: paid from funds
+        self._spent = 0.0  #: seconds of decoding, of all SOTs
+        self._saved = 0.0  #: seconds saved by tiles, of all SOTs
+        self._funded = 0.0  #: seconds paid from funds
 
     def start(self) -> list[Retile]:
         return []
 
-    def tell(self, query: Query) -> list[Retile]:
+    def observe(self, query: Query) -> list[Retile]:
         touched = self._world.touched(query)
-        self._outlook.tell(query.aims, touched)
+        self._outlook.observe(query.aims, touched)
         books = [(sot, self._book(sot, query)) for sot in touched]
         made, wishes = [], []
         for sot, state in books:
-            due = self._due(sot, state)
+            due = self._sure_candidate(sot, state)
             if due is not None:
                 if self._can_pay(sot, state, due):
                     state.is_sure = True
                     made.append(self._paid(sot, state, due, self._current.price(sot, due)))
-            elif (hoped := self._hoped(sot, state)) is not None:
-                wishes.append((sot, state, *hoped))
-        # Those first that pay back soonest.
+            elif (early := self._early_candidate(sot, state)) is not None:
+                wishes.append((sot, state, *early))
+        # Those that pay back soonest come first.
         for sot, state, tiling, _ in sorted(wishes, key=lambda wish: (-wish[3], wish[0])):
             price = self._current.price(sot, tiling)
             is_first = self._current[sot] is None
@@ -311,23 +326,25 @@ class Ledger:
         self._spent += seconds
         self._saved += self._world.decode(sot, query, None) - seconds
         for aims in state.combinations.add(query.aims):
-            tiling = self._world.around(sot, aims)
+            tiling = self._world.tiling_around(sot, aims)
             known = state.account.candidates
             if tiling is not None and (tiling in known or len(known) < self._terms.most):
                 state.account.consider(tiling, aims)
         return state
 
     def _paid(self, sot: int, state: _SotState, tiling: Tiling, own: float) -> Retile:
-        """Make it; the SOT's own reading pays so much of it."""
+        """Make a tiling; `own` seconds are paid by the reads of the SOT."""
         state.paid += own
         return self._current.put(sot, tiling)
 
     def _funds(self) -> float:
-        """Seconds that all early tilings may have cost by now, besides what SOTs paid."""
+        """Return the seconds that early tilings may cost so far, beyond the payments of SOTs."""
         return min(self._terms.stake * self._spent + self._saved, self._spent)
 
-    def _due(self, sot: int, state: _SotState) -> Tiling | None:
-        """The tiling that has proved to be the best, if it is better by far."""
+    def _sure_candidate(self, sot: int, state: _SotState) -> Tiling | None:
+        """Return the tiling that has proved to be the best, if it is better by the
+        required margin.
+        """
         account, current = state.account, self._current[sot]
         totals = {
             one: account.decoding(one) + self._current.price(sot, one) for one in account.candidates
@@ -348,13 +365,13 @@ class Ledger:
         paid = state.paid + self._current.price(sot, due)
         return self._terms.eta * paid <= state.account.spent
 
-    def _hoped(self, sot: int, state: _SotState) -> tuple[Tiling, float] | None:
-        """The tiling that gains most if queries go on as of late, and its gain / price."""
+    def _early_candidate(self, sot: int, state: _SotState) -> tuple[Tiling, float] | None:
+        """Return the tiling with the largest expected gain, and its ratio of gain to price."""
         if state.is_sure:
             return None
         current = self._current[sot]
         saved = 0.0 if current is None else self._saving(sot, state.account, current)
-        reads = self._outlook.reads_to_come(sot)
+        reads = self._outlook.expected_reads(sot)
         best: tuple[float, float, Tiling] | None = None
         for tiling in state.account.candidates:
             price = self._current.price(sot, tiling)
@@ -364,7 +381,7 @@ class Ledger:
         return None if best is None else (best[2], best[1])
 
     def _saving(self, sot: int, account: SotAccount, tiling: Tiling) -> float:
-        """Seconds that a read to come is expected to save against no tiles."""
-        served = max(self._outlook.share(aims) for aims in account.around(tiling))
+        """Return the seconds that a future read is expected to save against no tiles."""
+        served = max(self._outlook.share(aims) for aims in account.aims_of(tiling))
         reads = self._outlook.reads(sot) + self._terms.doubt * (1 - served)
-        return account.saved_of_late(tiling) / reads
+        return account.recent_savings(tiling) / reads

@@ -1,7 +1,7 @@
-"""Many different regions as a few patches: what a policy thinks about has to stay little.
+"""Reduces many different regions to a few clusters.
 
-Each region that comes up is something more to tile around, in every SOT and together with all
-others.  With hundreds of them policies would take longer to decide than decoding takes.
+Each region is another aim to tile around, in every SOT and in combination with all others.  With
+hundreds of them, policies would take longer to decide than decoding takes.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ Reals = npt.NDArray[np.float64]
 
 # With 300 different regions TASM's regret policy took nearly four minutes to decide.
 MAX_CLUSTERS = 8
-"""Up to so many regions are told apart."""
-_PAIRED = 512
-"""Regions of which every pair can be looked at; more are rounded first."""
+"""Up to this many regions are kept apart."""
+_MAX_PAIRED = 512
+"""Regions that are compared pairwise; more are rounded first."""
 
 
 def cluster_regions(queries: Iterable[Query], most: int = MAX_CLUSTERS) -> dict[Rect, Rect]:
-    """For each region of the queries the patch that holds it; itself where there are few.
+    """Return the cluster of each region in the queries; the region itself if there are few.
 
-    Two at a time are made one, those first that cost their readers the least pixels more.
+    Clusters are merged in pairs, those first that cost readers the fewest additional pixels.
     """
     frames: dict[Rect, int] = {}
     for query in queries:
@@ -51,15 +51,15 @@ def cluster_regions(queries: Iterable[Query], most: int = MAX_CLUSTERS) -> dict[
 
 
 def clustered_query(query: Query, known: Mapping[Rect, Rect]) -> Query:
-    """The query, of patches instead of regions."""
+    """Return the query with clusters instead of regions."""
     aims = (known.get(aim, aim) if isinstance(aim, Rect) else aim for aim in query.aims)
     return replace(query, aims=frozenset(aims))
 
 
 class ClusteredRegions:
-    """A policy that is told patches where queries are of regions.
+    """A policy that observes clusters instead of regions.
 
-    A patch holds its regions, so what is made for it serves them.
+    A cluster contains its regions, so its tilings serve them.
     """
 
     def __init__(self, policy: TilingPolicy, known: Mapping[Rect, Rect]) -> None:
@@ -69,25 +69,27 @@ class ClusteredRegions:
     def start(self) -> list[Retile]:
         return self._policy.start()
 
-    def tell(self, query: Query) -> list[Retile]:
-        return self._policy.tell(clustered_query(query, self._known))
+    def observe(self, query: Query) -> list[Retile]:
+        return self._policy.observe(clustered_query(query, self._known))
 
 
 def _rounded(corners: Ints) -> tuple[Ints, Ints]:
-    """Corners, few enough, each once; and for each one given which of these holds it."""
+    """Return few enough distinct rectangles, and for each given one the index of its
+    enclosing one.
+    """
     low, high = corners[:, :2], corners[:, 2:]
     step = 1
     while True:
-        up = np.minimum(-(-high // step) * step, high.max(axis=0))  # no further than any
+        up = np.minimum(-(-high // step) * step, high.max(axis=0))  # not beyond the largest
         coarse = np.hstack([low // step * step, up])
         found, place = np.unique(coarse, axis=0, return_inverse=True)
-        if len(found) <= _PAIRED:
+        if len(found) <= _MAX_PAIRED:
             return found, place.reshape(-1)
         step *= 2
 
 
 def _merged(corners: Ints, weights: Reals, most: int) -> Ints:
-    """For each of `corners` those of the patch that holds it."""
+    """Return the cluster of each of `corners`."""
     corners, weights = corners.copy(), weights.copy()
     count = len(corners)
     member = np.arange(count)
@@ -110,7 +112,9 @@ def _merged(corners: Ints, weights: Reals, most: int) -> Ints:
 
 
 def _losses(corners: Ints, weights: Reals, one: int) -> Reals:
-    """Pixels more that readers of `one` and of each other would decode, were they one."""
+    """Return the additional pixels that readers would decode if `one` were merged with
+    each other.
+    """
     low = np.minimum(corners[:, :2], corners[one, :2])
     high = np.maximum(corners[:, 2:], corners[one, 2:])
     together = (high - low).prod(axis=1)

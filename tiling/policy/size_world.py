@@ -1,4 +1,4 @@
-"""A world of sizes: whole pictures that are read scaled, and renditions that would serve them."""
+"""A world of sizes: whole pictures that are read scaled, and renditions that serve them."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from vfsd.tiling.policy.interface import (
 )
 
 CachedBytes = Callable[[tuple[int, int], range], int]
-"""How many of some frames were encoded in a size already, for somebody, and are at hand."""
+"""Returns how many of some frames are already encoded in a size, in the view cache."""
 
 
 class SizeWorld:
-    """A `World` whose queries aim at sizes, and whose tilings are whole pictures in one.
+    """A `World` with queries for sizes, and tilings that are whole pictures in one size.
 
-    A rendition serves its own size and whole fractions of it.
+    A rendition serves its own size and integer fractions of it.
     """
 
     def __init__(
@@ -34,9 +34,9 @@ class SizeWorld:
         reading: ReadStrategy | None = None,
         at_hand: CachedBytes | None = None,
     ) -> None:
-        """`footage` tells of its original; what was seen there does not matter.
+        """`footage` must have an original; its boxes are not used.
 
-        `at_hand` tells of what need not be encoded; None: nothing is.
+        `at_hand` returns cached frames that need not be encoded; None: there are none.
         """
         assert footage.original is not None
         self._original = footage.original
@@ -45,8 +45,8 @@ class SizeWorld:
         self._reading = reading or CheapestSource()
         self._at_hand = at_hand or _no_cached_bytes
         self._full = footage.width, footage.height
-        self.around = lru_cache(maxsize=None)(self._around)
-        self.making = lru_cache(maxsize=None)(self._making)
+        self.tiling_around = lru_cache(maxsize=None)(self._tiling_around)
+        self.making_cost = lru_cache(maxsize=None)(self._making_cost)
 
     @property
     def sots(self) -> range:
@@ -79,30 +79,31 @@ class SizeWorld:
         width, height = _picture(tiling.layout) if tiling is not None and served else self._full
         return (frames[-1] - self._sots[sot].start + 1) * width * height
 
-    def looking_through(self, layout: TileLayout, frames: range) -> float:
-        """Seconds of decoding those of a rendition once, beside the original, in which a decoder
-        stands there already: all that is left to do for what is at hand."""
+    def verification_seconds(self, layout: TileLayout, frames: range) -> float:
+        """Return the seconds of decoding the frames of a rendition once, along with the original.
+
+        The decoder of the original is already positioned there.  This is all that cached frames
+        need.
+        """
         original = self._original.work(frames[0], frames[-1], frames[0] or None)
         rendition = self._work(layout, len(frames))
         return self._rates.original.seconds(original) + self._rates.tiles.seconds(rendition)
 
-    # -- what is asked again and again
-
-    def _around(self, sot: int, aims: Aims) -> Tiling | None:
-        """The smallest rendition that serves all of them, if one of them does."""
+    def _tiling_around(self, sot: int, aims: Aims) -> Tiling | None:
+        """Return the smallest rendition that serves all aims, or None."""
         for size in sorted(_sizes(aims), key=lambda size: size.width):
             layout = TileLayout.untiled(size.width, size.height)
             if _serves(layout, aims) and _picture(layout) != self._full:
                 return Tiling.whole(layout)
         return None
 
-    def _making(self, sot: int, tiling: Tiling) -> TilingCost:
+    def _making_cost(self, sot: int, tiling: Tiling) -> TilingCost:
         mine = self._sots[sot]
         work = self._work(tiling.layout, len(mine))
         seconds = self._rates.original.seconds(self._original.work(mine[0], mine[-1], None))
         seconds += self._rates.encode.seconds(1, work.pixels, work.bytes)
         share = self._at_hand(_picture(tiling.layout), mine) / len(mine)
-        seconds += share * (self.looking_through(tiling.layout, mine) - seconds)
+        seconds += share * (self.verification_seconds(tiling.layout, mine) - seconds)
         return TilingCost(seconds, work.bytes)
 
     def _work(self, layout: TileLayout, frames: int) -> DecodeWork:

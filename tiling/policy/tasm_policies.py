@@ -1,5 +1,6 @@
-"""The strategies of TASM (ICDE 2021) that `Ledger` is compared with, and tilings that are best for
-queries known beforehand.
+"""The strategies of TASM (ICDE 2021), for comparison with `Ledger`, and offline optima.
+
+`offline_tilings` returns the best tilings for queries known beforehand.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from vfsd.tiling.policy.interface import (
 )
 
 ALPHA = 0.8
-"""A layout has to save a fifth of the pixels (TASM, section IV-B)."""
+"""A layout must save a fifth of the pixels (TASM, section IV-B)."""
 
 
 class FixedTilings:
-    """Makes the same tilings whatever the queries are; none of them: TASM's "not tiled"."""
+    """Makes the same tilings whatever the queries are; without tilings: TASM's "not tiled"."""
 
     def __init__(self, world: World, tilings: Mapping[int, Tiling]) -> None:
         self._current = CurrentTilings(world)
@@ -32,33 +33,35 @@ class FixedTilings:
     def start(self) -> list[Retile]:
         return [self._current.put(sot, tiling) for sot, tiling in self._tilings.items()]
 
-    def tell(self, query: Query) -> list[Retile]:
+    def observe(self, query: Query) -> list[Retile]:
         return []
 
 
 def not_tiled(world: World) -> FixedTilings:
-    """No tiles at all."""
+    """Return a policy without tiles."""
     return FixedTilings(world, {})
 
 
 def all_objects(world: World) -> FixedTilings:
-    """TASM's "all objects": every SOT around all that is known to be there (section V-D)."""
+    """Return TASM's "all objects": every SOT tiled around all its known objects (section V-D)."""
     return FixedTilings(
         world, _tilings_around(world, ((sot, world.labels(sot)) for sot in world.sots))
     )
 
 
 def regions_of_interest(world: World, aims: Aims) -> FixedTilings:
-    """Tiling at ingest around what is cheap to find, as what moves (TASM, section IV-D)."""
+    """Return a policy that tiles at ingest around cheap detections, such as motion
+    (section IV-D).
+    """
     return FixedTilings(world, _tilings_around(world, ((sot, aims) for sot in world.sots)))
 
 
 def known_queries(world: World, queries: Sequence[Query], alpha: float = ALPHA) -> FixedTilings:
-    """TASM's "known queries, known objects" (section IV-B): the best that can be foreseen.
+    """Return TASM's "known queries, known objects" (section IV-B): the best with full foresight.
 
-    The only candidate of a SOT is the tiling around the objects that are queried there.  It is
-    made unless it decodes more than `alpha` of the pixels, or takes longer than no tiles.  As in
-    the paper, what making it costs does not count.
+    The only candidate of a SOT is the tiling around the objects that are queried there.  It is made
+    unless it decodes more than `alpha` of the pixels, or takes longer than no tiles.  As in the
+    paper, the cost of making it does not count.
     """
     asked: dict[int, list[Query]] = {}
     for query in queries:
@@ -85,13 +88,15 @@ def known_queries(world: World, queries: Sequence[Query], alpha: float = ALPHA) 
 
 
 def _tilings_around(world: World, aims: Iterable[tuple[int, Aims]]) -> dict[int, Tiling]:
-    found = ((sot, world.around(sot, these)) for sot, these in aims)
+    found = ((sot, world.tiling_around(sot, these)) for sot, these in aims)
     return {sot: tiling for sot, tiling in found if tiling is not None}
 
 
 class IncrementalMore:
-    """TASM's "incremental, more" (section IV-C): after each query, every SOT that it touched is
-    tiled around all that was ever queried there."""
+    """TASM's "incremental, more" (section IV-C).
+
+    After each query, every SOT that it touched is tiled around all aims ever queried there.
+    """
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -101,20 +106,20 @@ class IncrementalMore:
     def start(self) -> list[Retile]:
         return []
 
-    def tell(self, query: Query) -> list[Retile]:
+    def observe(self, query: Query) -> list[Retile]:
         made = []
         for sot in self._world.touched(query):
             self._asked[sot] = self._asked.get(sot, Aims()) | query.aims
-            tiling = self._world.around(sot, self._asked[sot])
+            tiling = self._world.tiling_around(sot, self._asked[sot])
             if tiling is not None and tiling != self._current[sot]:
                 made.append(self._current.put(sot, tiling))
         return made
 
 
 class TileOnFirstQuery:
-    """A SOT is tiled when it is first queried, around that, and stays so.
+    """Tiles a SOT around the aims of its first query, and never again.
 
-    Early versions of TASM's paper name it beside its eager and edge variants.
+    Early versions of TASM's paper mention it along with its eager and edge variants.
     """
 
     def __init__(self, world: World) -> None:
@@ -124,10 +129,10 @@ class TileOnFirstQuery:
     def start(self) -> list[Retile]:
         return []
 
-    def tell(self, query: Query) -> list[Retile]:
+    def observe(self, query: Query) -> list[Retile]:
         made = []
         for sot in self._world.touched(query):
-            tiling = self._world.around(sot, query.aims)
+            tiling = self._world.tiling_around(sot, query.aims)
             if tiling is not None and self._current[sot] is None:
                 made.append(self._current.put(sot, tiling))
         return made
@@ -136,21 +141,21 @@ class TileOnFirstQuery:
 @dataclass(slots=True)
 class _RegretState:
     past: list[tuple[Query, float]] = field(default_factory=list)
-    """Queries that touched it, each with the seconds it took in what the SOT had then."""
+    """Queries that touched it, each with the seconds that it took with the tiling at that time."""
     regret: dict[Aims, float] = field(default_factory=dict)
     barred: set[Aims] = field(default_factory=set)
 
 
 class IncrementalRegret:
-    """A SOT is re-tiled as soon as that would have saved `eta` times its price.
+    """Re-tiles a SOT as soon as that would have saved `eta` times its price.
 
-    The regret of a layout is what past queries would have saved with it.  One that was not thought
-    of earlier gets it for all queries so far, each against the layout of its time.  Re-tiling a
-    SOT sets its regrets to nothing.  A layout is barred from a SOT for good once any query there
-    decodes `alpha` of the untiled pixels or more with it.
+    The regret of a layout is the saving that it would have brought past queries.  A new layout is
+    credited for all queries so far, each against the layout at that time.  Re-tiling a SOT resets
+    its regrets.  A layout is barred from a SOT permanently once any query there decodes at least
+    `alpha` of the untiled pixels with it.
 
-    It follows the paper, not its code: regrets are exact, of equals the first by size and name is
-    taken, and a combination counts once.
+    It follows the paper, not its code: regrets are exact, ties are broken by size and name, and a
+    combination counts once.
     """
 
     def __init__(self, world: World, eta: float = 1.0, alpha: float = ALPHA) -> None:
@@ -164,7 +169,7 @@ class IncrementalRegret:
     def start(self) -> list[Retile]:
         return []
 
-    def tell(self, query: Query) -> list[Retile]:
+    def observe(self, query: Query) -> list[Retile]:
         for aims in self._alternatives.add(query.aims):
             for sot, state in self._sots.items():
                 state.regret[aims] = 0.0
@@ -176,14 +181,14 @@ class IncrementalRegret:
             state.past.append((query, seconds))
             for aims in self._alternatives:
                 self._credit(sot, state, aims, query, seconds)
-        # A combination that has just come up may be due anywhere.
-        due = ((sot, self._due(sot, state)) for sot, state in sorted(self._sots.items()))
+        # A new combination may be due in any SOT.
+        due = ((sot, self._due_aims(sot, state)) for sot, state in sorted(self._sots.items()))
         return [self._retile(sot, aims) for sot, aims in due if aims is not None]
 
     def _credit(
         self, sot: int, state: _RegretState, aims: Aims, query: Query, seconds: float
     ) -> None:
-        tiling = self._world.around(sot, aims)
+        tiling = self._world.tiling_around(sot, aims)
         if tiling is None or aims in state.barred:
             return
         untiled = self._world.pixels(sot, query, None)
@@ -194,54 +199,59 @@ class IncrementalRegret:
         saved = seconds - self._world.decode(sot, query, tiling)
         state.regret[aims] = state.regret.get(aims, 0.0) + saved
 
-    def _due(self, sot: int, state: _RegretState) -> Aims | None:
-        """The combination of most regret, if that is enough for it."""
+    def _due_aims(self, sot: int, state: _RegretState) -> Aims | None:
+        """Return the combination with most regret, if that is enough."""
         open_to = [
             aims
             for aims in state.regret
-            if self._world.around(sot, aims) not in (None, self._current[sot])
+            if self._world.tiling_around(sot, aims) not in (None, self._current[sot])
         ]
         if not open_to:
             return None
         best = max(open_to, key=lambda aims: state.regret[aims])
-        tiling = self._world.around(sot, best)
+        tiling = self._world.tiling_around(sot, best)
         assert tiling is not None
         enough = state.regret[best] > self._eta * self._current.price(sot, tiling)
         return best if enough else None
 
     def _retile(self, sot: int, aims: Aims) -> Retile:
-        tiling = self._world.around(sot, aims)
+        tiling = self._world.tiling_around(sot, aims)
         assert tiling is not None
         self._sots[sot].regret.clear()
         return self._current.put(sot, tiling)
 
 
 MAX_CANDIDATES = 40
-"""Combinations of a SOT that are tried; what comes up later is not."""
+"""Maximum number of combinations per SOT; later ones are not tried."""
 _SAMPLE = 32
-"""Different queries of a SOT by which its candidates are compared at first."""
+"""Number of distinct queries of a SOT in the first comparison of candidates."""
 _FINAL = 2
-"""Candidates that are then compared by all of them."""
+"""Number of candidates in the final comparison with all queries."""
 
 ExtraCandidates = Callable[[int, Sequence[Query]], Iterable[Tiling]]
-"""More candidates for a SOT that these queries touch."""
+"""Returns more candidates for a SOT with these queries."""
 
 
 def offline_tilings(
     world: World,
     queries: Sequence[Query],
-    thought: Sequence[Query],
+    aims_of: Sequence[Query],
     there: Mapping[int, Tiling],
-    beside: ExtraCandidates,
+    extra: ExtraCandidates,
 ) -> dict[int, Tiling]:
-    """Of each SOT the tiling with which making it and reading all queries take least.
+    """Return the tiling of each SOT that minimizes the cost of making it and reading all queries.
 
-    Where none beats the original, the SOT has no tiling.  Candidates are those around what the
-    queries look for, alone and together (`thought` is what each of them is taken to look for, for
-    this purpose), what is `there` already, which costs nothing to make, and those of `beside`.
-    What is chosen never comes to more than what is there, nor than no tiles.
+    A SOT has no entry if no tiling beats the original.  The result never costs more than the
+    existing tilings, or than no tiles.
 
-    TASM's "known queries, known objects" has a single candidate, and leaves out its price.
+    TASM's "known queries, known objects" has a single candidate, and omits its price.
+
+    Args:
+        world: Costs.
+        queries: The queries to optimize for.
+        aims_of: For each query, the query whose aims generate its candidates.
+        there: Existing tilings, which cost nothing to make.
+        extra: More candidates.
     """
     asked: dict[int, list[int]] = {}
     for number, query in enumerate(queries):
@@ -252,9 +262,9 @@ def offline_tilings(
         mine = [queries[number] for number in numbers]
         combinations = AimCombinations()
         for number in numbers:
-            combinations.add(thought[number].aims)
-        around = (world.around(sot, aims) for aims in list(combinations)[:MAX_CANDIDATES])
-        some = [*around, *beside(sot, mine), there.get(sot)]
+            combinations.add(aims_of[number].aims)
+        around = (world.tiling_around(sot, aims) for aims in list(combinations)[:MAX_CANDIDATES])
+        some = [*around, *extra(sot, mine), there.get(sot)]
         candidates = [one for one in dict.fromkeys(some) if one is not None and one.tiles]
         best = _best(world, sot, candidates, mine, there.get(sot))
         if best is not None:
@@ -273,7 +283,7 @@ def _best(
 
     def total(tiling: Tiling | None, some: Sequence[tuple[Query, int]]) -> float:
         made = tiling is None or tiling == there
-        price = 0.0 if made or tiling is None else world.making(sot, tiling).seconds
+        price = 0.0 if made or tiling is None else world.making_cost(sot, tiling).seconds
         times = sum(count for _, count in counted) / sum(count for _, count in some)
         return price + times * sum(
             count * world.decode(sot, query, tiling) for query, count in some
@@ -284,5 +294,5 @@ def _best(
     last: list[Tiling | None] = [None, *ranked]
     if there is not None and there not in ranked:
         last.append(there)
-    # Of equals the first: what need not be made.
+    # Of equals the first wins: one that need not be made.
     return min(last, key=lambda tiling: total(tiling, counted))

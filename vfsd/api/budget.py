@@ -9,7 +9,7 @@ from vfsd.derive import derived_budget
 from vfsd.derive.derived_budget import DerivedBudget
 from vfsd.errors import OutOfRangeError, UsageError
 from vfsd.read.video_context import VideoContext
-from vfsd.validation import width_and_height, yes_or_no
+from vfsd.validation import boolean, width_and_height
 
 
 class VideoBudget(DerivedBudget):
@@ -71,7 +71,7 @@ class VideoBudget(DerivedBudget):
 
 
 def _role(tiles: bool, size: tuple[int, int] | None) -> Role | None:
-    if yes_or_no(tiles, "tiles") and size is not None:
+    if boolean(tiles, "tiles") and size is not None:
         raise UsageError("give either tiles or the size of a rendition, not both")
     if size is not None:
         return Role.RENDITION

@@ -18,12 +18,12 @@ from vfsd.core.view_request import View
 from vfsd.errors import OutOfRangeError, UsageError
 from vfsd.labels.detectors.detector import plan_chunks, require_every, stepped_ranges
 from vfsd.read.video_context import VideoContext, VideoSnapshot
-from vfsd.validation import yes_or_no
+from vfsd.validation import boolean
 
 if TYPE_CHECKING:
     from vfsd.labels.detectors.detector import Detector, Every, Found, FrameRequest, WorkChunk
 
-_EACH = "`find` yields (number, boxes of that frame) for each frame it receives, in their order"
+_EACH = "`detect` yields (number, boxes of that frame) for each frame it receives, in their order"
 
 
 def detect(
@@ -36,13 +36,13 @@ def detect(
     psnr: float,
 ) -> int:
     """See `VideoLabels.detect`."""
-    replace = yes_or_no(replace, "replace")
+    replace = boolean(replace, "replace")
     video.parts.require_writable()
     info = video.info  # its frame numbers are used to the end, even if the record changes
     media = info.original.media
     width, height = media.display_width, media.display_height
     _require_detector(detector)
-    wanted = detector.wants(width, height)
+    wanted = detector.request(width, height)
     source = detector.source
     chosen = video.frames_of_span(span)
     if not chosen:
@@ -113,13 +113,13 @@ def _store(
 ) -> int:
     catalog, rows = video.parts.catalog, DetectionColumns.from_detections(found)
     if not replace:
-        return catalog.add_first_look(info, rows, source, chunk.kept)
+        return catalog.add_unexamined(info, rows, source, chunk.kept)
     return catalog.add_detections(info, rows, source, examined=chunk.kept, replace=chunk.covers)
 
 
 def _require_detector(detector: object) -> None:
     """Raises `UsageError` for a name, and for a class instead of an object."""
-    if isinstance(detector, type) or not hasattr(detector, "wants"):
+    if isinstance(detector, type) or not hasattr(detector, "request"):
         raise UsageError(
             f"detector must be an object of vfsd.labels.detectors, got {shown(detector)}",
             hint="give MotionDetector() or another of vfsd.labels.detectors; "
@@ -137,7 +137,7 @@ def _kept(
     """
     kept = set(chunk.kept.tolist())
     left = iter(chunk.shown.tolist())
-    for number, found in _answers(detector.find(given, width, height)):
+    for number, found in _answers(detector.detect(given, width, height)):
         wanted = next(left, None)
         if number != wanted:
             instead = "after the last frame" if wanted is None else f"instead of frame {wanted}"
@@ -156,7 +156,7 @@ def _kept(
 
 
 def _answers(given: object) -> Iterator[Found]:
-    """The answers of `Detector.find`, checked.  Raises `UsageError`."""
+    """The answers of `Detector.detect`, checked.  Raises `UsageError`."""
     if not isinstance(given, Iterable):
         raise UsageError(
             f"the answers of a detector must be iterable, got {shown(given)}", hint=_EACH

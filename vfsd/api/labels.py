@@ -23,7 +23,7 @@ from vfsd.core.label_query import Labels, unknown_labels_text
 from vfsd.core.timebase import Seconds
 from vfsd.errors import UnknownLabelWarning, UsageError
 from vfsd.read.video_context import VideoContext
-from vfsd.validation import yes_or_no
+from vfsd.validation import boolean
 
 if TYPE_CHECKING:
     from vfsd.labels import LabeledVideo
@@ -110,7 +110,7 @@ class VideoLabels:
             rows,
             source,
             examined=examined,
-            replace=yes_or_no(replace, "replace"),
+            replace=boolean(replace, "replace"),
             on_progress=on_progress,
         )
 
@@ -282,7 +282,7 @@ class VideoLabels:
         with self._video.parts.catalog.reading() as seen:
             found = seen.detections.examined(self._video.info.id)
             asked = {one.source for one in found}
-            givers = {who for who in asked if seen.detections.is_known_to_give(who, [label])}
+            givers = {who for who in asked if seen.detections.detects_any(who, [label])}
         return [one for one in found if one.source in givers]
 
     @property

@@ -59,7 +59,7 @@ class VideoPolicy:
     def log(self) -> list[OriginalLogEntry]:
         """All changes of the original, the newest first."""
         with self._video.parts.catalog.reading() as seen:
-            return seen.originals.log(self._video.info.id)
+            return seen.retention.log(self._video.info.id)
 
     def replace_original(
         self,

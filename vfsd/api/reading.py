@@ -376,7 +376,7 @@ def view_of(
 
 
 def rect_of(region: Region | None) -> Rect | None:
-    return None if region is None else Rect.given(region)
+    return None if region is None else Rect.from_value(region)
 
 
 def sides_in(size: Size | None, region: Rect | None, media: MediaInfo) -> tuple[int, int] | None:

@@ -11,7 +11,7 @@ from vfsd.derive.tile_settings import PlannedSegment, TileSettings
 from vfsd.errors import UsageError
 from vfsd.read.video_context import VideoContext
 from vfsd.tiling import TileLayout
-from vfsd.validation import given_or_usual, width_and_height
+from vfsd.validation import value_or_default, width_and_height
 from vfsd.write.correct_table import require_verified
 from vfsd.write.frame_input import (
     FrameInput,
@@ -76,7 +76,7 @@ class VideoRenditions:
             video.info,
             video.table,
             [PlannedSegment(frames, layout) for frames in video.sequences(span)],
-            given_or_usual(settings, TileSettings),
+            value_or_default(settings, TileSettings),
             jobs=jobs,
             on_progress=on_progress,
         )

@@ -32,7 +32,7 @@ from vfsd.read.crop_reader import CropReader
 from vfsd.read.read_log import ScanPurpose
 from vfsd.read.video_context import VideoContext
 from vfsd.tiling import Rect
-from vfsd.validation import how_many
+from vfsd.validation import non_negative
 
 if TYPE_CHECKING:
     from vfsd.api.video import Video
@@ -130,7 +130,7 @@ class Scan:
 
         Raises `UsageError`.
         """
-        gap = how_many(gap, "gap")
+        gap = non_negative(gap, "gap")
         runs: list[tuple[int, int]] = []  # rows, half-open
         frames = self._columns.frames
         start = 0

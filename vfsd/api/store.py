@@ -29,7 +29,7 @@ from vfsd.errors import (
     UsageError,
 )
 from vfsd.storage.context import StoreContext
-from vfsd.validation import local_path, no_such_file, whole_number, yes_or_no
+from vfsd.validation import boolean, local_path, no_such_file, whole_number
 
 if TYPE_CHECKING:
     from vfsd.api.batches import Request
@@ -119,7 +119,7 @@ class Store(Mapping[str, "Video"]):
         `BusyError` and `UsageError`.  Raises `ReadOnlyError` where a backup or a restore was killed
         near its end, and the store cannot be written to finish it.
         """
-        read_only = yes_or_no(read_only, "read_only")
+        read_only = boolean(read_only, "read_only")
         if threads is not None:
             threads = whole_number(threads, "threads")
             if threads < 1:
@@ -333,7 +333,7 @@ class Store(Mapping[str, "Video"]):
         """
         from vfsd.write.tree_edits import remove
 
-        return remove(self._parts, path, yes_or_no(recursive, "recursive"))
+        return remove(self._parts, path, boolean(recursive, "recursive"))
 
     def move(self, old: str, new: str, *, replace: bool = False) -> None:
         """Rename a file or a directory; missing directories of the new name are made.
@@ -344,7 +344,7 @@ class Store(Mapping[str, "Video"]):
         """
         from vfsd.write.tree_edits import move
 
-        move(self._parts, old, new, yes_or_no(replace, "replace"))
+        move(self._parts, old, new, boolean(replace, "replace"))
 
     # -- new videos
 
@@ -389,7 +389,7 @@ class Store(Mapping[str, "Video"]):
         )
 
         self._parts.require_writable()
-        link, replace = yes_or_no(link, "link"), yes_or_no(replace, "replace")
+        link, replace = boolean(link, "link"), boolean(replace, "replace")
         path = local_path(source, "a file")
         if path.is_dir():
             raise UsageError(
@@ -480,7 +480,7 @@ class Store(Mapping[str, "Video"]):
             data,
             size=size,
             pts=pts,
-            replace=yes_or_no(replace, "replace"),
+            replace=boolean(replace, "replace"),
             on_progress=on_progress,
             form=form,
         )
@@ -516,7 +516,7 @@ class Store(Mapping[str, "Video"]):
         from vfsd.write.write_video import CLOSE_AGAIN, open_writer
         from vfsd.write.writer_settings import WriterSettings
 
-        replace = yes_or_no(replace, "replace")
+        replace = boolean(replace, "replace")
         size = width, height
         return open_writer(
             self._parts, name, size, WriterSettings(**form), replace, CLOSE_AGAIN, self.open_video
@@ -672,7 +672,7 @@ class Store(Mapping[str, "Video"]):
         """The videos with entries in the read log."""
         found = []
         with self.catalog.reading() as seen:
-            for number in seen.reads.videos():
+            for number in seen.read_log.videos():
                 with suppress(NotFoundError, IntegrityError):  # it is being written
                     found.append(seen.videos.get(number))
         return [self._context(info) for info in found]

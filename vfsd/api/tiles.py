@@ -26,7 +26,7 @@ from vfsd.errors import UsageError
 from vfsd.read.read_plan import select_frames
 from vfsd.read.video_context import VideoContext
 from vfsd.tiling import TileLayout, fine_layout, parse_layout
-from vfsd.validation import given_or_usual, pixels_around
+from vfsd.validation import padding_pixels, value_or_default
 from vfsd.write.correct_table import require_verified
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class VideoTiles:
 
         video = self._video
         media = video.original.media
-        padding = pixels_around(padding)
+        padding = padding_pixels(padding)
         chosen = tile_codec(codec, media)
         planned = layouts_around(
             VideoLabels(video).query(labels, span=span).columns(),
@@ -134,7 +134,7 @@ class VideoTiles:
         video = self._video
         video.parts.require_writable()
         require_verified(video)
-        settings = given_or_usual(settings, TileSettings)
+        settings = value_or_default(settings, TileSettings)
         media = video.original.media
         if isinstance(layout, str):
             codec = tile_codec(settings.codec, media)
@@ -215,7 +215,7 @@ class VideoTiles:
             snapshot.table,
             _planned(planned),
             tiles.costs,
-            settings=given_or_usual(settings, TileSettings),
+            settings=value_or_default(settings, TileSettings),
             known=tiles.segments,
         )
 

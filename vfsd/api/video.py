@@ -24,7 +24,7 @@ from vfsd.errors import UsageError
 from vfsd.read.explain_read import ReadExplanation
 from vfsd.read.read_plan import AvailableTiles, ReadPlan, make_plan, select_frames
 from vfsd.read.video_context import VideoContext, VideoSnapshot
-from vfsd.validation import is_one_integer, pixels_around
+from vfsd.validation import is_one_integer, padding_pixels
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -503,7 +503,7 @@ class Video:
                 f"seen_in must be a video of the store, got {shown(other)}",
                 hint="give a video of the store",
             )
-        padding = pixels_around(padding)
+        padding = padding_pixels(padding)
         if span is not None:
             if frames is not None:
                 raise UsageError("give either a span of time or frames, not both")

@@ -15,7 +15,7 @@ from vfsd.disk.atomic_write import atomic_file
 from vfsd.disk.object_store import Progress
 from vfsd.errors import IntegrityError, UsageError
 from vfsd.read.video_context import VideoContext
-from vfsd.validation import local_path, yes_or_no
+from vfsd.validation import boolean, local_path
 from vfsd.views import (
     ViewAudioSummary,
     ViewExplanation,
@@ -77,7 +77,7 @@ class VideoViews:
         on_progress: Progress | None = None,
     ) -> int:
         """As `Video.save`, for a request of `vfsd.core.view_path`."""
-        target, replace = local_path(path, "a file"), yes_or_no(replace, "replace")
+        target, replace = local_path(path, "a file"), boolean(replace, "replace")
         try:
             return self._render(target, request, replace, on_progress)
         except IntegrityError:

@@ -380,7 +380,7 @@ def age_log(session: Session, names: tuple[str, ...], limit: int | None) -> None
     """
     root, paths = session.places_or_root(names)
     with session.looked_into(root) as parts, parts.catalog.reading() as seen:
-        found = [one for one in seen.originals.log() if not paths or one.name in paths][:limit]
+        found = [one for one in seen.retention.log() if not paths or one.name in paths][:limit]
     rows = []
     for one in found:
         if session.json:

@@ -283,9 +283,9 @@ def info_record(
 
 def _original_record(catalog: Catalog, video: LogicalVideo) -> dict[str, Any]:
     with catalog.reading() as seen:
-        done = seen.originals.replacement(video.id, video.digest)
-        policy = seen.originals.policy(video.ino)
-        holds = seen.originals.holds(video.id)
+        done = seen.retention.replacement(video.id, video.digest)
+        policy = seen.retention.policy(video.ino)
+        holds = seen.retention.holds(video.id)
     replaced = None
     if done is not None:
         replaced = {

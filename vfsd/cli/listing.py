@@ -195,7 +195,7 @@ def _video_of(seen: Transaction, node: Node) -> LogicalVideo | None:
     if not node.is_file:
         return None
     try:
-        return seen.videos.of_inode(node.ino)
+        return seen.videos.by_inode(node.ino)
     except NotFoundError:
         return None
 

@@ -92,8 +92,8 @@ def pair_record(pair: VideoPair) -> dict[str, Any]:
             "offsets": list(seen.exposure.offsets),
         },
         "cut": None if found.cut is None else {"seam": found.cut.seam, "edge": found.cut.edge},
-        "common_bytes": found.common,
-        "common": pair.common,
+        "common_bytes": found.common_bytes,
+        "common": pair.common_share,
     }
 
 
@@ -104,7 +104,11 @@ PAIR_ALIGNMENT = "<<<<>>>><"
 def pair_cells(pair: VideoPair) -> tuple[str, ...]:
     found = pair.overlap
     seen = found.agreement
-    common = f"{human_bytes(found.common)} ({pair.common:.0%})" if found.common else "-"
+    common = (
+        f"{human_bytes(found.common_bytes)} ({pair.common_share:.0%})"
+        if found.common_bytes
+        else "-"
+    )
     return (
         printable(pair.left.name),
         printable(pair.right.name),
@@ -303,8 +307,11 @@ def _pair_facts(pair: VideoPair) -> Iterator[tuple[str, str]]:
         yield "movement", f"{seen.movement:.2f} (1: the same in both, 0: different times)"
     if found.cut is not None:
         yield "cut", f"left at column {found.cut.seam}, right at column {found.cut.edge}"
-    if found.common:
-        yield "in common", f"about {human_bytes(found.common)}, {pair.common:.0%} of both"
+    if found.common_bytes:
+        yield (
+            "in common",
+            f"about {human_bytes(found.common_bytes)}, {pair.common_share:.0%} of both",
+        )
     if found.verdict in _JOINABLE:
         yield "saves", "nothing, as both originals stay and the joined data is added"
 
@@ -481,7 +488,7 @@ def _join_record(report: JoinReport, dry_run: bool) -> dict[str, Any]:
         "frames": report.frames,
         "before": report.before,
         "left_as_they_are": dict(report.reasons),
-        "too_poor": None if report.too_poor is None else list(report.too_poor),
+        "too_poor": None if report.rejected_psnr is None else list(report.rejected_psnr),
         "unpaired": report.unpaired,
         "segments": len(report.joined),
         "copies": sum(run.is_copy for run in report.joined),
@@ -507,8 +514,8 @@ def _join_facts(report: JoinReport, dry_run: bool) -> Iterator[tuple[str, str]]:
         yield "before", f"{report.before} frames"
     for why, frames in report.reasons.most_common():
         yield "not joined", f"{frames} frames: {why}"
-    if report.too_poor is not None:
-        yield "would have", "{:.1f} to {:.1f} dB".format(*report.too_poor)
+    if report.rejected_psnr is not None:
+        yield "would have", "{:.1f} to {:.1f} dB".format(*report.rejected_psnr)
     if report.unpaired:
         yield "without partner", f"{report.unpaired} frames"
     if report.psnr is not None:

@@ -78,13 +78,13 @@ def policy_show(session: Session, names: tuple[str, ...]) -> None:
     """
     root, paths = session.places_or_root(names)
     with session.looked_into(root) as parts, parts.catalog.reading() as seen:
-        own_policies = seen.originals.policies()
+        own_policies = seen.retention.policies()
         if paths:
             chosen = matched_paths(parts.catalog, paths)
             nodes = [(path, seen.tree.resolve(path).ino) for path in chosen]
         else:
             nodes = sorted((path, ino) for ino in own_policies for path in seen.tree.paths_of(ino))
-        found = [(path, seen.originals.policy(ino), ino in own_policies) for path, ino in nodes]
+        found = [(path, seen.retention.policy(ino), ino in own_policies) for path, ino in nodes]
     if session.json:
         for path, policy, own in found:
             print_json(policy_record(path, policy, own))

@@ -85,7 +85,7 @@ def reads(session: Session, names: tuple[str, ...], limit: int | None, clear: bo
     mount. It does not contain reads of files, or of views that copy packets. Its length is the
     setting remembered_reads.
     """
-    from vfsd.validation import how_many
+    from vfsd.validation import non_negative
 
     is_all = names == (_ALL,)
     root, paths = (session.root(), []) if is_all else session.places(names)
@@ -100,7 +100,7 @@ def reads(session: Session, names: tuple[str, ...], limit: int | None, clear: bo
         alone = videos[0] if len(videos) == 1 else None
         known = _names_by_id(store, videos)
         reads = (read for read in store.catalog.reads(alone) if read.video_id in known)
-        found = islice(reads, None if limit is None else how_many(limit, "limit"))
+        found = islice(reads, None if limit is None else non_negative(limit, "limit"))
         if session.json:
             for read in found:
                 print_json(_read_record(known[read.video_id], read))

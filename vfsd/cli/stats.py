@@ -55,8 +55,8 @@ def store_stats(store: Store) -> StoreStats:
     usage = store.budget.usage()
     with store.catalog.reading() as seen:
         damaged = len(seen.integrity.damaged())
-        without_sums = seen.integrity.without_sums()
-        originals = seen.holdings.stored_bytes()
+        without_sums = seen.integrity.count_without_checksums()
+        originals = seen.derived_usage.stored_bytes()
     return StoreStats(
         videos=len(store),
         damaged=damaged,

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from vfsd.errors import ExtraMissingError, UsageError
 from vfsd.tiling import Rect
-from vfsd.validation import MOST_LEVELS, is_too_deep, plain, require_storable_text
+from vfsd.validation import MAX_JSON_DEPTH, is_too_deep, require_storable_text, with_python_scalars
 
 if TYPE_CHECKING:
     import pandas
@@ -47,7 +47,7 @@ MAX_TEXT_LENGTH = 255
 _A_BOX = "a box needs x1 < x2 and y1 < y2, in pixels with the second corner exclusive"
 _PARAMETERS = (
     'give a dict of JSON values, for example {"every": 5}, nested at most '
-    f"{MOST_LEVELS} levels deep"
+    f"{MAX_JSON_DEPTH} levels deep"
 )
 _A_WORD = f"give 1 to {MAX_TEXT_LENGTH} printable characters without a space at either end"
 
@@ -69,7 +69,7 @@ class Source:
         for value in (self.model, self.version):
             if value:
                 _require_word(value, "the model or version of a source")
-        object.__setattr__(self, "parameters", plain(self.parameters))
+        object.__setattr__(self, "parameters", with_python_scalars(self.parameters))
         _require_parameters(self.parameters)
 
     def __str__(self) -> str:
@@ -181,7 +181,9 @@ class DetectionColumns:
             _corners(boxes),
             _confidences(confidences, count),
             _tracks(tracks, count),
-            None if attributes is None or not any(attributes) else tuple(map(plain, attributes)),
+            None
+            if attributes is None or not any(attributes)
+            else tuple(map(with_python_scalars, attributes)),
         )
         made.check()
         return made

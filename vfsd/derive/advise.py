@@ -25,7 +25,7 @@ from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
 from vfsd.read.video_context import VideoContext
 from vfsd.tiling import Rect
 from vfsd.tiling.policy import Aim, LabelBoxes, Query, VideoProfile
-from vfsd.validation import how_many
+from vfsd.validation import non_negative
 
 MOST_QUERIES = 10_000
 """The largest workload; replaying more takes minutes."""
@@ -73,7 +73,7 @@ def advise(
 def _remembered(video: VideoContext, newest: int) -> list[Query]:
     """The newest reads of the read log, as queries.  Raises `NotFoundError` without any."""
     video.tools.reads.flush()
-    reads = list(islice(video.parts.catalog.reads(video.info), how_many(newest, "newest")))
+    reads = list(islice(video.parts.catalog.reads(video.info), non_negative(newest, "newest")))
     found = [asked.query for asked in queries_of_reads(reads, video.original.media)]
     if not found:
         what = "only whole frames were read" if reads else "no read is remembered"
@@ -127,7 +127,7 @@ def _aims_of(
 ) -> frozenset[Aim]:
     """As those of `vfsd.derive.workload`; boxes in a region are added to `parts`."""
     media = video.original.media
-    region = None if query.region is None else Rect.given(query.region)
+    region = None if query.region is None else Rect.from_value(query.region)
     if region is not None and not media.frame_rect.contains(region):
         size = f"{media.display_width}x{media.display_height}"
         raise OutOfRangeError(f"the region {region} reaches outside the frame of {size}")

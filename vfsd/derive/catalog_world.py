@@ -45,7 +45,7 @@ from vfsd.tiling.policy import (
     every_tile,
     wanted_tiles,
 )
-from vfsd.validation import given_or_usual
+from vfsd.validation import value_or_default
 
 _BYTES_OF_ORIGINAL = {"fast": 1.9, "small": 0.6, "stitchable": 1.3, "lossless": 26}
 """Size of tiles relative to the original, for a video without tiles.
@@ -370,7 +370,7 @@ def box_world(
     picture.  Boxes outside of the frames `within` are not looked up.  Only tiles that hold an aim
     would be made, where the codec allows it; the rest is read from the original.
     """
-    settings = given_or_usual(settings, TileSettings)
+    settings = value_or_default(settings, TileSettings)
     tiles = video.usual_tiles(video.info)
     media = video.original.media
     codec = tile_codec(settings.codec, media)
@@ -393,7 +393,7 @@ def size_world(
 
     Sizes are those of stored pictures.  `at_hand` lists frames that need no encoding.
     """
-    settings = given_or_usual(settings, TileSettings)
+    settings = value_or_default(settings, TileSettings)
     tiles = video.usual_tiles(video.info)
     media = video.original.media
     codec = tile_codec(settings.codec, media)

@@ -81,14 +81,16 @@ def pending_compressions(
     charged.
     """
     with parts.catalog.reading() as seen:
-        held = seen.holdings.held(video_id)
+        held = seen.derived_usage.segments(video_id)
         raw = {one.id: one for one in held if one.profile == LOSSLESS and not one.is_pinned}
         if not raw:
             return []
         levels = {number: _wanted_level(seen, number) for number in _videos(raw)}
         last = [
             one.id
-            for one in reversed(by_benefit(eviction_candidates(held, seen.holdings.newest_read())))
+            for one in reversed(
+                by_benefit(eviction_candidates(held, seen.derived_usage.newest_read()))
+            )
         ]
         found = []
         for number in (number for number in last if number in raw):
@@ -114,7 +116,7 @@ def _wanted_level(seen: Transaction, video_id: int) -> int:
     for scope in (video_id, None):
         limit = allowed(seen, scope)
         if limit is not None:
-            levels.append(step_for(seen.holdings.charged(scope), limit))
+            levels.append(step_for(seen.derived_usage.charged_bytes(scope), limit))
     return max(levels)
 
 

@@ -27,7 +27,7 @@ from vfsd.storage.enforce_budget import (
 )
 from vfsd.storage.reclaim import reclaim_or_log
 from vfsd.tiling import overlaps
-from vfsd.validation import how_many
+from vfsd.validation import non_negative
 
 
 class DerivedBudget:
@@ -46,12 +46,12 @@ class DerivedBudget:
     @property
     def limit(self) -> Limit:
         with self._parts.catalog.reading() as seen:
-            return seen.holdings.limit(self._id)
+            return seen.derived_usage.limit(self._id)
 
     def usage(self) -> Usage:
         """Return the bytes in use, by kind."""
         with self._parts.catalog.reading() as seen:
-            return _usage(seen, self._id, seen.holdings.held(self._id))
+            return _usage(seen, self._id, seen.derived_usage.segments(self._id))
 
     def set(self, limit: Limit | str | int | None) -> list[ChargedSegment]:
         """Set the limit: bytes, ``"20M"``, ``"10x"`` (of the originals) or ``"none"``.
@@ -67,7 +67,7 @@ class DerivedBudget:
         def allow(change: Transaction) -> list[ChargedSegment]:
             if self._video is not None:
                 change.videos.require(self._video)
-            change.holdings.set_limit(self._id, chosen)
+            change.derived_usage.set_limit(self._id, chosen)
             return _evict_to_fit(change, self._id)
 
         gone = self._parts.write_with_reserve(allow)
@@ -87,8 +87,8 @@ class DerivedBudget:
             )
         self._tools.reads.flush()
         with self._parts.catalog.reading() as seen:
-            held = seen.holdings.held(self._id)
-            read = seen.holdings.newest_read()
+            held = seen.derived_usage.segments(self._id)
+            read = seen.derived_usage.newest_read()
             now = replace(_usage(seen, self._id, held), limit=chosen)
             over = 0 if now.allowed is None else now.used - now.allowed
             gone = (choose_victims(seen, held, over, read=read) or []) if over > 0 else []
@@ -104,7 +104,7 @@ class DerivedBudget:
 
     def evictions(self, limit: int | None = None) -> list[Eviction]:
         """Return what was evicted, newest first."""
-        most = None if limit is None else how_many(limit, "limit")
+        most = None if limit is None else non_negative(limit, "limit")
         with self._parts.catalog.reading() as seen:
             return seen.evictions.newest(self._id, most)
 
@@ -124,10 +124,10 @@ def pin(
 
     def add(change: Transaction) -> Pin:
         change.videos.require(video)
-        for one in change.holdings.pins(video.id):
+        for one in change.derived_usage.pins(video.id):
             if (one.role, one.size) == (role, size) and _covers(one.frames, frames):
                 return one
-        return change.holdings.pin(Pin(0, video.id, frames, role, size, time.time_ns()))
+        return change.derived_usage.pin(Pin(0, video.id, frames, role, size, time.time_ns()))
 
     return parts.write_with_reserve(add)
 
@@ -149,7 +149,7 @@ def unpin(
     def take_back(change: Transaction) -> list[ChargedSegment]:
         found = [
             one
-            for one in change.holdings.pins(video.id)
+            for one in change.derived_usage.pins(video.id)
             if (role is None or (one.role, one.size) == (role, size))
             and (frames is None or overlaps(one.frames, frames))
         ]
@@ -158,11 +158,11 @@ def unpin(
                 f"{video.name} has no such pin",
                 hint=f"see `vfsd budget show {shlex.quote(video.name)}`",
             )
-        change.holdings.unpin(one.id for one in found)
+        change.derived_usage.unpin(one.id for one in found)
         for one in found:
             for rest in _pin_remainder(one.frames, frames):
-                change.holdings.pin(replace(one, frames=rest))
-        together = change.holdings.shared_with(change.holdings.held(video.id))
+                change.derived_usage.pin(replace(one, frames=rest))
+        together = change.derived_usage.shared_with(change.derived_usage.segments(video.id))
         gone = _evict_to_fit(change, video.id)
         for partner in sorted({one.video_id for one in together}):
             gone += _evict_to_fit(change, partner)
@@ -176,7 +176,7 @@ def unpin(
 def pins(parts: StoreContext, video: LogicalVideo | None) -> list[Pin]:
     """Return the pins of a video, or of all, by video and first frame."""
     with parts.catalog.reading() as seen:
-        return seen.holdings.pins(None if video is None else video.id)
+        return seen.derived_usage.pins(None if video is None else video.id)
 
 
 _ROLE_NAMES = {Role.TILED: "tiles", Role.RENDITION: "renditions", Role.JOINED: "joined"}
@@ -192,7 +192,9 @@ def _usage(seen: Transaction, video_id: int | None, held: Iterable[ChargedSegmen
         else:
             kind = _ROLE_NAMES[one.role]
         sums[kind] += one.bytes
-    return Usage(seen.holdings.original_bytes(video_id), seen.holdings.limit(video_id), **sums)
+    return Usage(
+        seen.derived_usage.original_bytes(video_id), seen.derived_usage.limit(video_id), **sums
+    )
 
 
 def _evict_to_fit(change: Transaction, video_id: int | None) -> list[ChargedSegment]:
@@ -240,8 +242,8 @@ class BudgetHeadroom:
     """
 
     def __init__(self, seen: Transaction, video_id: int) -> None:
-        self._pins = seen.holdings.pins(video_id)
-        self._read = seen.holdings.newest_read()
+        self._pins = seen.derived_usage.pins(video_id)
+        self._read = seen.derived_usage.newest_read()
         self._scopes = [_BudgetScope(seen, number, self._read) for number in (video_id, None)]
 
     def fits(
@@ -290,7 +292,7 @@ class _BudgetScope:
     @cached_property
     def _order(self) -> list[ChargedSegment]:
         """The segments that may be evicted, in order of eviction."""
-        held = self._seen.holdings.held(self._id)
+        held = self._seen.derived_usage.segments(self._id)
         free = {one.id: one for one in held if not one.is_pinned}
         order = by_benefit(one for one in eviction_candidates(held, self._read) if one.id in free)
         return [free[one.id] for one in order]

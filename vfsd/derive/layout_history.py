@@ -41,8 +41,8 @@ def rollback(parts: StoreContext, video: LogicalVideo, frames: range) -> tuple[i
         now = time.time_ns()
         change.segments.restore(segment.id for segment in before)
         change.segments.retire((segment.id for segment in present), now_ns=now)
-        change.decisions.note_redone(segment.id for segment in before)
-        change.decisions.note_undone((segment.id for segment in present), now_ns=now)
+        change.tiling_decisions.note_redone(segment.id for segment in before)
+        change.tiling_decisions.note_undone((segment.id for segment in present), now_ns=now)
         # A retired segment is charged even if it was pinned before.
         evicted = make_room(change, video.id, now_ns=now)
     reclaim_or_log(parts, keys={one.object_key for one in evicted})
@@ -58,7 +58,7 @@ def drop(parts: StoreContext, video: LogicalVideo, frames: range) -> list[Segmen
 
     def taken(change: Transaction) -> list[Segment]:
         active = _touching(change.segments.active(original), frames)
-        change.decisions.note_undone((one.id for one in active), now_ns=time.time_ns())
+        change.tiling_decisions.note_undone((one.id for one in active), now_ns=time.time_ns())
         return active + _touching(change.segments.retired(original), frames)
 
     return _take_away(parts, taken)

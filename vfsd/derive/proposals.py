@@ -260,7 +260,7 @@ def proposals_for(
         tiles = seen.segments.active(info.original.id)
         renditions = seen.segments.renditions(info.original.id)
         encodings = {one.id: one for one in seen.videos.physicals(info.id)}
-        undone = seen.decisions.undone(info.id)
+        undone = seen.tiling_decisions.undone(info.id)
     reads = list(parts.catalog.reads(info))
     sots = video.sequences() if reads else []
     minimum = min(default_psnr(parts, info), info.original.psnr)
@@ -328,7 +328,7 @@ def _tiling_proposals(
         there = present.like(plan, sot)
         if any(_matches_plan(segment, plan, settings, encodings) for segment in there):
             continue
-        making = world.making(sot, opinion[sot])
+        making = world.making_cost(sot, opinion[sot])
         spent = [present.seconds(sot, query) for query in queries]
         tiled = [world.decode(sot, query, opinion[sot]) for query in queries]
         if not _is_better(sum(tiled) + making.seconds, sum(spent), sum(tiled), there, terms):
@@ -384,7 +384,7 @@ def _promotion_proposals(
         rows = [(share, *row) for sot, share in shares.items() for row in figures[sot]]
         spent = sum(share * there for share, _, there, _ in rows)
         tiled = sum(share * then for share, _, _, then in rows)
-        seconds = world.looking_through(plan.layout, plan.frames)
+        seconds = world.verification_seconds(plan.layout, plan.frames)
         numbers = present.numbers(plan)
         if not _is_better(tiled + seconds, spent, tiled, numbers, terms):
             continue
@@ -426,7 +426,7 @@ def _policy_tilings(
     policy.start()
     found: dict[int, Tiling] = {}
     for query in told:
-        for retile in policy.tell(query):
+        for retile in policy.observe(query):
             found[retile.sot] = retile.tiling
     return dict(sorted(found.items()))
 

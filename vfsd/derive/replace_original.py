@@ -263,11 +263,11 @@ class OriginalReplacer:
                 video.id, described, encoded_pages(found), digest=key
             )
             put_audio(change, changed.original, found)
-            change.integrity.put_sums(changed.original.place, sums)
+            change.integrity.put_checksums(changed.original.place, sums)
             packs = self._drop_derived(change, changed)
             stays = change.objects.holders(video.original.object_key or "") > 0
             saved = (0 if stays else video.size) - (0 if is_there else size)
-            change.originals.add(
+            change.retention.add(
                 OriginalLogEntry(
                     id=0,
                     at_ns=now,
@@ -338,10 +338,10 @@ class OriginalReplacer:
             raise _outdated_error(video)
         if not now.name:
             raise OutdatedError(f"{video.name} was removed in the meantime")
-        seen.originals.require_free(video.ino)
+        seen.retention.require_free(video.ino)
         if self._require is not None:
             self._require(seen)
-        require_replaceable(video.name, seen.originals.policy(video.ino), self._psnr)
+        require_replaceable(video.name, seen.retention.policy(video.ino), self._psnr)
         if self._areas is not None and not self._areas.are_of(
             self._parts.catalog, video, self._keep or ""
         ):

@@ -125,7 +125,7 @@ def _require_room(
     """
     with parts.catalog.reading() as seen:
         limits = [allowed(seen, scope) for scope in (video.id, None)]
-        if all(limit is None for limit in limits) or seen.holdings.pins(video.id):
+        if all(limit is None for limit in limits) or seen.derived_usage.pins(video.id):
             return
     middle = wanted[len(wanted) // 2]
     buffer = io.BytesIO()

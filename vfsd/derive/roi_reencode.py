@@ -129,7 +129,7 @@ def find_roi_areas(
             givers = {
                 who
                 for who in {one.source for one in examined}
-                if seen.detections.is_known_to_give(who, clause)
+                if seen.detections.detects_any(who, clause)
             }
             looked = [one.frames for one in examined if one.source in givers]
             _require_examined(video, clause, looked, shown)

@@ -299,7 +299,7 @@ class SegmentMaker:
                 if on_publish is not None:
                     on_publish(change, segment)
                 expected = self._making(plan, arrival.size) if worth is None else worth
-                change.holdings.note_made(segment.id, expected=expected, gain=gain)
+                change.derived_usage.record_published(segment.id, expected=expected, gain=gain)
                 make_room(
                     change,
                     original.video_id,

@@ -36,7 +36,7 @@ from vfsd.storage.enforce_budget import make_room
 from vfsd.storage.reclaim import reclaim_or_log
 from vfsd.tiling import overlaps
 from vfsd.tiling.policy import LedgerParameters
-from vfsd.validation import given_or_usual, within_64_bits
+from vfsd.validation import value_or_default, within_64_bits
 from vfsd.write.correct_table import verify
 
 Videos = Callable[[], Iterable[VideoContext]]
@@ -125,7 +125,7 @@ class Tuner:
 
     def next(self, budget: TuningBudget | None = None) -> Proposal | None:
         """Return the best proposal that `budget` covers, or None."""
-        budget = given_or_usual(budget, TuningBudget)
+        budget = value_or_default(budget, TuningBudget)
         return next((one for one in self.proposals() if budget.allows(one)), None)
 
     def make(self, proposal: Proposal) -> TilingDecision:
@@ -154,7 +154,7 @@ class Tuner:
             _require_present(change, proposal, segment)
             seconds = time.perf_counter() - began - self._paused
             decision = _decision(proposal, segment, self._maker, seconds)
-            made.append(change.decisions.add(decision))
+            made.append(change.tiling_decisions.add(decision))
 
         try:
             publish(on_publish)
@@ -180,7 +180,7 @@ class Tuner:
         first of them raises as `make` does.
         """
         self._parts.require_writable()
-        left, made = given_or_usual(budget, TuningBudget), list[TilingDecision]()
+        left, made = value_or_default(budget, TuningBudget), list[TilingDecision]()
         failed = set[int]()
         outdated = True
         while outdated:
@@ -291,30 +291,30 @@ def undo_decision(
         segment = change.segments.get(decision.segment_id)
         now = time.time_ns()
         change.segments.retire([segment.id], now_ns=now)
-        change.decisions.note_undone([segment.id], now_ns=now)
+        change.tiling_decisions.note_undone([segment.id], now_ns=now)
         restored = _reactivate(change, decision.video_id, segment)
         # A retired segment is charged even if it was pinned before.
         evicted = make_room(change, decision.video_id, now_ns=now)
-        undone = change.decisions.get(decision.id)
+        undone = change.tiling_decisions.get(decision.id)
     reclaim_or_log(parts, keys={one.object_key for one in evicted})
     return undone, restored
 
 
 def _decision_to_undo(change: Transaction, decision_id: int | None) -> TilingDecision:
     if decision_id is None:
-        for decision in change.decisions.newest():
+        for decision in change.tiling_decisions.newest():
             if decision.in_use:
                 return decision
         raise NotFoundError("there is no decision to undo", hint="see `vfsd tune history`")
     number = within_64_bits(decision_id, "decision ", hint="see `vfsd tune history`")
-    decision = change.decisions.get(number)
+    decision = change.tiling_decisions.get(number)
     if decision.in_use:
         return decision
     if decision.undone_ns is not None:
         raise ExistsError(f"decision {decision.id} was undone before")
     later = [
         one.id
-        for one in change.decisions.newest(decision.video_id)
+        for one in change.tiling_decisions.newest(decision.video_id)
         if one.in_use and one.id > decision.id and overlaps(one.frames, decision.frames)
     ]
     raise OutdatedError(
@@ -325,7 +325,7 @@ def _decision_to_undo(change: Transaction, decision_id: int | None) -> TilingDec
 
 def _reactivate(change: Transaction, video_id: int, gone: Segment) -> list[Segment]:
     """Restore the segments that were in use before `gone`, unless later ones replaced them."""
-    taken_back = {one.segment_id for one in change.decisions.undone(video_id)}
+    taken_back = {one.segment_id for one in change.tiling_decisions.undone(video_id)}
     restored = []
     for segment in sorted(change.segments.of_original(gone.original_id), key=lambda one: -one.id):
         was_in_use = (

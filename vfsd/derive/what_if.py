@@ -89,8 +89,8 @@ class _WorldWrapper:
     def labels(self, sot: int) -> Aims:
         return self._world.labels(sot)
 
-    def around(self, sot: int, aims: Aims) -> Tiling | None:
-        return self._world.around(sot, aims)
+    def tiling_around(self, sot: int, aims: Aims) -> Tiling | None:
+        return self._world.tiling_around(sot, aims)
 
     def decode(self, sot: int, query: Query, tiling: Tiling | None) -> float:
         return self._world.decode(sot, query, tiling)
@@ -98,8 +98,8 @@ class _WorldWrapper:
     def pixels(self, sot: int, query: Query, tiling: Tiling | None) -> int:
         return self._world.pixels(sot, query, tiling)
 
-    def making(self, sot: int, tiling: Tiling) -> TilingCost:
-        return self._world.making(sot, tiling)
+    def making_cost(self, sot: int, tiling: Tiling) -> TilingCost:
+        return self._world.making_cost(sot, tiling)
 
 
 class ExistingTilingsWorld(_WorldWrapper):
@@ -109,8 +109,8 @@ class ExistingTilingsWorld(_WorldWrapper):
         super().__init__(world)
         self._there = there
 
-    def making(self, sot: int, tiling: Tiling) -> TilingCost:
-        made = self._world.making(sot, tiling)
+    def making_cost(self, sot: int, tiling: Tiling) -> TilingCost:
+        made = self._world.making_cost(sot, tiling)
         return TilingCost(0.0, made.bytes) if self._there.get(sot) == tiling else made
 
 
@@ -125,12 +125,12 @@ class _CachingWorld(_WorldWrapper):
         self._sots = sots
         self._known: dict[tuple[int, Aims], Tiling | None] = {}
 
-    def around(self, sot: int, aims: Aims) -> Tiling | None:
+    def tiling_around(self, sot: int, aims: Aims) -> Tiling | None:
         if not all(isinstance(aim, Rect) for aim in aims):
-            return self._world.around(sot, aims)
+            return self._world.tiling_around(sot, aims)
         key = len(self._sots[sot]), aims
         if key not in self._known:
-            self._known[key] = self._world.around(sot, aims)
+            self._known[key] = self._world.tiling_around(sot, aims)
         return self._known[key]
 
 
@@ -381,7 +381,7 @@ def _replay_strategy(
         strategy.title,
         np.array(bill.decoding),
         np.array(bill.making),
-        sum(world.making(sot, tiling).bytes for sot, tiling in tilings.items()),
+        sum(world.making_cost(sot, tiling).bytes for sot, tiling in tilings.items()),
         tilings,
     )
 

@@ -50,7 +50,7 @@ class WorkloadQuery:
         if self.labels is None and self.region is None:
             raise UsageError('a query must have "labels" or a "region"')
         if self.region is not None:
-            object.__setattr__(self, "region", Rect.given(self.region))
+            object.__setattr__(self, "region", Rect.from_value(self.region))
         if self.frames is not None and not isinstance(self.frames, range):
             raise UsageError(
                 f'"frames" must be a range, got {shown(self.frames)}', hint="give a range"

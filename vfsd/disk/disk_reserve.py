@@ -71,7 +71,7 @@ def with_reserve(
     """Call `action`, and on a full disk again with space from the reserve.
 
     `action` frees space or needs little, and changes nothing when it fails. `rewind` is
-    `Catalog.rewind_log`: a log that can be reused needs no reserve. Raises what `action` raises.
+    `Catalog.restart_log`: a log that can be reused needs no reserve. Raises what `action` raises.
     """
     is_rewound = False
     while True:

@@ -1,8 +1,8 @@
-"""Label files of other programs, read and written: nothing here knows stores.
+"""Reads and writes label files of other programs; independent of stores.
 
-Inside, frames count from 0 and boxes are ``x1, y1, x2, y2``, the second corner exclusive; each
-format says for itself from what it counts, and whether its edges are inclusive.  Sums are done in
-decimal numbers, so that what is written and read again is the very same box.
+Internally, frames count from 0 and boxes are ``x1, y1, x2, y2``, the second corner exclusive.  Each
+format documents its own base and whether its edges are inclusive.  Arithmetic is decimal, so a box
+that is written and read again is unchanged.
 """
 
 from vfsd.labels.formats.class_names import names_for

@@ -72,9 +72,9 @@ class DirectoryUsage:
     def look(self, directories: Iterable[int]) -> None:
         """Find out what they have by now; not for use within a transaction."""
         with self._parts.catalog.reading() as seen:
-            if seen.originals.sharing() != self._since:
+            if seen.retention.sharing_key() != self._since:
                 self.forget()
-            said = seen.originals.policies()  # by now there may be no limit, or no directory
+            said = seen.retention.policies()  # by now there may be no limit, or no directory
             self.of(seen, [each for each in directories if _has_limit(said.get(each))])
 
     def of(self, seen: Transaction, directories: Iterable[int]) -> dict[int, Share]:
@@ -82,7 +82,7 @@ class DirectoryUsage:
 
         By inode; of bytes that several files of a directory have all is there until the last goes.
         """
-        since = seen.originals.sharing()
+        since = seen.retention.sharing_key()
         if since != self._since:
             self._since = since
             self._shares.clear()
@@ -91,7 +91,7 @@ class DirectoryUsage:
 
         def share(directory: int) -> Share:
             if directory not in self._shares:
-                found = self._stored(seen.originals.share(directory))
+                found = self._stored(seen.retention.share(directory))
                 self._sizes[directory] = dict(found.sizes)
                 self._shares[directory] = replace(found, sizes=self._sizes[directory])
             return self._shares[directory]
@@ -101,7 +101,7 @@ class DirectoryUsage:
     def without_holds(self, seen: Transaction, directories: Iterable[int]) -> dict[int, Share]:
         """As `of`, if nothing was held."""
         return _with_besides(
-            directories, lambda each: self._stored(seen.originals.share_without_holds(each))
+            directories, lambda each: self._stored(seen.retention.share_without_holds(each))
         )
 
     def is_settled(self, digest: str) -> bool:
@@ -193,11 +193,11 @@ class RetentionExecutor:
         self._parts.require_objects_present()
         now = time.time_ns()
         with self._parts.catalog.reading() as seen:
-            trusted = seen.clock.trusted()
+            trusted = seen.clock_history.trusted()
             if not self._is_clock_right:
                 _require_clock(seen, now, trusted)
-            known = seen.clock.newest_rows()
-            not_before = seen.clock.not_before(now, trusted)
+            known = seen.clock_history.newest_rows()
+            not_before = seen.clock_history.not_before(now, trusted)
             aged = [
                 _aged(self._parts, seen, video.info, not_before.get(number, 0))
                 for number, video in self._videos.items()
@@ -206,7 +206,7 @@ class RetentionExecutor:
             left = [
                 due
                 for due in by_age
-                if seen.originals.is_left(
+                if seen.retention.is_left(
                     due.aged.video_id, self._videos[due.aged.video_id].info.digest, due.reason
                 )
             ]
@@ -263,7 +263,7 @@ class RetentionExecutor:
             return
 
         def note(change: Transaction) -> None:
-            change.clock.trust(trusted, self._not_before)
+            change.clock_history.trust(trusted, self._not_before)
 
         self._parts.write_with_reserve(note)
 
@@ -333,7 +333,7 @@ class RetentionExecutor:
 
         def go(change: Transaction) -> tuple[OriginalLogEntry, set[str], int, Hashable]:
             now = time.time_ns()
-            change.originals.require_free(video.ino)
+            change.retention.require_free(video.ino)
             if makes_room:
                 there, reason = self._require_to_make_room(video, due, change)
             else:
@@ -349,8 +349,8 @@ class RetentionExecutor:
             left = change.objects.holders(key)
             if left or not parts.objects.exists(key):
                 details[REPLACED_BYTES_KEYWORD] = 0
-            entry = change.originals.add(entry_of(there, Action.DELETED, reason, details))
-            return entry, keys, left, change.originals.sharing()
+            entry = change.retention.add(entry_of(there, Action.DELETED, reason, details))
+            return entry, keys, left, change.retention.sharing_key()
 
         entry, keys, left, since = parts.write_with_reserve(go)
         if makes_room:
@@ -383,15 +383,15 @@ class RetentionExecutor:
 
     def _leave(self, video: LogicalVideo, reason: str, why: str) -> OriginalLogEntry:
         def note(change: Transaction) -> OriginalLogEntry:
-            return change.originals.add(entry_of(video, Action.LEFT, reason, {"why": why}))
+            return change.retention.add(entry_of(video, Action.LEFT, reason, {"why": why}))
 
         return self._parts.write_with_reserve(note)
 
 
 def _require_clock(seen: Transaction, now_ns: int, trusted: TrustedClock | None) -> None:
     """Raise `ForbiddenError` unless the clock can be trusted."""
-    since = seen.clock.first_time() if trusted is None else trusted.at_ns
-    require_trusted_clock(now_ns, seen.clock.newest_time(trusted), since)
+    since = seen.clock_history.first_time() if trusted is None else trusted.at_ns
+    require_trusted_clock(now_ns, seen.clock_history.newest_time(trusted), since)
 
 
 def _require_due(
@@ -443,8 +443,8 @@ def _aged(
     parts: StoreContext, seen: Transaction, video: LogicalVideo, not_before_ns: int
 ) -> RetentionCandidate:
     original = video.original
-    done = seen.originals.replacement(video.id, video.digest)
-    policy = seen.originals.policy(video.ino)
+    done = seen.retention.replacement(video.id, video.digest)
+    policy = seen.retention.policy(video.ino)
     limits = (policy.delete_after, policy.delete_below, policy.delete_above)
     may_go = any(limit is not None for limit in limits)
     return RetentionCandidate(
@@ -460,11 +460,11 @@ def _aged(
         # The same bytes, put in once more, say nothing of how they came to be.
         is_decayed="decayed" in original.parameters
         or (done is not None and done.action is Action.DECAYED),
-        is_held=bool(seen.originals.holds(video.id)),
+        is_held=bool(seen.retention.holds(video.id)),
         is_linked=original.link_path is not None,
         is_missing=may_go and not parts.objects.exists(original.object_key or ""),
         not_before_ns=not_before_ns,
-        limited_by=() if policy.delete_above is None else tuple(seen.originals.limiting(video.ino)),
+        limited_by=() if policy.delete_above is None else tuple(seen.retention.limiting(video.ino)),
     )
 
 

@@ -279,7 +279,7 @@ class _Backup:
             for key in self._left_out & self._doubted.keys():
                 # Where nobody knows which bytes it is, all of them are to be compared again.
                 damage = self._doubted[key] or (range(self._objects.size(key) or 0),)
-                change.integrity.note_damage(ByteLocation(key, None), damage, now_ns=time.time_ns())
+                change.integrity.add_damage(ByteLocation(key, None), damage, now_ns=time.time_ns())
 
     def _copy_object(self, key: str, size: int | None) -> bool:
         if (there := self._has_copy(key, size)) is not None:
@@ -392,11 +392,11 @@ class _Backup:
                 for key, size in change.objects.needed().items():
                     there = self._objects.size(key)
                     if size is None and there is not None and key not in lost:
-                        change.objects.record_astray(key, there, now_ns=time.time_ns())
-                without = change.integrity.originals().keys() - change.integrity.places_with_sums()
+                        change.objects.record_missing(key, there, now_ns=time.time_ns())
+                without = change.integrity.originals().keys() - change.integrity.with_checksums()
                 for place in without:
                     if place.object_key in self._sums:
-                        change.integrity.put_sums(place, self._sums[place.object_key])
+                        change.integrity.put_checksums(place, self._sums[place.object_key])
             fsck.collect(store.parts)
             with store.catalog.reading() as seen:
                 videos = seen.tree.files_in_state(FileState.VIDEO)
@@ -405,8 +405,8 @@ class _Backup:
             # Each by itself: of a video whose row makes no sense nothing but its name is known.
             unreadable = [node.ino for node in videos if stored_fault(store.parts, node)]
             with store.catalog.reading() as seen:
-                linked = [seen.tree.called(node.ino) for node in videos if node.link_path]
-                tables = [seen.tree.called(ino) for ino in unreadable]
+                linked = [seen.tree.display_path(node.ino) for node in videos if node.link_path]
+                tables = [seen.tree.display_path(ino) for ino in unreadable]
             private = [path.stat().st_size for _, path in store.parts.directory.spooled()]
         return BackupReport(
             len(videos),

@@ -197,7 +197,7 @@ class _Restore:
             private = [n.ino for one in _PRIVATE for n in seen.tree.files_in_state(one)]
             emptied = [name for ino in self._emptied for name in seen.tree.paths_of(ino)]
             # Not of all videos: of one whose row makes no sense nothing but its name is known.
-            linked = [seen.tree.called(node.ino) for node in videos if node.link_path]
+            linked = [seen.tree.display_path(node.ino) for node in videos if node.link_path]
         unused = sum(key not in referenced for key in self._objects.all_keys())
         return RestoreReport(
             len(videos),

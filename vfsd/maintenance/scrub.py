@@ -322,7 +322,7 @@ class Scrubber:
         if noted is None:
             return None
         with suppress(OSError, IntegrityError), self._parts.catalog.reading() as seen:
-            known = seen.integrity.sums(place)
+            known = seen.integrity.checksums(place)
             version = version_of(os.stat(self._parts.path_of(place)))
             if known is not None and noted.fits(known.sums, version):
                 return noted.begun
@@ -333,7 +333,7 @@ class Scrubber:
     def _look(self, item: _ScrubItem) -> Iterator[ScrubDamage]:
         parts, known = self._parts, None
         with parts.catalog.reading() as seen, suppress(IntegrityError):
-            known = seen.integrity.sums(item.place)
+            known = seen.integrity.checksums(item.place)
         try:
             path = parts.path_of(item.place)
             if item.place.link_path is not None and not (yield from self._opens(item, path)):
@@ -445,8 +445,10 @@ class Scrubber:
         repaired = self._put_back(item)
         if repaired is None and found.is_readable:  # else it may come back
             with parts.catalog.writing() as change:
-                if change.integrity.is_there(item.place):
-                    change.integrity.note_look(item.place, found.damage, now_ns=time.time_ns())
+                if change.integrity.is_known(item.place):
+                    change.integrity.record_inspection(
+                        item.place, found.damage, now_ns=time.time_ns()
+                    )
         return ScrubDamage(
             item.place, kind, names, str(error), found.damage, error.frames, repaired
         )
@@ -495,7 +497,7 @@ class Scrubber:
             size = copy.stat().st_size
             self._parts.objects.exchange(copy, key)
             change.objects.record(key, size, now_ns=time.time_ns())
-            change.integrity.note_look(item.place, (), now_ns=time.time_ns())
+            change.integrity.record_inspection(item.place, (), now_ns=time.time_ns())
         return True
 
     def _dropped(self, item: _ScrubItem) -> str | None:
@@ -513,14 +515,14 @@ class Scrubber:
             if seen.objects.is_recorded(key):
                 return False
         with self._parts.catalog.writing() as change:
-            return change.objects.record_astray(key, size, now_ns=time.time_ns())
+            return change.objects.record_missing(key, size, now_ns=time.time_ns())
 
     def _put_sums(self, place: ByteLocation, found: VerifyResult) -> None:
         assert found.sums is not None
         mtime_ns = found.mtime_ns if place.object_key is None else None
         with self._parts.catalog.writing() as change:
-            if change.integrity.is_there(place):
-                change.integrity.put_sums(place, found.sums, mtime_ns=mtime_ns)
+            if change.integrity.is_known(place):
+                change.integrity.put_checksums(place, found.sums, mtime_ns=mtime_ns)
 
     def _write_down_in_time(self) -> None:
         if time.monotonic() - self._noted > _NOTE_SECONDS:
@@ -533,7 +535,7 @@ class Scrubber:
             place, sums, tell = self._reading
             self._note.write(self._run.id, place, sums, tell())
         with suppress(BusyError):
-            self._parts.catalog.note_looks(self._fine)
+            self._parts.catalog.record_inspections(self._fine)
             self._fine = []
         self._noted = time.monotonic()  # however long that took, more is read than noted
 
@@ -544,7 +546,7 @@ class Scrubber:
         with self._parts.catalog.reading() as seen:
             if key is not None:
                 return seen.objects.is_needed(key)  # its own row may have gone astray
-            return seen.integrity.is_there(item.place)
+            return seen.integrity.is_known(item.place)
 
     def _kind(self, item: _ScrubItem) -> str:
         if not item.is_original:

@@ -399,7 +399,7 @@ class BackgroundTuner:
             return
         self._look_at = now + _LOOK_SECONDS
         with self._store.catalog.reading() as seen:
-            read = seen.holdings.newest_read() if self._store.settings.tune else 0
+            read = seen.derived_usage.newest_read() if self._store.settings.tune else 0
             lossless = seen.segments.newest_of(LOSSLESS) if self._store.settings.compress else 0
         self._newest = (read, lossless) if read or lossless else None
 

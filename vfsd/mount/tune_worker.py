@@ -184,7 +184,7 @@ class TuneLoop:
     def _videos(self) -> Iterator[Video]:
         """Those that somebody has read, and that nothing is wrong with."""
         with self._store.catalog.reading() as seen:
-            numbers = seen.reads.videos()
+            numbers = seen.read_log.videos()
         for number in numbers:
             if number in self._avoid:
                 continue
@@ -200,13 +200,13 @@ class TuneLoop:
 
     def _newest_read(self) -> int | None:
         with self._store.catalog.reading() as seen:
-            newest = seen.reads.newest(None, limit=1)
+            newest = seen.read_log.newest(None, limit=1)
         return newest[0].id if newest else None
 
     def _bytes(self) -> int:
         """Of all tiles in the store that were made like this."""
         with self._store.catalog.reading() as seen:
-            decisions = seen.decisions.newest()
+            decisions = seen.tiling_decisions.newest()
         return sum(
             one.bytes for one in decisions if one.maker == MAKER and one.segment_id is not None
         )

@@ -1,6 +1,5 @@
-"""Cameras that see the same place: which, how they lie to each other, and keeping it once.
+"""Cameras that see the same place: finding them, and storing their common pictures once.
 
-Pure functions of pictures; nothing in here knows stores or videos.  After VSS's joint compression
-(SIGMOD 2021), with what it leaves open: when to believe a homography, and how to tell the same
-time.
+The method follows VSS's joint compression (SIGMOD 2021).  It adds criteria for trusting a
+homography, and a test for simultaneous recordings.
 """

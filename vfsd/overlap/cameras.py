@@ -1,4 +1,4 @@
-"""Cameras that see the same place: find their videos, and store what both show only once."""
+"""Cameras that see the same place: find their videos, and store common pictures once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from vfsd.overlap import join_videos, overlap_search
 from vfsd.overlap.join_settings import JoinSettings
 from vfsd.overlap.join_videos import JoinedPair, JoinReport
 from vfsd.overlap.overlap_search import OverlapReport, SearchProgress, VideoPair
-from vfsd.validation import given_or_usual, yes_or_no
+from vfsd.validation import boolean, value_or_default
 
 
 def overlaps(
@@ -26,7 +26,7 @@ def overlaps(
 
 
 def overlap(store: Store, one: str, other: str) -> VideoPair | None:
-    """What two videos have in common; None where they do not show the same place."""
+    """Compare two videos; None if they do not show the same place."""
     return overlap_search.overlap_of(store.tools, store[one], store[other])
 
 
@@ -56,14 +56,14 @@ def join(
 
     Raises as `vfsd.overlap.join_videos.join_videos`.
     """
-    if not yes_or_no(dry_run, "dry_run"):
+    if not boolean(dry_run, "dry_run"):
         store.parts.require_writable()
     return join_videos.join_videos(
         store.parts,
         store.tools,
         store[one],
         store[other],
-        given_or_usual(settings, JoinSettings),
+        value_or_default(settings, JoinSettings),
         seconds_each=seconds_each,
         dry_run=dry_run,
         jobs=jobs,

@@ -1,5 +1,6 @@
-"""Matches SIFT features of two pictures and fits homographies to them, with the checks that decide
-whether a homography is trusted.
+"""Matches SIFT features of two pictures and fits homographies to them.
+
+The constants are the criteria for trusting a homography.
 """
 
 from __future__ import annotations
@@ -26,17 +27,20 @@ from vfsd.codecs.joints.overlap_geometry import (
 )
 
 _MAX_FEATURES = 1000
-"""Of a picture, the strongest: comparing two pictures takes the product of their numbers."""
+"""Strongest features per picture: the cost of matching grows with the product of their numbers."""
 _CONTRAST_THRESHOLD = 0.02
-"""Half of what Lowe has, and OpenCV: with his, generated scenes of soft ground were found in 10 of
-18 cases, with this one in all; clips with nothing in common were not found with either."""
+"""Half the value of Lowe and OpenCV.  Theirs found generated scenes of soft ground in 10 of 18
+cases, this one in all.  Unrelated clips were found with neither.
+"""
 _RATIO = 0.75
-"""Lowe's ratio (IJCV 2004 has 0.8): the nearest descriptor is that much nearer than the next."""
+"""Lowe's ratio test (0.8 in IJCV 2004): distance of the nearest to the second nearest
+descriptor.
+"""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Features:
-    """SIFT's key points and descriptors."""
+    """SIFT key points and descriptors."""
 
     points: PointArray
     descriptors: npt.NDArray[np.float32]  #: n x 128
@@ -47,7 +51,7 @@ class Features:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Matches:
-    """Points of the left and right picture that look the same, row by row."""
+    """Points of the left and right picture that look alike, row by row."""
 
     left: PointArray
     right: PointArray
@@ -57,7 +61,7 @@ class Matches:
 
     @classmethod
     def of(cls, some: Sequence[Matches]) -> Matches:
-        """Of several pairs of pictures together, of which there is one at least."""
+        """Concatenate the matches of several pairs of pictures; at least one."""
         return cls(
             np.concatenate([one.left for one in some]), np.concatenate([one.right for one in some])
         )
@@ -78,7 +82,7 @@ def features_of(picture: PixelArray) -> Features:
 
 
 def match_features(left: Features, right: Features) -> Matches:
-    """Pairs of points each of which is the other's nearest, and by far."""
+    """Return mutual nearest neighbours that pass the ratio test."""
     if len(left) < 2 or len(right) < 2:
         return Matches(np.zeros((0, 2)), np.zeros((0, 2)))
     matcher = cv2.BFMatcher(cv2.NORM_L2)
@@ -98,32 +102,35 @@ def match_features(left: Features, right: Features) -> Matches:
 
 
 MIN_MATCHES = 20
-"""Different points that fit: VSS's m.  Of 348 pairs of clips that have nothing in
-common, all moments together had 8 at most; of 16 that have, 59 at least."""
+"""Distinct points that must fit: VSS's m.  348 pairs of unrelated clips had at most 8 over all
+moments, 16 related ones at least 59.
+"""
 MIN_INLIER_SHARE = 0.3
-"""Of points that look the same, those that fit.  Two webcams in one room had 0.65."""
+"""Share of the matches that must fit.  Two webcams in one room had 0.65."""
 MIN_SPREAD = 0.1
-"""Of the area that both pictures see, the part within the points that fit: from points that lie
-close together, a homography is a guess everywhere else.  Two webcams in one room had 0.15."""
+"""Share of the common area that the hull of the fitting points must cover.  Outside the hull, a
+homography is only a guess.  Two webcams in one room had 0.15.
+"""
 MIN_COMMON_AREA = 0.1
-"""Of the picture that has more of its area in common, how much it has."""
+"""Minimum common share of the picture that has more in common."""
 TOLERANCE = 3 / 640
-"""Widths of a picture that a point may be off: three pixels of the size that is looked at."""
+"""Tolerance as a share of the picture's width: three pixels at the examined size."""
 MIN_AGREEING_SHARE = 0.8
-"""Of a moment's points, those that have to fit the homography of all moments together, within twice
-the tolerance, for the cameras to count as fixed to each other."""
+"""Share of a moment's points that must fit the homography of all moments, within twice the
+tolerance, for the cameras to count as fixed to each other.
+"""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class HomographyFit:
-    """A homography, and what speaks for it."""
+    """A homography with its fitting points."""
 
     matrix: Homography
-    points: Matches  #: that fit
+    points: Matches  #: that fit `matrix`
 
 
 def fit_homography(found: Matches, left: ImageSize, right: ImageSize) -> HomographyFit | None:
-    """The homography that most points agree on; None where it is not to be believed."""
+    """Return the homography that most points agree on; None if it cannot be trusted."""
     if len(found) < MIN_MATCHES:
         return None
     tolerance = TOLERANCE * max(left)
@@ -151,22 +158,22 @@ def fit_homography(found: Matches, left: ImageSize, right: ImageSize) -> Homogra
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Alignment:
-    """How two videos lie to each other, at the moments that were looked at."""
+    """The homographies between two videos at the examined moments."""
 
-    matrices: tuple[Homography, ...]  #: by moment; the same one where they are fixed to each other
+    matrices: tuple[Homography, ...]  #: by moment; all equal if the cameras are fixed to each other
     fixed: bool
 
-    def turned(self) -> Alignment:
-        """From the left picture to the right one."""
+    def inverted(self) -> Alignment:
+        """Return the alignment from the left picture to the right one."""
         return Alignment(tuple(map(inverse_homography, self.matrices)), self.fixed)
 
 
 def align_videos(moments: Sequence[Matches], left: ImageSize, right: ImageSize) -> Alignment | None:
-    """None where no homographies are to be believed.
+    """Return the alignment of two videos; None if no homographies can be trusted.
 
-    One for all moments is looked for first: points of all of them tell it even where each has few.
-    Where there is none, the cameras move against each other, and half of the moments, at least two,
-    need one of their own; the others have that of their neighbour.
+    One homography for all moments is tried first: it is determined by the points of all of them,
+    even if each has few.  Otherwise the cameras move relative to each other.  Then at least two and
+    half of the moments need a homography of their own; the others get that of the nearest moment.
     """
     together = _common_homography(moments, left, right)
     if together is not None:
@@ -181,7 +188,7 @@ def align_videos(moments: Sequence[Matches], left: ImageSize, right: ImageSize) 
 def _common_homography(
     moments: Sequence[Matches], left: ImageSize, right: ImageSize
 ) -> HomographyFit | None:
-    """One homography for all moments, if it holds at each that has points to tell."""
+    """Return one homography for all moments, if it holds at each moment with enough points."""
     found = fit_homography(Matches.of(moments), left, right)
     if found is None:
         return None
@@ -197,7 +204,7 @@ def _common_homography(
 
 
 def _distinct_points(points: Matches, tolerance: float) -> int:
-    """How many different ones there are: what stands still is found again at every moment."""
+    """Return the number of distinct points: a static point is found again at every moment."""
     cells = np.concatenate([points.left, points.right], axis=1) // (2 * tolerance)
     return len(np.unique(cells, axis=0))
 

@@ -1,5 +1,6 @@
-"""Fits and encodes the shared and separate parts of a run of frames of two cameras, and measures
-the result.
+"""Fits, encodes and measures a run of frames of two cameras as shared and separate pieces.
+
+`JoinFit` proposes ways to combine the pictures.  `JoinEncoder` encodes one of them to a pack.
 """
 
 from __future__ import annotations
@@ -46,15 +47,15 @@ from vfsd.tiling import Rect
 from vfsd.tiling.cost import JOINED_LEFT, JOINED_RIGHT, JOINED_SIDES
 
 SAMPLED_FRAMES = 3
-"""Pictures of a run."""
+"""Pictures of a run that are examined."""
 _LONGEST = 640
-"""Pixels of the longer side of what homographies are found in."""
+"""Longer side in pixels of the pictures that homographies are found in."""
 
 
 class JoinFit:
-    """Two cameras in a run of frames, of which some pictures are looked at.
+    """Two cameras in a run of frames; some pictures are examined.
 
-    Pictures, and what is said of them, are upright, and were `turned` before.
+    Pictures and properties are upright; `turned` gives the rotations that were undone.
     """
 
     def __init__(
@@ -106,14 +107,16 @@ class JoinFit:
         yield PlaneJoint(found, light, merge, samples, self._turned)
 
     def _own(self) -> Homography | None:
-        """What these pictures tell; None where they do not, or not all the same."""
+        """Return the homography of these pictures; None if there is none, or not the
+        same for all.
+        """
         small: list[ImageSize] = [fit_size(*size, _LONGEST) for size in self._sizes]
-        looks = [
+        converters = [
             PixelConverter(media, size=size) for media, size in zip(self._media, small, strict=True)
         ]
         found: list[Matches] = []
         for pair in zip(self.left, self.right, strict=True):
-            one, other = (look.convert(frame) for look, frame in zip(looks, pair, strict=True))
+            one, other = (one.convert(frame) for one, frame in zip(converters, pair, strict=True))
             found.append(match_features(features_of(one), features_of(other)))
         alignment = align_videos(found, small[0], small[1])
         if alignment is None or not alignment.fixed:
@@ -123,7 +126,9 @@ class JoinFit:
 
 
 def _is_fine_enough(found: SeamCut) -> bool:
-    """Whether the left picture has about as many pixels of the same thing as the right one."""
+    """Return whether the left picture shows the common area with about as many pixels
+    as the right.
+    """
     left, right = overlap_shares(found.matrix, found.left, found.right)
     return left * _pixel_count(found.left) >= FINENESS * right * _pixel_count(found.right)
 
@@ -142,7 +147,7 @@ _PEAK = 255
 Pictures = Sequence[VideoFrame]
 
 PairMark = tuple[tuple[int, int], tuple[int, int]]
-"""Of the left and the right run: the number of the original, and its first frame."""
+"""For the left and the right run: id of the original, and first frame."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,19 +156,19 @@ class JoinPack:
 
     data: bytes
     extents: tuple[PackedCell, PackedCell]
-    """Of the left and the right side: the part of the pack that its pictures are made of."""
-    qualities: tuple[int, ...]  #: the rate factor of each piece
+    """For the left and the right side: the part of the pack with its pieces."""
+    qualities: tuple[int, ...]  #: rate factor of each piece
     likeness: tuple[PsnrFigures, PsnrFigures]
-    """Of the left and the right side, of the worst picture."""
+    """For the left and the right side: the worst picture."""
 
     @property
     def psnr(self) -> tuple[float, float]:
-        """dB of the left and the right side, of the worst plane of the worst picture."""
+        """dB of the worst plane of the worst picture, for the left and the right side."""
         left, right = self.likeness
         return left.planes, right.planes
 
     def shares(self) -> tuple[int, int]:
-        """The bytes of the pack, shared out: what both need counts half for each."""
+        """Return the bytes of the pack for each side; common pieces count half for each."""
         left, right = self.extents
         both = left.offsets[-1] - right.offsets[0]
         alone = left.size - both, right.size - both
@@ -172,28 +177,27 @@ class JoinPack:
 
 
 def merged_psnr(joint: PlaneJoint, left: Pictures, right: Pictures) -> float:
-    """dB of the worst plane of the worst of these pictures on either side, before any encoding."""
-    weaver = PlaneMerger(joint)
+    """Return the dB of the worst plane of the worst picture on either side, before encoding."""
+    merger = PlaneMerger(joint)
     cut = joint.cut
     worst = 0.0
     for one, other in zip(left, right, strict=True):
         mine, its = plane_samples(one), plane_samples(other)
-        middle = weaver.middle(mine, its)
+        middle = merger.middle(mine, its)
         shown = [plane.copy() for plane in mine], [plane.copy() for plane in its]
         seams = [cut.seam // across for across, _ in joint.shares]
         edges = [cut.edge // across for across, _ in joint.shares]
-        weaver.left([p[:, :at] for p, at in zip(mine, seams, strict=True)], middle, shown[0])
-        weaver.right(middle, [p[:, at:] for p, at in zip(its, edges, strict=True)], shown[1])
+        merger.left([p[:, :at] for p, at in zip(mine, seams, strict=True)], middle, shown[0])
+        merger.right(middle, [p[:, at:] for p, at in zip(its, edges, strict=True)], shown[1])
         worst = max(worst, *plane_mean_squares(shown[0], mine), *plane_mean_squares(shown[1], its))
     return psnr_from_mse(worst, _PEAK)
 
 
 class JoinEncoder:
-    """Makes packs of joints, all with the same settings.  Thread-safe.
+    """Encodes packs for joints, all with the same settings.  Thread-safe.
 
-    Pictures, and what is said of them, are turned upright.
-
-    `between` is called before each picture that is encoded or decoded; it may raise.
+    Pictures and properties are upright.  `between` is called before each picture that is encoded or
+    decoded; it may raise.
     """
 
     def __init__(
@@ -210,22 +214,22 @@ class JoinEncoder:
         self._between = between
 
     def pack(self, joint: PlaneJoint, left: Pictures, right: Pictures, pair: PairMark) -> JoinPack:
-        """Encode the pieces, decode them again as a reader will, and compare every picture.
+        """Encode the pieces, decode them as a reader will, and compare every picture.
 
-        `pair` makes the bytes those of these two runs of frames alone, whatever they show: who
-        shares a pack is told by its name.  Raises `UsageError` where the encoder refuses,
-        `IntegrityError` when what it made does not decode to as many pictures.
+        `pair` makes the bytes unique to these two runs of frames, as the partners of a pack are
+        identified by its key.  Raises `UsageError` if the encoder rejects the input, and
+        `IntegrityError` if the result does not decode to the same number of pictures.
         """
-        weaver = PlaneMerger(joint)
-        middles = [self._middle(weaver, one, other) for one, other in zip(left, right, strict=True)]
+        merger = PlaneMerger(joint)
+        middles = [self._middle(merger, one, other) for one, other in zip(left, right, strict=True)]
         sources = {"left": left, "middle": middles, "right": right}
         made = [self._cell(joint.cut, piece, sources[piece]) for piece in joint.pieces]
         streams = [stream for stream, _ in made]
         record = {**joint.to_record(), "pair": pair}
         buffer = io.BytesIO()
         packed = write_pack(buffer, streams, record)
-        told = json.loads(json.dumps(record))  # as a reader finds it
-        sides = {profile: joined_side(told, packed, profile) for profile in JOINED_SIDES}
+        stored = json.loads(json.dumps(record))  # as a reader will load it
+        sides = {profile: joined_side(stored, packed, profile) for profile in JOINED_SIDES}
         return JoinPack(
             buffer.getvalue(),
             (sides[JOINED_LEFT].extent(packed), sides[JOINED_RIGHT].extent(packed)),
@@ -236,16 +240,16 @@ class JoinEncoder:
             ),
         )
 
-    def _middle(self, weaver: PlaneMerger, left: VideoFrame, right: VideoFrame) -> VideoFrame:
+    def _middle(self, merger: PlaneMerger, left: VideoFrame, right: VideoFrame) -> VideoFrame:
         self._between()
-        made = blank_like(left, *weaver.joint.cut.middle)
-        planes = weaver.middle(plane_samples(left), plane_samples(right))
+        made = blank_like(left, *merger.joint.cut.middle)
+        planes = merger.middle(plane_samples(left), plane_samples(right))
         for samples, plane in zip(plane_samples(made), planes, strict=True):
             samples[...] = plane
         return made
 
     def _part(self, cut: SeamCut, piece: str) -> tuple[MediaInfo, Rect]:
-        """What a piece is cut out of, and where."""
+        """Return the source of a piece, and its rectangle in it."""
         if piece == "left":
             return self._left, Rect(0, 0, cut.seam, cut.left[1])
         if piece == "right":
@@ -254,7 +258,7 @@ class JoinEncoder:
         return replace(self._left, width=width, height=height), Rect.of_size(width, height)
 
     def _cell(self, cut: SeamCut, piece: str, pictures: Pictures) -> tuple[CellStream, int]:
-        """A piece, and its rate factor."""
+        """Return a piece, and its rate factor."""
         media, rect = self._part(cut, piece)
         finer: int | None = self._factors.first(piece)
         for _ in range(MAX_CRF_TRIES):
@@ -282,7 +286,7 @@ class JoinEncoder:
         streams: Sequence[CellStream],
         pictures: Pictures,
     ) -> PsnrFigures:
-        """What the worst picture has, of each the worst."""
+        """Return the worst picture's figures, each the worst of its kind."""
         pieces = [_decoded(streams[place]) for place in side.places]
         comparer = FrameComparer(media, media.width, media.height)
         tally = QualityAccumulator()
@@ -303,7 +307,7 @@ def _upright_planes(side: JoinedSide, shown: VideoFrame, like: VideoFrame) -> Vi
 
 
 def _decoded(stream: CellStream) -> Iterator[VideoFrame]:
-    """Its pictures, each valid until the next is asked for."""
+    """Yield the pictures of a stream, each valid until the next one."""
     form = (stream.codec, stream.width, stream.height, stream.extradata)
     decoder = cell_decoder(PackedCell(*form, (0, 0), siting=stream.siting))
     for packet in stream.packets:

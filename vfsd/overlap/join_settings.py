@@ -1,4 +1,4 @@
-"""What is asked of two videos that are to be joined, and whether they can be."""
+"""Settings for joining two videos, and the requirements on their pictures."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _SHARES: Mapping[str, tuple[tuple[int, int], ...]] = {
     "yuv444p": ((1, 1), (1, 1), (1, 1)),
     "yuvj444p": ((1, 1), (1, 1), (1, 1)),
 }
-"""Forms of pictures that can be joined, and how many columns and rows share a sample."""
+"""Pixel formats that can be joined, with the columns and rows that share a sample of each plane."""
 
 
 @dataclass(frozen=True, slots=True)
 class JoinSettings:
-    """How two videos are joined.  Raises `UsageError` for what cannot be."""
+    """How two videos are joined.  Raises `UsageError` for invalid values."""
 
-    merge: str = "mean"  #: `mean`, or `unprojected`: the left one's pixels
-    psnr: float = PSNR  #: dB that every picture of either has at least, in every plane
-    codec: str = "fast"  #: name of the tile codec of the pieces: fast or small
-    cells: float = 40.0  #: dB of luma that every piece has at least, if `quality` is None
+    merge: str = "mean"  #: `mean`, or `unprojected`: the pixels of the left picture
+    psnr: float = PSNR  #: minimum dB of every plane of every picture of either video
+    codec: str = "fast"  #: tile codec of the pieces: fast or small
+    cells: float = 40.0  #: minimum dB of luma of every piece, if `quality` is None
     quality: int | None = None  #: one rate factor for all pieces instead
 
     def __post_init__(self) -> None:
@@ -42,12 +42,12 @@ class JoinSettings:
             raise not_one_of("the codec of joined pictures", self.codec, ("fast", "small"))
         if self.psnr < MIN_PSNR:
             raise UsageError(
-                f"joined pictures of less than {MIN_PSNR:g} dB show things twice",
-                hint=f"ask for {MIN_PSNR:g} dB or more",
+                f"psnr must be at least {MIN_PSNR:g} dB, got {self.psnr:g}",
+                hint="with less, joined pictures show objects twice",
             )
 
     def parameters(self) -> dict[str, object]:
-        """What is noted of it."""
+        """Return the settings as stored with the encoding."""
         aim = {"cells": self.cells} if self.quality is None else {"quality": self.quality}
         return {"merge": self.merge, "psnr": self.psnr, "codec": self.codec, **aim}
 
@@ -58,26 +58,27 @@ def require_joinable(left: MediaInfo, right: MediaInfo) -> None:
         shares = _SHARES.get(media.pixel_format)
         if shares is None:
             raise UsageError(
-                f"pictures in {media.pixel_format} cannot be joined", hint=_one_of(_SHARES)
+                f"pictures in {media.pixel_format} cannot be joined",
+                hint=f"they must be in {_one_of(_SHARES)}",
             )
         if media.interlaced:
-            raise UsageError("pictures of interlaced fields cannot be joined")
+            raise UsageError("interlaced pictures cannot be joined")
         if media.mirrored:
-            raise UsageError("pictures that are shown mirrored cannot be joined")
+            raise UsageError("mirrored pictures cannot be joined")
         if media.rotation % 180 and any(across != down for across, down in shares):
-            raise UsageError(f"pictures in {media.pixel_format} that are turned cannot be joined")
+            raise UsageError(f"rotated pictures in {media.pixel_format} cannot be joined")
         if not is_divisible((media.width, media.height), shares):
             raise UsageError(f"pictures of {media.width}x{media.height} cannot be joined")
     coded = [(media.pixel_format, media_coding(media)) for media in (left, right)]
     if coded[0] != coded[1]:
         raise UsageError(
-            "the colours of the two are coded in different ways: "
+            "both videos must have the same colour coding, got "
             f"{_coding_text(left)}, and {_coding_text(right)}"
         )
 
 
 def _coding_text(media: MediaInfo) -> str:
-    """What samples mean; of what nobody tells, what they are taken for."""
+    """Return the coding of samples, with defaults for unknown properties."""
     levels = "full" if media_coding(media).is_full else "limited"
     return f"{media.pixel_format} of {levels} range and {media.color_space or 'bt601'}"
 

@@ -1,8 +1,8 @@
-"""Joining the videos of two cameras that see the same, and taking that back.
+"""Joins the videos of two overlapping cameras, and splits them again.
 
-The originals stay as they are.  Beside them, run by run of about a second, a pack is stored from
-which the pictures of both can be made; a run appears whole or not at all, so what was interrupted
-is gone on with by joining the two again.
+The originals stay unchanged.  For each run of about a second, a pack is stored from which the
+pictures of both can be made.  A run is published as a whole or not at all, so an interrupted join
+continues when the two are joined again.
 """
 
 from __future__ import annotations
@@ -32,33 +32,33 @@ from vfsd.tiling import cut_sequences, overlaps
 from vfsd.tiling.cost import JOINED_LEFT
 
 OnProgress = Callable[[int, int], None]
-"""Called with (frames done, frames in all), several times a second; may raise to give up."""
+"""Called with (frames done, total), several times a second; may raise to cancel."""
 
 _HEARTBEAT_SECONDS = 0.2
-"""How long a report of progress may be waited for."""
+"""Maximum time between reports of progress."""
 _MEMORY_BYTES = 768 << 20
-"""Of the pictures of both videos that all runs together have in memory, about."""
+"""Approximate limit for the pictures of both videos in memory, over all runs."""
 _BYTES_PER_PIXEL = 2.5
-"""Of a picture and a half: its pieces are in memory as well."""
+"""One and a half times a picture: its pieces are in memory as well."""
 _MOST_FRAMES = 300
 
 
 @dataclass(frozen=True, slots=True)
 class JoinReport:
-    """What joining two videos has come to."""
+    """The result of joining two videos."""
 
     left: str  #: name of the video that is the left one
     right: str
     overlap: Overlap
-    runs: tuple[JoinedRun, ...]  #: that were tried, by time
-    before: int  #: frames, of either, that were joined with each other before
-    elsewhere: Mapping[str, int]  #: frames, of either, that are joined with others, by their names
-    unpaired: int  #: frames of the left video that the right one has none for
-    original_bytes: int  #: of both files, in the runs that are joined, about
+    runs: tuple[JoinedRun, ...]  #: runs that were tried, by time
+    before: int  #: frames of either that were joined with each other before
+    elsewhere: Mapping[str, int]  #: frames of either that are joined with others, by name
+    unpaired: int  #: frames of the left video without a partner in the right one
+    original_bytes: int  #: approximate bytes of the joined runs in both files
 
     @property
     def is_one_file(self) -> bool:
-        """Whether both have the same bytes, which the store has once: nothing is joined then."""
+        """Whether both have the same bytes, which are stored once: nothing is joined then."""
         return self.overlap.verdict is Verdict.SAME
 
     @property
@@ -67,33 +67,33 @@ class JoinReport:
 
     @property
     def frames(self) -> int:
-        """That were joined, of either."""
+        """Number of joined frames of either video."""
         return sum(len(run.frames) for run in self.joined)
 
     @property
     def bytes(self) -> int:
-        """That were stored for both."""
+        """Bytes stored for both."""
         return sum(run.bytes for run in self.joined)
 
     @property
     def psnr(self) -> tuple[float, float] | None:
-        """dB of the left and the right pictures, of the worst; None where nothing was joined."""
+        """dB of the worst left and right pictures; None if nothing was joined."""
         found = [run.psnr for run in self.joined if run.psnr is not None]
         if not found:
             return None
         return min(left for left, _ in found), min(right for _, right in found)
 
     @property
-    def too_poor(self) -> tuple[float, float] | None:
-        """From how many dB to how many the runs would have had that do not have enough."""
+    def rejected_psnr(self) -> tuple[float, float] | None:
+        """Lowest and highest dB of the runs that were rejected for their quality, or None."""
         found = [min(run.psnr) for run in self.runs if run.why and run.psnr is not None]
         return (min(found), max(found)) if found else None
 
     @property
     def reasons(self) -> Counter[str]:
-        """Why runs stay as they are, and how many frames they have."""
+        """Frames of runs that were not joined, by reason."""
         counts = Counter(
-            {f"joined with {name} already": frames for name, frames in self.elsewhere.items()}
+            {f"already joined with {name}": frames for name, frames in self.elsewhere.items()}
         )
         for run in self.runs:
             if not run.is_joined:
@@ -103,7 +103,7 @@ class JoinReport:
 
 @dataclass(frozen=True, slots=True)
 class JoinedPair:
-    """Two videos, some of whose pictures are kept together."""
+    """Two videos with common storage of some pictures."""
 
     left: str  #: name
     right: str
@@ -111,23 +111,23 @@ class JoinedPair:
 
     @property
     def frames(self) -> int:
-        """Of either."""
+        """Number of joined frames of either."""
         return sum(len(one.frames) for one, _ in self.segments)
 
     @property
     def bytes(self) -> int:
-        """Of all packs."""
+        """Bytes of all packs."""
         return sum(one.size + other.size for one, other in self.segments)
 
     @property
     def psnr(self) -> tuple[float, float]:
-        """dB of the left and the right pictures, of the worst plane of the worst picture."""
+        """dB of the worst plane of the worst picture, for the left and the right video."""
         return min(one.psnr for one, _ in self.segments), min(two.psnr for _, two in self.segments)
 
     @property
     def copied(self) -> int:
-        """Frames whose right pictures are nothing but the left ones."""
-        return sum(len(one.frames) for one, other in self.segments if _is_pointer(one, other))
+        """Number of frames whose right pictures are copies of the left ones."""
+        return sum(len(one.frames) for one, other in self.segments if _is_copy(one, other))
 
 
 def join_videos(
@@ -142,39 +142,48 @@ def join_videos(
     jobs: int | None = None,
     on_progress: OnProgress | None = None,
 ) -> JoinReport:
-    """Join two videos as far as they agree; what came of it.
+    """Join two videos where they agree, and return a report.
 
-    Both timelines start at the same time.  Of two files with the same bytes, which are stored once,
-    nothing is joined.  What is joined already stays; what agrees less than is asked for stays as it
-    is.  With `dry_run` all is done but nothing stored.
+    Both timelines start at the same time.  Files with the same bytes are stored once already and
+    are not joined.  Existing joins stay.  Runs that agree less than required are not joined.
 
-    Raises `NotFoundError` for videos that do not show the same, or not at the same time,
-    `UsageError` for pictures that cannot be joined, `IntegrityError`, `NoSpaceError`,
-    `OverBudgetError`, `OutdatedError` where one has got other bytes meanwhile; what was finished
-    until then stays.
+    Raises `NotFoundError` for videos that do not show the same place at the same time, `UsageError`
+    for pictures that cannot be joined, `IntegrityError`, `NoSpaceError`, `OverBudgetError`, and
+    `OutdatedError` if the bytes of a video change in the meantime.  Finished runs stay.
+
+    Args:
+        parts: The store.
+        tools: The context of reads.
+        one: A video.
+        other: The other video.
+        settings: How to join.
+        seconds_each: The approximate length of a run.
+        dry_run: Do everything, but store nothing.
+        jobs: The number of worker threads; None: all cores.
+        on_progress: Called with (frames done, total).
     """
     if one.info.id == other.info.id:
-        raise UsageError(f"{one.name!r} cannot be joined with itself")
+        raise UsageError(f"a video cannot be joined with itself: {one.name!r}")
     require_joinable(one.original.media, other.original.media)
     if one.info.digest == other.info.digest:
         pair = _require_overlap(tools, one, other)
         return JoinReport(pair.left.name, pair.right.name, pair.overlap, (), 0, {}, 0, 0)
     for video in (one, other):
         if not dry_run and not video.original.verified:
-            video.verify()  # joining goes by frame numbers, which must not change afterwards
+            video.verify()  # joining relies on frame numbers, which must not change afterwards
     pair = _require_overlap(tools, one, other)
     left, right = pair.left, pair.right
     pairs = pair_frames(_sequences(left, right, seconds_each), _times(left), _times(right))
     with parts.catalog.reading() as seen:
-        there = _ExistingJoins(seen, left.info, right.info)
+        existing = _ExistingJoins(seen, left.info, right.info)
     wanted: list[FramePairs] = []
     before, elsewhere = 0, Counter[str]()
     for frames in pairs:
-        if there.with_each_other(frames):
+        if existing.with_each_other(frames):
             before += len(frames)
-        # A camera between two others is joined with one: a second joint would store its
+        # A camera between two others is joined with one of them: a second join would store its
         # pictures twice.
-        elif (name := there.with_another(frames)) is not None:
+        elif (name := existing.with_another(frames)) is not None:
             elsewhere[name] += len(frames)
         else:
             wanted.append(frames)
@@ -210,19 +219,19 @@ def join_videos(
 def split_joined(
     parts: StoreContext, video: LogicalVideo, other: LogicalVideo | None = None
 ) -> list[JoinedPair]:
-    """Take joined pictures of a video away, with those of the videos that it is joined with, or
-    only of that `other` one; gives what went.
+    """Delete the joined pictures of a video and of its partners, or only of the partner `other`.
 
-    Reads then decode the originals.  Raises `NotFoundError` where nothing is joined.
+    Returns the deleted pairs.  Reads then decode the originals.  Raises `NotFoundError` if nothing
+    is joined.
     """
     with parts.catalog.writing() as change:
         names = {video.name} if other is None else {video.name, other.name}
         found = [one for one in _pairs(change, video) if names <= {one.left, one.right}]
         if not found:
-            with_whom = "anything" if other is None else repr(other.name)
+            partner = "anything" if other is None else repr(other.name)
             raise NotFoundError(
-                f"{video.name!r} is not joined with {with_whom}",
-                hint="`vfsd overlap ls` lists what is joined",
+                f"{video.name!r} is not joined with {partner}",
+                hint="see `vfsd overlap ls`",
             )
         gone = [segment for one in found for both in one.segments for segment in both]
         change.segments.delete(segment.id for segment in gone)
@@ -231,7 +240,7 @@ def split_joined(
 
 
 def joined_pairs(parts: StoreContext, video: LogicalVideo | None = None) -> list[JoinedPair]:
-    """What is joined, of a video or of all, by name."""
+    """Return the joined pairs of a video, or of all videos, by name."""
     with parts.catalog.reading() as seen:
         return _pairs(seen, video)
 
@@ -248,7 +257,7 @@ def _pairs(seen: Transaction, video: LogicalVideo | None) -> list[JoinedPair]:
     names = _VideoNames(seen)
     together: dict[tuple[str, str], list[tuple[Segment, Segment]]] = {}
     for both in by_pack.values():
-        if len(both) == 2:  # the other half of one may just be going
+        if len(both) == 2:  # the partner may have just been deleted
             pair = both[True], both[False]
             together.setdefault((names.of(pair[0]), names.of(pair[1])), []).append(pair)
     return [
@@ -258,23 +267,23 @@ def _pairs(seen: Transaction, video: LogicalVideo | None) -> list[JoinedPair]:
 
 
 def _require_overlap(tools: ReadContext, one: Video, other: Video) -> VideoPair:
-    """Raises `NotFoundError`."""
+    """Raises `NotFoundError` unless the videos can be joined."""
     pair = overlap_of(tools, one, other)
     if pair is None:
         raise NotFoundError(
             f"{one.name!r} and {other.name!r} do not show the same place",
-            hint="see `vfsd overlap find` for videos that do",
+            hint="`vfsd overlap find` lists videos that do",
         )
     if pair.overlap.verdict is Verdict.REFUSED:
         raise NotFoundError(
             f"{one.name!r} and {other.name!r} cannot be joined: {pair.overlap.why}",
-            hint="`vfsd overlap show` draws them into one picture",
+            hint="`vfsd overlap show` draws both in one picture",
         )
     return pair
 
 
 def _sequences(left: Video, right: Video, seconds_each: float) -> list[range]:
-    """The runs of frames of the left video, no longer than that both fit into memory."""
+    """Return the runs of frames of the left video, short enough for both to fit into memory."""
     most = int(_MEMORY_BYTES / _bytes_per_frame(left, right))
     times = np.append(_times(left), float(left.duration))
     return cut_sequences(
@@ -286,25 +295,25 @@ def _sequences(left: Video, right: Video, seconds_each: float) -> list[range]:
 
 
 def _bytes_per_frame(left: Video, right: Video) -> float:
-    """Of one picture of both, and its pieces."""
+    """Return the bytes of a picture of each, and of its pieces."""
     pixels = left.width * left.height + right.width * right.height
     return _BYTES_PER_PIXEL * pixels
 
 
 def _concurrent_runs(left: Video, right: Video, runs: Sequence[FramePairs], jobs: int) -> int:
-    """How many runs may be in memory."""
+    """Return how many runs may be in memory at a time."""
     longest = max(map(len, runs), default=1)
     return max(1, min(jobs, int(_MEMORY_BYTES / (_bytes_per_frame(left, right) * longest))))
 
 
 def _times(video: Video) -> Seconds:
-    """When each frame appears, in seconds from the first."""
+    """Return the start of each frame, in seconds from the first."""
     ticks = context_of(video).table.pts() - video.original.first_pts
     return np.maximum.accumulate(ticks.astype(np.float64) * float(video.original.time_base))
 
 
 class _ExistingJoins:
-    """What is joined of two videos already, with each other or with others."""
+    """Existing joins of two videos, with each other or with others."""
 
     def __init__(self, seen: Transaction, left: LogicalVideo, right: LogicalVideo) -> None:
         self._left, self._right = (
@@ -319,12 +328,12 @@ class _ExistingJoins:
         }
 
     def with_each_other(self, frames: FramePairs) -> bool:
-        """Whether some of them are."""
+        """Return whether some of these frames are joined with each other."""
         left, right = self._packs(frames)
         return not left.isdisjoint(right)
 
     def with_another(self, frames: FramePairs) -> str | None:
-        """The name of a video that some of either are joined with; None: none is."""
+        """Return the name of another video that some of these frames are joined with, or None."""
         left, right = self._packs(frames)
         found = sorted(self._others.get(key, "another video") for key in left ^ right)
         return found[0] if found else None
@@ -337,11 +346,11 @@ class _ExistingJoins:
 
 
 class _VideoNames:
-    """What the videos are called that segments belong to."""
+    """Looks up the names of the videos that segments belong to."""
 
     def __init__(self, seen: Transaction) -> None:
         self._seen = seen
-        self._known: dict[int, str] = {}  # by the number of the original
+        self._known: dict[int, str] = {}  # by id of the original
 
     def of(self, segment: Segment) -> str:
         number = segment.original_id
@@ -352,12 +361,12 @@ class _VideoNames:
 
 
 def _bytes_of(table: FrameTable, runs: Iterable[range]) -> int:
-    """Of the packets that show these frames."""
+    """Return the bytes of the packets of these frames."""
     return sum(int(table.extents(frames)[1].sum()) for frames in runs)
 
 
-def _is_pointer(left: Segment, right: Segment) -> bool:
-    """Whether pictures of both are made of the same bytes and of no others."""
+def _is_copy(left: Segment, right: Segment) -> bool:
+    """Return whether the pictures of both use the same bytes and no others."""
     one, other = left.cells[0], right.cells[0]
     return (one.position, one.size) == (other.position, other.size)
 
@@ -369,9 +378,9 @@ def _run_all(
     jobs: int,
     on_progress: OnProgress | None,
 ) -> list[JoinedRun]:
-    """Do all, several at a time.
+    """Run all tasks, several at a time.
 
-    Progress is told in the caller's thread, where Ctrl-C is heeded and errors have a place to go.
+    Progress is reported in the caller's thread, where Ctrl-C and errors are handled.
     """
     runs: dict[int, JoinedRun] = {}
     done, total = 0, sum(lengths)
@@ -387,7 +396,7 @@ def _run_all(
                     try:
                         runs[number] = future.result()
                     except OutdatedError:
-                        work.require_same_bytes()  # else somebody else has joined them
+                        work.require_same_bytes()  # otherwise another process has joined them
                     done += lengths[number]
                 if on_progress is not None:
                     on_progress(done, total)

@@ -1,5 +1,6 @@
-"""Joins runs of frames of two videos: pairs them by time, decodes, encodes, measures and
-publishes.
+"""Joins runs of frames of two videos.
+
+`pair_frames` pairs them by time; `JoinWorker` decodes, encodes, measures and publishes a run.
 """
 
 from __future__ import annotations
@@ -42,15 +43,16 @@ from vfsd.write.pending_object import pending_bytes
 Seconds = npt.NDArray[np.float64]
 
 MIN_RUN_FRAMES = 4
-"""Frames in a row: fewer are not worth a key picture."""
+"""Consecutive frames: fewer are not worth a key picture."""
 _MAX_TIME_GAP = 0.5
-"""Of the usual time from one frame to the next, by which two frames that belong together may
-differ: another one is nearer then."""
+"""Maximum time between paired frames, as a share of the frame interval: beyond that, another frame
+is nearer.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class FramePairs:
-    """Frames of the left and of the right video: as many, the i-th with the i-th."""
+    """Equally many frames of the left and the right video, paired in order."""
 
     left: range
     right: range
@@ -60,10 +62,10 @@ class FramePairs:
 
 
 def pair_frames(sequences: Sequence[range], left: Seconds, right: Seconds) -> list[FramePairs]:
-    """Of each run of frames of the left video the longest part that has partners one by one.
+    """Return for each run of frames of the left video the longest part with consecutive partners.
 
-    `left` and `right` are when the frames of each video appear, in seconds from its first and
-    ascending; both timelines start at the same time.  No frame has two partners.
+    `left` and `right` are the times of the frames in seconds from the first, ascending.  Both
+    timelines start at the same time.  No frame has two partners.
     """
     if len(left) < 2 or len(right) < 2:
         return []
@@ -87,7 +89,7 @@ def pair_frames(sequences: Sequence[range], left: Seconds, right: Seconds) -> li
 
 
 def _nearest(times: Seconds, others: Seconds) -> npt.NDArray[np.int64]:
-    """For each time the place of the nearest other one."""
+    """Return for each time the index of the nearest other one."""
     after = np.clip(np.searchsorted(others, times), 1, len(others) - 1)
     is_earlier = times - others[after - 1] <= others[after] - times
     return np.where(is_earlier, after - 1, after).astype(np.int64)
@@ -96,7 +98,7 @@ def _nearest(times: Seconds, others: Seconds) -> npt.NDArray[np.int64]:
 def _runs(
     frames: range, partner: npt.NDArray[np.int64], fits: npt.NDArray[np.bool_], taken: int
 ) -> list[range]:
-    """Parts of `frames` whose partners, none of them before `taken`, follow each other."""
+    """Return the parts of `frames` with consecutive partners, none of them before `taken`."""
     runs: list[range] = []
     for frame in frames:
         if not fits[frame] or partner[frame] < taken:
@@ -111,14 +113,15 @@ def _runs(
 
 @dataclass(frozen=True, slots=True)
 class JoinedRun:
-    """What came of a run of frames."""
+    """The result for a run of frames."""
 
     frames: FramePairs
-    why: str = ""  #: it stays as it is; empty: it is joined
+    why: str = ""  #: why it was not joined; empty: it was
     psnr: tuple[float, float] | None = None
-    """dB of the left and the right pictures, of the worst plane of the worst one; of one that
-    stays as it is, what it would have come to; None: that was not measured."""
-    is_copy: bool = False  #: the right pictures are nothing but the left ones
+    """dB of the worst plane of the worst picture, left and right.  For a run that was not joined,
+    the dB that it would have had; None: not measured.
+    """
+    is_copy: bool = False  #: the right pictures are copies of the left ones
     bytes: int = 0  #: of the pack
 
     @property
@@ -134,10 +137,10 @@ class _JoinSide:
 
 @dataclass(slots=True)
 class _BestJoin:
-    """The best of what was tried."""
+    """The best result so far."""
 
     psnr: tuple[float, float] | None = None
-    why: str = "these pictures do not tell how they lie to each other"
+    why: str = "these pictures cannot be aligned"
     made: tuple[PlaneJoint, JoinPack] | None = field(default=None)
 
     def note(self, psnr: tuple[float, float], asked: float) -> None:
@@ -160,7 +163,7 @@ class JoinWorker:
         right: tuple[LogicalVideo, FrameTable],
         settings: JoinSettings,
     ) -> None:
-        self.stop = threading.Event()  #: ends work at the next picture
+        self.stop = threading.Event()  #: stops work at the next picture
         self._parts = parts
         self._pool = pool
         self._sides = (_JoinSide(*left), _JoinSide(*right))
@@ -175,22 +178,22 @@ class JoinWorker:
             self._codec, CrfMemory(self._codec, cells), *self._media, self._pause
         )
         self._publishing = threading.Lock()
-        self._made: set[int] = set()  # segments that do not go for each other
+        self._made: set[int] = set()  # segments that must not evict each other
 
     def join(
         self, frames: FramePairs, known: Homography | None, *, publish: bool = True
     ) -> JoinedRun:
-        """Join a run of frames, if that can be done as well as is asked for.
+        """Join a run of frames, if the required quality can be reached.
 
-        `known` is a homography that was found elsewhere.  Nothing is stored without `publish`.
-        Raises `IntegrityError`, `NoSpaceError`, `OverBudgetError`, and `OutdatedError` where
-        somebody else has joined some of these frames meanwhile, or a video has got other bytes;
-        nothing of it is there then.
+        `known` is a homography found earlier.  Without `publish`, nothing is stored.  Raises
+        `IntegrityError`, `NoSpaceError`, `OverBudgetError`, and `OutdatedError` if another process
+        has joined some of these frames, or the bytes of a video have changed.  Then nothing is
+        stored.
         """
         left = self._pictures(self._sides[0], frames.left)
         right = self._pictures(self._sides[1], frames.right)
         if left is None or right is None:
-            return JoinedRun(frames, "the colours of some pictures are coded in another way")
+            return JoinedRun(frames, "the colour coding changes between pictures")
         best = self._best(left, right, known, self._mark(frames))
         if best.made is None:
             return JoinedRun(frames, best.why, best.psnr)
@@ -200,7 +203,7 @@ class JoinWorker:
         return JoinedRun(frames, "", self._against_first(pack.psnr), joint.is_copy, len(pack.data))
 
     def require_same_bytes(self) -> None:
-        """Raises `OutdatedError` where a video has another original by now, `NotFoundError`."""
+        """Raises `OutdatedError` if the original of a video was replaced, and `NotFoundError`."""
         with self._parts.catalog.reading() as seen:
             for side in self._sides:
                 require_same_bytes(side.video, seen)
@@ -221,7 +224,7 @@ class JoinWorker:
         for joint in fit.joints(known):
             asked = max(self._settings.psnr, COPY_PSNR) if joint.is_copy else self._settings.psnr
             before = merged_psnr(joint, fit.left, fit.right)
-            if min(self._against_first((before, before))) < asked:  # encoding makes nothing better
+            if min(self._against_first((before, before))) < asked:  # encoding cannot improve it
                 best.note(self._against_first((before, before)), asked)
                 continue
             pack = self._encoder.pack(joint, left, right, mark)
@@ -233,22 +236,22 @@ class JoinWorker:
         return best
 
     def _against_first(self, psnr: tuple[float, float]) -> tuple[float, float]:
-        """What both have at least against their very first originals."""
+        """Return lower bounds for both against their first originals."""
         left, right = (side.video.original.error for side in self._sides)
         return chained_psnr(psnr[0], left), chained_psnr(psnr[1], right)
 
     def _pictures(self, side: _JoinSide, frames: range) -> list[VideoFrame] | None:
-        """Copies that are turned upright; decoders need their own again.
+        """Return upright copies, as decoders reuse their frames.
 
-        None where what samples mean changes on the way: pieces say it once, for both cameras.
+        None if the meaning of samples changes: pieces store it once, for both cameras.
         """
         copies = []
         media = side.video.original.media
-        settler = ColorNormalizer(media)
+        normalizer = ColorNormalizer(media)
         with self._pool.decoder(side.video.original, side.table) as decoder:
             stream = decoder.stream(frames.start, frames.stop, before_packet=self._pause)
             for _, picture in stream:
-                if not settler.is_normal(picture):
+                if not normalizer.is_normal(picture):
                     return None
                 copy = blank_like(picture, media.display_width, media.display_height)
                 turned = rotated_planes(plane_samples(picture), media.rotation)
@@ -261,10 +264,8 @@ class JoinWorker:
         if self.stop.is_set():
             raise EncodingStoppedError
 
-    # -- publishing
-
     def _publish(self, frames: FramePairs, pack: JoinPack) -> None:
-        """Bytes first, then one transaction in which both sides come to be."""
+        """Store the bytes, then publish both sides in one transaction."""
         what = f"joined pictures of {self._sides[0].video.name}"
         now = time.time_ns()
         arrival = pending_bytes(self._parts, pack.data, what)
@@ -272,7 +273,7 @@ class JoinWorker:
             both: list[int] = []
             for number, run in enumerate((frames.left, frames.right)):
                 segment = self._segment(change, number, run, pack, arrival.key, now)
-                change.holdings.note_made(
+                change.derived_usage.record_published(
                     segment.id, expected=self._making(segment), gain=self._gain(number, segment)
                 )
                 both.append(segment.id)
@@ -298,7 +299,8 @@ class JoinWorker:
         require_same_bytes(video, change)
         if any(overlaps(one.frames, frames) for one in change.segments.joined(original.id)):
             raise OutdatedError(
-                f"frames {frames.start} to {frames.stop - 1} of {video.name} were joined meanwhile"
+                f"frames {frames.start} to {frames.stop - 1} of {video.name} were joined by "
+                "another process"
             )
         layout = TileLayout.untiled(original.media.width, original.media.height)
         extent, psnr = pack.extents[number], self._against_first(pack.psnr)[number]
@@ -325,12 +327,16 @@ class JoinWorker:
         )
 
     def _making(self, segment: Segment) -> float:
-        """CPU seconds that encoding it takes, by the rule: somebody has ordered it."""
+        """Return the CPU seconds of encoding a segment, by the cost model; it was requested
+        explicitly.
+        """
         pixels = segment.layout.width * segment.layout.height * len(segment.frames)
         return encode_cost(self._codec.name).seconds(1, pixels, segment.size)
 
     def _gain(self, number: int, segment: Segment) -> float:
-        """CPU seconds that reading all frames of that side saves, by the rules."""
+        """Return the CPU seconds that a read of all frames of that side saves, by the
+        cost model.
+        """
         side, costs = self._sides[number], DecodeCosts()
         original = side.video.original
         whole = original_work(original, side.table, segment.frames)
@@ -339,7 +345,9 @@ class JoinWorker:
         return max(0.0, saved)
 
     def _encoding(self, change: Transaction, original: PhysicalVideo, now_ns: int) -> int:
-        """The encoding that joined segments with these settings are added to."""
+        """Return the encoding that contains joined segments with these settings; add it
+        if needed.
+        """
         parameters = self._settings.parameters()
         for there in change.videos.physicals(original.video_id):
             if there.role is Role.JOINED and dict(there.parameters) == parameters:

@@ -1,7 +1,4 @@
-"""Two videos of the same place, put together in one picture.
-
-Pictures are RGB.
-"""
+"""Draws two videos of the same place in one picture (RGB)."""
 
 from __future__ import annotations
 
@@ -26,21 +23,21 @@ from vfsd.overlap.overlap_search import VideoPair, frame_of
 from vfsd.read.read_context import ReadContext
 
 _LONGEST, _NARROWEST = 1600, 800
-"""Pixels of the longer side of what is drawn at most, and of its width at least, for letters."""
+"""Maximum of the longer side, and minimum of the width, which leaves room for text."""
 _MARGIN = 12
 _FONT = cv2.FONT_HERSHEY_DUPLEX
 _BACKGROUND_COLOR = (24, 24, 24)
 _TEXT_COLOR = (255, 255, 255)
 _LEFT, _RIGHT, _SEAM = (255, 220, 40), (90, 200, 250), (255, 120, 110)
 _LINE = 30
-"""Pixels of a line of letters."""
+"""Pixels of a line of text."""
 
 
 def draw_pair(tools: ReadContext, pair: VideoPair, time: Fraction) -> PixelArray:
-    """The frames of both at `time`, below lines of what was found.
+    """Return the frames of both at `time`, below lines with the results.
 
-    Of cameras that move against each other, the homography of the nearest moment that was looked at
-    is taken.  Raises `OutOfRangeError` after the end of either, `IntegrityError`.
+    For cameras that move relative to each other, uses the homography of the nearest examined
+    moment. Raises `OutOfRangeError` after the end of either, and `IntegrityError`.
     """
     found = pair.overlap
     nearest = min(range(len(found.times)), key=lambda at: abs(found.times[at] - time))
@@ -49,7 +46,7 @@ def draw_pair(tools: ReadContext, pair: VideoPair, time: Fraction) -> PixelArray
 
 
 def draw(left: PixelArray, right: PixelArray, matrix: Homography, pair: VideoPair) -> PixelArray:
-    """`left` and `right` are displayed frames of a pair, and `matrix` goes between them."""
+    """Draw two displayed frames of a pair; `matrix` maps the right one to the left one."""
     found = pair.overlap
     quad = project_points(matrix, corners(image_size(right)))
     around = np.concatenate([quad, corners(image_size(left))])
@@ -80,7 +77,7 @@ def draw(left: PixelArray, right: PixelArray, matrix: Homography, pair: VideoPai
         f"{found.verdict}{': ' if found.why else ''}{found.why}",
         f"{found.shares[0]:.0%} and {found.shares[1]:.0%} in common, {seen.psnr_left:.1f} and "
         f"{seen.psnr_right:.1f} dB, {'fixed' if found.fixed else 'moving'}"
-        + (f", {pair.common:.0%} of both in common" if found.common else ""),
+        + (f", {pair.common_share:.0%} of both in common" if found.common_bytes else ""),
     ]
     heading = [*((line, _TEXT_COLOR) for line in lines), *names]
     return np.vstack([_headline(canvas.shape[1], heading), canvas])
@@ -93,7 +90,7 @@ def _blended(
     matrix: Homography,
     size: tuple[int, int],
 ) -> Any:
-    """The mean where both are."""
+    """Return the mean of both where they overlap."""
     one, here = warp_with_mask(left, place, size)
     other, there = warp_with_mask(right, place @ matrix, size)
     canvas = np.full((size[1], size[0], 3), _BACKGROUND_COLOR, np.uint8)
@@ -124,7 +121,7 @@ def _pixel(point: Any) -> tuple[int, int]:
 def _headline(width: int, lines: Sequence[tuple[str, tuple[int, int, int]]]) -> PixelArray:
     strip: Any = np.full((_LINE * len(lines) + _MARGIN, width, 3), _BACKGROUND_COLOR, np.uint8)
     for at, (text, colour) in enumerate(lines):
-        plain = text.encode("ascii", "replace").decode()  # the font has no other letters
+        plain = text.encode("ascii", "replace").decode()  # the font has only ASCII
         size = 0.62
         while size > 0.2 and cv2.getTextSize(plain, _FONT, size, 1)[0][0] > width - 2 * _MARGIN:
             size *= 0.95

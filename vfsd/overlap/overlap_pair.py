@@ -1,6 +1,4 @@
-"""Compares two videos: how they lie to each other, how well their pixels and motion agree, and how
-many bytes they share.
-"""
+"""Compares two videos: their alignment, the agreement of pixels and motion, and common bytes."""
 
 from __future__ import annotations
 
@@ -36,27 +34,28 @@ from vfsd.codecs.joints.plane_merge import (
 from vfsd.overlap.homography import Alignment, Features, align_videos, match_features
 
 _BLOCK = 8
-"""Pixels of a side: means of blocks hardly have noise, and what moves is larger."""
+"""Block size in pixels: block means have little noise, and moving objects are larger."""
 _STILL = 1.0
-"""Levels squared, of means of blocks between two moments: less is no movement but noise."""
+"""Squared levels between block means of two moments: less is noise, not motion."""
 
 _Means = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """Where both see the same part of the world."""
+    """The agreement of two videos in their common area."""
 
     left: tuple[float, ...]  #: dB by moment: the right picture laid over the left one
     right: tuple[float, ...]  #: dB by moment: the left picture laid over the right one
     exposure: ExposureMatch
     movement: float | None
-    """How far what moves is the same on both: 1 at the same time, 0 at times that have nothing to
-    do with each other; None where nothing moves."""
+    """How far the motion in both is the same: 1 if simultaneous, 0 if unrelated; None without
+    motion.
+    """
 
     @property
     def psnr_left(self) -> float:
-        """dB over all moments together."""
+        """dB over all moments."""
         return _pooled(self.left)
 
     @property
@@ -67,7 +66,7 @@ class Agreement:
 def measure_agreement(
     left: Sequence[PixelArray], right: Sequence[PixelArray], alignment: Alignment
 ) -> Agreement:
-    """Of pictures taken at the same moments."""
+    """Measure the agreement of pictures taken at the same moments."""
     size, other = image_size(left[0]), image_size(right[0])
     laid = [
         warp_with_mask(picture, matrix, size)
@@ -89,13 +88,13 @@ def measure_agreement(
 def _movement(
     left: Sequence[PixelArray], laid: Sequence[tuple[PixelArray, PixelMask]]
 ) -> float | None:
-    """(O - S) / M.
+    """Return (O - S) / M.
 
-    S is the variance over blocks of the difference of the two cameras at the same moment, O at
-    different moments, and M that of one camera at different moments.  What is wrong with the
-    projection is in both O and S; light that changes everywhere is in none of them.  At the same
-    time, what has moved is in O and not in S: O = S + M.  At times that have nothing to do with
-    each other it is in both alike: O = S.
+    S is the variance over blocks of the difference of the two cameras at the same moment.  O is the
+    same at different moments, and M that of one camera at different moments.  Errors of the
+    projection are in both O and S; global changes of light are in none.  In simultaneous
+    recordings, motion is in O and not in S, so O = S + M.  In unrelated ones, motion is in both, so
+    O = S.
     """
     means = [_block_means(picture) for picture in left]
     others = [(_block_means(picture), _complete_blocks(mask)) for picture, mask in laid]
@@ -123,7 +122,7 @@ def _block_means(picture: PixelArray) -> _Means:
 
 
 def _complete_blocks(mask: PixelMask) -> PixelMask:
-    """Blocks that are all there."""
+    """Return the blocks that are completely inside the mask."""
     height, width = mask.shape
     size = max(1, width // _BLOCK), max(1, height // _BLOCK)
     whole: PixelMask = (
@@ -140,37 +139,39 @@ def _pooled(values: Sequence[float]) -> float:
     return psnr_of_square(float(np.mean([255 * 255 / 10 ** (value / 10) for value in values])))
 
 
-# Measured on each side before merging. The mean of two pictures is 6 dB nearer to each, so a limit
+# Measured on each side before merging.  The mean of two pictures is 6 dB nearer to each, so a limit
 # after merging would accept 18 dB and show objects twice.
 MIN_PSNR = 24.0
-"""dB of what either side shows, as the other one shows it: below, VSS gives a pair up."""
+"""Minimum dB of either side as shown by the other: below, VSS rejects a pair."""
 COPY_PSNR = 30.0
-"""dB of a copy: what VSS calls near-lossless."""
+"""Minimum dB of a copy: near-lossless in VSS."""
 COPY_MAX_DISPLACEMENT = 1.5 / 640
-"""Widths of the picture that the corners of a copy may be off: about what a homography from
-pictures of 640 pixels is exact to.  The same scene in two codecs had 0.0001."""
+"""Maximum displacement of the corners of a copy, as a share of the picture's width.  It is about
+the accuracy of a homography from pictures of 640 pixels.  The same scene in two codecs had 0.0001.
+"""
 FINENESS = 0.8
-"""Pixels of the left picture for one of the right, where both see the same: it is kept in the left
-picture's, and not less finely than it was."""
-# A fixed camera's recordings of two days agree in nearly all pixels; only what moves differs.
-# Simultaneous pairs had 0.97 to 1.00, others -0.13 to 0.48.
+"""Minimum pixels of the left picture per pixel of the right one in the common area.  The area is
+stored with the pixels of the left one, and must not lose detail.
+"""
+# Two recordings of a fixed camera on different days agree in nearly all pixels; only moving objects
+# differ.  Simultaneous pairs had 0.97 to 1.00, others -0.13 to 0.48.
 SAME_TIME = 0.5
-"""Of `Agreement.movement`: halfway between the same time and any other."""
+"""Minimum of `Agreement.movement`: halfway between simultaneous and other recordings."""
 
 
 class Verdict(StrEnum):
-    """What can be done with two videos that show the same place."""
+    """Whether two videos of the same place can be joined."""
 
-    SAME = "same"  #: their files have the very same bytes
-    COPY = "copy"  #: one shows just what the other does
-    JOIN = "join"  #: they agree at all moments that were looked at
-    PARTLY = "partly"  #: they agree at some
+    SAME = "same"  #: their files have the same bytes
+    COPY = "copy"  #: one shows exactly what the other does
+    JOIN = "join"  #: they agree at all examined moments
+    PARTLY = "partly"  #: they agree at some of them
     REFUSED = "refused"  #: the same place, but not the same pixels
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class VideoSamples:
-    """What is looked at of one video."""
+    """The examined pictures of one video."""
 
     size: ImageSize  #: of the displayed frame
     duration: Fraction  #: seconds
@@ -181,31 +182,31 @@ class VideoSamples:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Overlap:
-    """What two videos have in common.
+    """The relation of two videos.
 
-    Homographies go from the right video to the left one, in pixels of displayed frames.
+    Homographies map the right video to the left one, in pixels of displayed frames.
     """
 
-    swapped: bool  #: the second of the two that were compared is the left one
-    times: tuple[Fraction, ...]  #: the moments that were looked at, in seconds
+    swapped: bool  #: the second of the compared videos is the left one
+    times: tuple[Fraction, ...]  #: examined moments in seconds
     matrices: tuple[Homography, ...]  #: at each of them
     fixed: bool  #: the same one holds at all of them
-    shares: tuple[float, float]  #: of the left and the right frame, what the other one sees
+    shares: tuple[float, float]  #: share of the left and the right frame that the other one sees
     agreement: Agreement
-    cut: (
-        SeamCut | None
-    )  #: of displayed frames, at the first moment; None: nothing to be saved by one
+    cut: SeamCut | None
+    """Of displayed frames, at the first moment; None: a cut would save nothing."""
     verdict: Verdict
-    why: str  #: it is refused, only partly good, or how far it is not known; else empty
-    common: int
-    """Bytes, about, of what both see, in the file that has it in fewer: what would be free if that
-    were kept once and nothing else; 0 where it is."""
+    why: str  #: why it is refused or only partly good, or what is uncertain; else empty
+    common_bytes: int
+    """Approximate bytes of the common area, in the file with fewer of them.  This much would be
+    saved by storing it once; 0 if it is stored once already.
+    """
 
 
 def compare_videos(one: VideoSamples, other: VideoSamples) -> Overlap | None:
-    """What two videos have in common, looked at when both were; None where that is nothing.
+    """Compare two videos at common moments; None if they do not show the same place.
 
-    Both timelines are taken to start at the same time.
+    Both timelines are assumed to start at the same time.
     """
     times = tuple(time for time in one.pictures if time in other.pictures)
     if not times:
@@ -216,8 +217,8 @@ def compare_videos(one: VideoSamples, other: VideoSamples) -> Overlap | None:
     )
     if found is None:
         return None
-    first, second = _OrderedPair(one, other, found), _OrderedPair(other, one, found.turned())
-    swapped = second.better_than(first)
+    first, second = _OrderedPair(one, other, found), _OrderedPair(other, one, found.inverted())
+    swapped = second.is_better_than(first)
     return _overlap(second if swapped else first, times, swapped)
 
 
@@ -238,43 +239,54 @@ class _OrderedPair:
         self.cut = (
             cut_at_seam(first, left.size, right.size) if self._is_fine_enough(first) else None
         )
-        self.common = self._common(first)
+        self.common_bytes = self._common_bytes(first)
 
-    def better_than(self, other: _OrderedPair) -> bool:
-        """Whether fewer pixels are kept; of two that keep as many, the one with more of its left
-        picture before the seam, or with the larger left picture."""
+    def is_better_than(self, other: _OrderedPair) -> bool:
+        """Return whether this order stores fewer pixels.
+
+        Ties are won by more of the left picture before the seam, and then by the larger left
+        picture.
+        """
         if self.cut is None or other.cut is None:
             return self.cut is not None
-        if max(self.kept, other.kept) > 1.02 * min(self.kept, other.kept):
-            return self.kept < other.kept
+        if max(self.stored_pixels, other.stored_pixels) > 1.02 * min(
+            self.stored_pixels, other.stored_pixels
+        ):
+            return self.stored_pixels < other.stored_pixels
         mine, its = _pixels(self.left.size), _pixels(other.left.size)
         return (self.cut.seam, mine) > (other.cut.seam, its)
 
     @property
-    def kept(self) -> float:
-        """Pixels of all pieces together; of both pictures, where they are not cut."""
+    def stored_pixels(self) -> float:
+        """Pixels of all pieces; without a cut, of both pictures."""
         left, right = _pixels(self.left.size), _pixels(self.right.size)
         if self.cut is None:
             return left + right
         return self.cut.left_kept * left + self.cut.right_kept * right
 
     def _is_fine_enough(self, matrix: Homography) -> bool:
-        """Whether the left picture has about as many pixels of the same thing as the right one."""
+        """Return whether the left picture shows the common area with about as many pixels as the
+        right.
+        """
         left, right = overlap_shares(matrix, self.left.size, self.right.size)
         return left * _pixels(self.left.size) >= FINENESS * right * _pixels(self.right.size)
 
-    def _common(self, matrix: Homography) -> float:
-        """Bytes, about, in the time that both have: what both see is kept once, with the bytes that
-        it takes in the file in which it takes more."""
+    def _common_bytes(self, matrix: Homography) -> float:
+        """Return the approximate bytes that storing the common area once saves, in the common time.
+
+        The area is stored with the bytes of the file in which it takes more.
+        """
         common = min(self.left.duration, self.right.duration)
         left = self.left.bytes * float(common / self.left.duration)
         right = self.right.bytes * float(common / self.right.duration)
-        if self.cut is None or self.kept >= _pixels(self.left.size) + _pixels(self.right.size):
+        if self.cut is None or self.stored_pixels >= _pixels(self.left.size) + _pixels(
+            self.right.size
+        ):
             return 0.0
         if self.is_copy:
             return min(left, right)
         both = overlap_shares(matrix, self.left.size, self.right.size)
-        # What of it the right picture has beyond its edge is kept twice.
+        # The part of it beyond the edge of the right picture is stored twice.
         once = min(1.0, self.cut.edge / self.right.size[0] / both[1]) if both[1] else 0.0
         return once * min(both[0] * left, both[1] * right)
 
@@ -302,21 +314,24 @@ def _overlap(way: _OrderedPair, times: tuple[Fraction, ...], swapped: bool) -> O
         way.cut,
         verdict,
         why,
-        round(way.common * part),
+        round(way.common_bytes * part),
     )
 
 
 def _verdict(way: _OrderedPair, seen: Agreement, good: list[bool]) -> tuple[Verdict, str]:
     psnr = min(seen.psnr_left, seen.psnr_right)
     if not any(good):
-        return Verdict.REFUSED, f"{psnr:.1f} dB, and less than {MIN_PSNR:g} at every moment"
+        return Verdict.REFUSED, f"{psnr:.1f} dB, less than {MIN_PSNR:g} at every moment"
     if seen.movement is not None and seen.movement < SAME_TIME:
-        return Verdict.REFUSED, "what moves is not the same: other times"
-    if way.common <= 0:
-        return Verdict.REFUSED, "nothing of them can be kept once"
+        return Verdict.REFUSED, "different motion: not recorded at the same time"
+    if way.common_bytes <= 0:
+        return Verdict.REFUSED, "storing the common area once would save nothing"
     if all(good):
         verdict = Verdict.COPY if way.is_copy and psnr >= COPY_PSNR else Verdict.JOIN
-        return verdict, "nothing moves that tells the time" if seen.movement is None else ""
+        return (
+            verdict,
+            "without motion, the time cannot be verified" if seen.movement is None else "",
+        )
     return Verdict.PARTLY, f"{MIN_PSNR:g} dB at {sum(good)} of {len(good)} moments"
 
 

@@ -27,22 +27,23 @@ from vfsd.read.read_executor import PlanExecutor
 from vfsd.read.read_plan import plan_frames
 
 Signature = npt.NDArray[np.float32]
-"""3 x 256: all, left half, right half; square roots of the shares of colours."""
+"""3 x 256 (whole, left half, right half): square roots of the shares of colours."""
 
 RADIUS = 0.4
-"""Hellinger distance of the nearest parts of two videos that may overlap.  Of pairs that do, the
-farthest had 0.27; the median of all pairs of different clips is 0.56."""
+"""Maximum Hellinger distance of the nearest parts of two candidates.  Overlapping pairs had at most
+0.27; the median of all pairs of different clips is 0.56.
+"""
 MAX_NEIGHBORS = 8
-"""Nearest neighbours of a video that are looked at.  Those that overlap came first or second."""
+"""Nearest neighbours of a video that are compared.  Overlapping ones came first or second."""
 
 _BINS = (4, 8, 8)
-"""Of lightness and the two colours: cameras differ more in exposure than in hue."""
+"""Bins of lightness and the two colours: cameras differ more in exposure than in hue."""
 _BLOCK = 256
 """Videos that are compared with all others at a time."""
 
 
 def color_signature(pictures: Sequence[PixelArray]) -> Signature:
-    """Of pictures of one video, which may have any size."""
+    """Return the signature of pictures of one video, of any size."""
     total = np.zeros((3, _BINS[0] * _BINS[1] * _BINS[2]))
     for picture in pictures:
         lab = cv2.cvtColor(picture, cv2.COLOR_RGB2LAB)
@@ -58,9 +59,9 @@ def color_signature(pictures: Sequence[PixelArray]) -> Signature:
 def candidate_pairs(
     signatures: Sequence[Signature], *, most: int = MAX_NEIGHBORS, radius: float = RADIUS
 ) -> list[tuple[int, int]]:
-    """Pairs i < j of which one is among the `most` nearest of the other, within `radius`.
+    """Return pairs i < j in which one is among the `most` nearest of the other, within `radius`.
 
-    At most `most` times as many as there are videos; ascending.
+    At most `most` times the number of videos; ascending.
     """
     count = len(signatures)
     if count < 2:
@@ -80,16 +81,16 @@ def candidate_pairs(
 
 
 LONGEST = 640
-"""Pixels of the longer side of what is looked at."""
+"""Longer side in pixels of the examined pictures."""
 _FIRST = Fraction(1, 2)
-"""Seconds: cameras settle first."""
+"""Seconds: cameras adjust their exposure first."""
 _MOST_MOMENTS = 12
-"""Of a video: up to 17 minutes."""
+"""Examined moments per video: up to 17 minutes."""
 _CACHED_VIDEOS = 16
-"""Videos whose pictures and features are kept: 15 MB each at most."""
+"""Videos whose pictures and features are cached: at most 15 MB each."""
 
 SearchProgress = Callable[[str, int, int], None]
-"""Told what is being done, how much of it is done, and how much there is; may raise to give up."""
+"""Called with (current step, done, total); may raise to cancel."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -103,28 +104,28 @@ class VideoPair:
     def __repr__(self) -> str:
         return (
             f"<VideoPair {self.left.name!r} and {self.right.name!r}: "
-            f"{self.overlap.verdict.value}, {self.common:.2f} in common>"
+            f"{self.overlap.verdict.value}, {self.common_share:.2f} in common>"
         )
 
     @property
     def is_one_file(self) -> bool:
-        """Whether both have the same bytes, which the store has once."""
+        """Whether both have the same bytes, which are stored once."""
         return self.overlap.verdict is Verdict.SAME
 
     @property
-    def common(self) -> float:
-        """`Overlap.common` as a part of both files."""
-        return self.overlap.common / (self.left.info.size + self.right.info.size)
+    def common_share(self) -> float:
+        """`Overlap.common_bytes` as a share of both files."""
+        return self.overlap.common_bytes / (self.left.info.size + self.right.info.size)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class OverlapReport:
-    """What a search has come to."""
+    """The result of a search."""
 
-    pairs: Sequence[VideoPair]  #: those with most in common first, those that are refused last
-    videos: int  #: that were looked at
-    compared: int  #: pairs of them, whose colours are alike
-    unreadable: Mapping[str, VfsdError]  #: by name: videos that could not be looked at
+    pairs: Sequence[VideoPair]  #: by falling common bytes, refused ones last
+    videos: int  #: number of examined videos
+    compared: int  #: number of compared pairs, with similar colours
+    unreadable: Mapping[str, VfsdError]  #: errors by name
 
     def __repr__(self) -> str:
         return (
@@ -135,12 +136,12 @@ class OverlapReport:
 
     @property
     def joinable(self) -> Sequence[VideoPair]:
-        """Without those that are refused."""
+        """The pairs that are not refused."""
         return [pair for pair in self.pairs if pair.overlap.verdict is not Verdict.REFUSED]
 
 
 def sample_times(duration: Fraction) -> tuple[Fraction, ...]:
-    """The seconds at which a video is looked at; at its first frame where it is that short."""
+    """Return the moments to examine, in seconds; 0 for a short video."""
     times = tuple(_FIRST * 2**power for power in range(_MOST_MOMENTS))
     return tuple(time for time in times if time < duration) or (Fraction(0),)
 
@@ -148,13 +149,13 @@ def sample_times(duration: Fraction) -> tuple[Fraction, ...]:
 def find_overlaps(
     tools: ReadContext, videos: Sequence[Video], on_progress: SearchProgress | None = None
 ) -> OverlapReport:
-    """Look at all of `videos`, and compare those whose colours are alike."""
-    tell = on_progress or (lambda what, done, total: None)
+    """Examine all of `videos`, and compare those with similar colours."""
+    report = on_progress or (lambda what, done, total: None)
     look = _SampleReader(tools)
     seen, signatures = [], []
     unreadable: dict[str, VfsdError] = {}
     for done, video in enumerate(videos):
-        tell("looking at videos", done, len(videos))
+        report("examining videos", done, len(videos))
         try:
             pictures = look.pictures(video)
         except VfsdError as error:
@@ -165,17 +166,17 @@ def find_overlaps(
     near = candidate_pairs(signatures)
     pairs = []
     for done, (i, j) in enumerate(near):
-        tell("comparing pairs", done, len(near))
+        report("comparing pairs", done, len(near))
         found = _compared(look, seen[i], seen[j])
         if found is not None:
             pairs.append(found)
-    tell("comparing pairs", len(near), len(near))
-    pairs.sort(key=lambda pair: (-pair.overlap.common, pair.left.name, pair.right.name))
+    report("comparing pairs", len(near), len(near))
+    pairs.sort(key=lambda pair: (-pair.overlap.common_bytes, pair.left.name, pair.right.name))
     return OverlapReport(pairs, len(seen), len(near), unreadable)
 
 
 def overlap_of(tools: ReadContext, one: Video, other: Video) -> VideoPair | None:
-    """What two videos have in common, whatever their colours; None where that is nothing.
+    """Compare two videos, whatever their colours; None if they do not show the same place.
 
     Raises `IntegrityError` for one that cannot be read.
     """
@@ -183,7 +184,7 @@ def overlap_of(tools: ReadContext, one: Video, other: Video) -> VideoPair | None
 
 
 def frame_of(tools: ReadContext, video: Video, time: Fraction) -> PixelArray:
-    """The displayed frame that is on the screen at `time`, in its own size.
+    """Return the displayed frame on screen at `time`, in its own size.
 
     Raises `OutOfRangeError`, `IntegrityError`.
     """
@@ -194,7 +195,7 @@ def frame_of(tools: ReadContext, video: Video, time: Fraction) -> PixelArray:
 def _frames(
     tools: ReadContext, video: Video, times: Sequence[Fraction], size: tuple[int, int]
 ) -> Sequence[PixelArray]:
-    """From the original, and not remembered as anybody's read."""
+    """Decode frames from the original, without logging the read."""
     frames = np.array([video.index_at(time) for time in times], dtype=np.int64)
     plan = plan_frames(frames, View(size=size), video.original, context_of(video).table)
     try:
@@ -212,22 +213,22 @@ def _compared(look: _SampleReader, one: Video, other: Video) -> VideoPair | None
 
 
 def _with_shared_bytes(found: Overlap, one: Video, other: Video) -> Overlap:
-    """The same, by what is stored besides what is seen."""
+    """Refine the verdict by stored bytes and pixel formats."""
     if found.verdict is Verdict.REFUSED:
         return found
     if one.info.digest == other.info.digest:
         return replace(
-            found, verdict=Verdict.SAME, why="stored once already: the same bytes", common=0
+            found, verdict=Verdict.SAME, why="already stored once: the same bytes", common_bytes=0
         )
     try:
         require_joinable(one.original.media, other.original.media)
     except UsageError as error:
-        return replace(found, verdict=Verdict.REFUSED, why=str(error), common=0)
+        return replace(found, verdict=Verdict.REFUSED, why=str(error), common_bytes=0)
     return found
 
 
 class _SampleReader:
-    """Reads what is looked at of videos; what the last few have shown is kept."""
+    """Reads and caches the samples of videos."""
 
     def __init__(self, tools: ReadContext) -> None:
         self._tools = tools

@@ -118,7 +118,7 @@ class VideoContext:
         """The present record of the same bytes.  Raises `NotFoundError` where they are gone."""
         seen.videos.require(self.info)
         try:
-            found = seen.videos.of_inode(self.info.ino)
+            found = seen.videos.by_inode(self.info.ino)
         except NotFoundError:  # a writer has the file open
             found = None
         if found is None or found.digest != self.info.digest:

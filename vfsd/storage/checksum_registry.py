@@ -178,7 +178,7 @@ class ChecksumRegistry:
                 return None
         try:
             with self._catalog.reading() as seen:
-                known = seen.integrity.sums(location)
+                known = seen.integrity.checksums(location)
         except IntegrityError as error:
             _log.warning("%s is read without comparison: %s", location, error)
             known = None
@@ -209,8 +209,8 @@ class ChecksumRegistry:
         if new and is_proven and not self._catalog.read_only:
             # The reader may be inside a transaction, or the disk full.
             with suppress(VfsdError, OSError, AssertionError), self._catalog.writing() as change:
-                if change.integrity.is_there(location):
-                    change.integrity.note_damage(location, ranges, now_ns=time.time_ns())
+                if change.integrity.is_known(location):
+                    change.integrity.add_damage(location, ranges, now_ns=time.time_ns())
         return error
 
     def damage_error(
@@ -277,7 +277,7 @@ def _require_as_indexed(
 def missing_checksums_message(catalog: Catalog) -> str | None:
     """Return a warning about originals without block checksums; None if there are none."""
     with catalog.reading() as seen:
-        count = seen.integrity.without_sums()
+        count = seen.integrity.count_without_checksums()
     if not count:
         return None
     have = "original has" if count == 1 else "originals have"

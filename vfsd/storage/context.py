@@ -120,7 +120,7 @@ class StoreContext:
     def with_reserve(self, action: Callable[[], T]) -> T:
         """Call `action`, which frees space, with the disk reserve available; see
         `vfsd.disk.disk_reserve`."""
-        return with_reserve(self.directory, action, rewind=self.catalog.rewind_log)
+        return with_reserve(self.directory, action, rewind=self.catalog.restart_log)
 
     def write_with_reserve(self, action: Callable[[Transaction], T]) -> T:
         """Run a catalog transaction that must succeed on a full disk.
@@ -270,7 +270,7 @@ class StoreContext:
             return location.object_key if file.sums is None else None
         # A file indexed in place cannot be read without checksums, so `file.sums` would raise.
         with self.catalog.reading() as seen, suppress(IntegrityError):
-            if seen.integrity.sums(location) is not None:
+            if seen.integrity.checksums(location) is not None:
                 return None
         with self.catalog.reading() as seen:
             return seen.integrity.originals().get(location)
@@ -281,8 +281,8 @@ class StoreContext:
         if self.read_only:
             return
         with self.catalog.writing() as change:
-            if change.integrity.is_there(location):
-                change.integrity.put_sums(location, sums, mtime_ns=mtime_ns)
+            if change.integrity.is_known(location):
+                change.integrity.put_checksums(location, sums, mtime_ns=mtime_ns)
 
     def held(self, physical: PhysicalVideo) -> AbstractContextManager[None]:
         """Keep `file_of` usable in this block, even if the video is removed."""

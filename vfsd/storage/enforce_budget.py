@@ -57,8 +57,8 @@ def make_room(
         excess = exceeded(change, scope)
         if excess is None or excess <= 0:
             continue
-        read = change.holdings.newest_read()
-        held = change.holdings.held(scope)
+        read = change.derived_usage.newest_read()
+        held = change.derived_usage.segments(scope)
         chosen = choose_victims(change, held, excess, read=read, keep={made, *keep}, worth=worth)
         if chosen is None:
             raise _refusal(change, video_id, scope, made, held)
@@ -97,8 +97,8 @@ def make_room_in_store(change: Transaction, *, now_ns: int) -> list[ChargedSegme
     excess = exceeded(change, None)
     if excess is None or excess <= 0:
         return []
-    read = change.holdings.newest_read()
-    chosen = choose_victims(change, change.holdings.held(None), excess, read=read) or []
+    read = change.derived_usage.newest_read()
+    chosen = choose_victims(change, change.derived_usage.segments(None), excess, read=read) or []
     return evict(change, chosen, None, read=read, now_ns=now_ns)
 
 
@@ -133,7 +133,7 @@ def choose_victims(
     if sum(one.bytes for one in chosen) < excess:
         return None
     gone = [one for unit in chosen for one in found[unit.id]]
-    gone += seen.holdings.shared_with(gone)
+    gone += seen.derived_usage.shared_with(gone)
     if worth is not None:
         lost = sum(one.worth_at(read) for one in gone if not one.is_retired)
         if MIN_GAIN * lost > worth:
@@ -207,13 +207,13 @@ def exceeded(seen: Transaction, video_id: int | None) -> int | None:
     Negative if there is room; None if there is no limit.
     """
     limit = allowed(seen, video_id)
-    return None if limit is None else seen.holdings.charged(video_id) - limit
+    return None if limit is None else seen.derived_usage.charged_bytes(video_id) - limit
 
 
 def allowed(seen: Transaction, video_id: int | None) -> int | None:
     """Return the budget in bytes of a video, or the store (None); None if there is no limit."""
-    limit = seen.holdings.limit(video_id)
-    return limit.allowed(0 if limit.times is None else seen.holdings.original_bytes(video_id))
+    limit = seen.derived_usage.limit(video_id)
+    return limit.allowed(0 if limit.times is None else seen.derived_usage.original_bytes(video_id))
 
 
 def _is_multiple(size: tuple[int, int], other: tuple[int, int]) -> bool:

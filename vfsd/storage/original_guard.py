@@ -21,7 +21,7 @@ from vfsd.validation import require_storable_text
 def policy_of(context: StoreContext, video: LogicalVideo) -> RetentionPolicy:
     """Return the effective policy of a video."""
     with context.catalog.reading() as seen:
-        return seen.originals.policy(video.ino)
+        return seen.retention.policy(video.ino)
 
 
 def default_psnr(context: StoreContext, video: LogicalVideo) -> float:
@@ -53,14 +53,14 @@ def set_policy(
         if node.ino == ROOT:
             raise UsageError("a policy must be for a video or directory, got the root of the store")
         if not node.is_dir:
-            change.videos.of_node(node, path)
+            change.videos.by_node(node, path)
             if chosen is not None and chosen.delete_above is not None:
                 raise UsageError(
                     "delete-above must be set on a directory, got a video",
                     hint="set it on the directory",
                 )
-        change.originals.set_policy(node.ino, chosen)
-        return change.originals.policy(node.ino)
+        change.retention.set_policy(node.ino, chosen)
+        return change.retention.policy(node.ino)
 
     return context.write_with_reserve(say)
 
@@ -68,7 +68,7 @@ def set_policy(
 def holds(context: StoreContext, video: LogicalVideo) -> list[Hold]:
     """Return the holds of a video, oldest first."""
     with context.catalog.reading() as seen:
-        return seen.originals.holds(video.id)
+        return seen.retention.holds(video.id)
 
 
 def hold(context: StoreContext, video: LogicalVideo, reason: str) -> Hold:
@@ -85,8 +85,8 @@ def hold(context: StoreContext, video: LogicalVideo, reason: str) -> Hold:
         if change.tree.nodes([now.ino])[now.ino].nlink == 0:
             # The row exists only because the file is still open.
             raise NotFoundError(f"the video {video.name!r} was removed")
-        made = change.originals.hold(Hold(0, now.id, reason, time.time_ns()))
-        change.originals.add(entry_of(now, Action.HELD, reason))
+        made = change.retention.hold(Hold(0, now.id, reason, time.time_ns()))
+        change.retention.add(entry_of(now, Action.HELD, reason))
         return made
 
     return context.write_with_reserve(add)
@@ -103,14 +103,14 @@ def release(
         change.videos.require(video)
         now = change.videos.get(video.id)
         found = [
-            one for one in change.originals.holds(now.id) if hold_id is None or one.id == hold_id
+            one for one in change.retention.holds(now.id) if hold_id is None or one.id == hold_id
         ]
         if not found:
             raise NotFoundError(f"{now.name} has no such hold", hint="see `vfsd hold ls`")
-        change.originals.release(one.id for one in found)
+        change.retention.release(one.id for one in found)
         for one in found:
             why = f"{reason} (held for: {one.reason})"
-            change.originals.add(entry_of(now, Action.RELEASED, why))
+            change.retention.add(entry_of(now, Action.RELEASED, why))
         return found
 
     return context.write_with_reserve(lift)

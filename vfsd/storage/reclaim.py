@@ -116,7 +116,7 @@ def drop_stray_views(context: StoreContext, digests: Iterable[str] | None = None
 def _forget(context: StoreContext, keys: Iterable[str] | None) -> list[str]:
     with context.catalog.writing() as change:
         evicted = make_room_in_store(change, now_ns=time.time_ns())
-        widowed = change.segments.widowed()
+        widowed = change.segments.without_partner()
         change.segments.delete(one.id for one in widowed)
         if keys is not None:
             keys = {*keys, *(one.object_key for one in evicted)}

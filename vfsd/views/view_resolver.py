@@ -181,7 +181,7 @@ class ViewResolver:
                 self._videos.move_to_end(ino)
                 return found[1]
         with self._parts.catalog.reading() as seen:
-            info = seen.videos.of_inode(ino)
+            info = seen.videos.by_inode(ino)
         if found is not None and found[1].footage.physical == info.original:
             tiles = tiles_for_views(self._parts, self._tools, info)
             # Old videos get their sound indexed later.  A known frame table keeps its loaded pages.

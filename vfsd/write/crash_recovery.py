@@ -69,7 +69,7 @@ def delete_orphans(change: Transaction) -> int:
     for ino, former in orphans:
         if former is not None and former[0] in parents and change.tree.lookup(*former) is None:
             change.tree.adopt_orphan(ino, *former, now_ns=now)
-        elif change.originals.is_held(ino):
+        elif change.retention.is_held(ino):
             name = unused_name(change, ROOT, f"held-{ino}")
             change.tree.adopt_orphan(ino, ROOT, name, now_ns=now)
         else:

@@ -185,7 +185,7 @@ def is_ingested(
         try:
             node = seen.tree.resolve(source.name)
             if stream is not None or in_largest_size is not None:
-                known = seen.videos.of_inode(node.ino).original.media
+                known = seen.videos.by_inode(node.ino).original.media
                 if stream not in (None, known.stream_index):
                     return False
                 if in_largest_size not in (None, known.in_largest_size):
@@ -424,7 +424,7 @@ def _put_video(
         node.ino, original, encoded_pages(verdict.examination), digest=verdict.digest, now_ns=now_ns
     )
     put_audio(change, video.original, verdict.examination)
-    change.integrity.put_sums(video.original.place, verdict.sums, mtime_ns=verdict.mtime_ns)
+    change.integrity.put_checksums(video.original.place, verdict.sums, mtime_ns=verdict.mtime_ns)
     return video
 
 
@@ -432,10 +432,10 @@ def put_audio(change: Transaction, original: PhysicalVideo, examination: Examina
     """Store the audio index of an original."""
     found = examination.sound
     if found is None:
-        change.sounds.remove(original.id)
+        change.audio_tracks.remove(original.id)
         return
     order = np.arange(len(found.columns))
-    change.sounds.put(original.id, found.sound, paginate(found.columns, order))
+    change.audio_tracks.put(original.id, found.sound, paginate(found.columns, order))
 
 
 def describe_original(

@@ -110,7 +110,7 @@ def index_fault(seen: Transaction, node: Node) -> str | None:
     All pages are decoded: 0.2 ms for each 2048 packets.
     """
     try:
-        original = seen.videos.of_inode(node.ino).original
+        original = seen.videos.by_inode(node.ino).original
     except (NotFoundError, IntegrityError):
         return "has no original"
     return table_fault(seen, node, original) or sound_fault(seen, original)
@@ -172,11 +172,11 @@ def sound_fault(seen: Transaction, original: PhysicalVideo) -> str | None:
 
 
 def _sound_fault(seen: Transaction, original: PhysicalVideo) -> str | None:
-    sound = seen.sounds.of(original.id)
+    sound = seen.audio_tracks.of(original.id)
     if sound is None:
         return None
     packets, damage = 0, None
-    for bounds, data in seen.sounds.pages(original.id):
+    for bounds, data in seen.audio_tracks.pages(original.id):
         if bounds.first_packet != packets:
             return "has a gap in its audio index"
         packets += bounds.packets
@@ -232,7 +232,7 @@ def rebuild_frame_index(parts: StoreContext, node: Node) -> bool | None:
             ).original
         put_audio(change, known, found)
         mtime_ns = None if node.link_path is None else again.mtime_ns
-        change.integrity.put_sums(known.place, again.bytes.sums, mtime_ns=mtime_ns)
+        change.integrity.put_checksums(known.place, again.bytes.sums, mtime_ns=mtime_ns)
     reclaim_or_log(parts, keys=gone)
     return True
 
@@ -288,7 +288,7 @@ def _has_stored_bytes(seen: Transaction, node: Node, key: str) -> bool:
     For a file that is indexed in place only the video's row is evidence, because the owner may
     change the file.
     """
-    known = seen.videos.remains(node.ino)
+    known = seen.videos.broken_video(node.ino)
     told = {node.object_key, None if known is None else known.digest}
     return told - {None} == {key}
 
@@ -321,7 +321,7 @@ def is_same_file(seen: Transaction, node: Node) -> bool:
 def _known_original(seen: Transaction, node: Node) -> PhysicalVideo | None:
     """Return the original of a video if its row can be loaded and belongs to the current file."""
     try:
-        found = seen.videos.of_inode(node.ino).original
+        found = seen.videos.by_inode(node.ino).original
     except (NotFoundError, IntegrityError):
         return None
     here = (found.object_key, found.link_path) == (node.object_key, node.link_path)
@@ -341,11 +341,11 @@ def _keeps_frame_numbers(seen: Transaction, node: Node, found: Examination) -> b
         return not known.verified or is_same_table(
             seen, known, _with_stored_orientation(known, found)
         )
-    left = seen.videos.remains(node.ino)
+    left = seen.videos.broken_video(node.ino)
     if left is None or left.was_verified is False:
         return True
     # Most tables are confirmed soon.  Without detections, no stored data refers to frame numbers.
-    return not seen.detections.is_there(left.id)
+    return not seen.detections.has_any(left.id)
 
 
 def is_same_table(seen: Transaction, known: PhysicalVideo, found: Examination) -> bool:

@@ -171,7 +171,7 @@ def _require_place(parts: StoreContext, name: str, replace: bool) -> None:
     require_name_free(parts, name, replace)
     if replace:
         with parts.catalog.reading() as seen, suppress(NotFoundError):
-            seen.originals.require_free(seen.tree.resolve(name).ino)
+            seen.retention.require_free(seen.tree.resolve(name).ino)
 
 
 def _write_pictures(

@@ -1,1 +1,1 @@
-"""One module a step, named in the order of time."""
+"""One module per schema revision, in order of time."""

@@ -158,11 +158,11 @@ def _create_identity() -> None:
     """The store that owns the catalog."""
     op.create_table(
         "store_identity",
-        _required("one", sa.Integer(), "1: there is one row only", autoincrement=False),
-        _required("id", sa.Text(), "the id in the marker of the store's directory"),
+        _required("one", sa.Integer(), "always 1: there is only one row", autoincrement=False),
+        _required("id", sa.Text(), "id in the marker file of the store"),
         sa.PrimaryKeyConstraint("one", name=op.f("pk_store_identity")),
         sa.CheckConstraint("one = 1", name=op.f("ck_store_identity_one")),
-        comment=("The store whose catalog it is. Empty until a store has opened it for writing."),
+        comment=("The store that owns the catalog. Empty until a store has opened it for writing."),
     )
 
 
@@ -182,17 +182,19 @@ def _create_stored() -> None:
     )
     op.create_table(
         "scrubs",
-        _required("id", _Id, "by order of time"),
-        _required("what", sa.Text(), "the names that it is about; empty: everything"),
+        _required("id", _Id, "ascending in time"),
+        _required("what", sa.Text(), "the selected names; empty: everything"),
         _required("begun_ns", sa.BigInteger(), "when it began"),
-        _optional("ended_ns", sa.BigInteger(), "when it was through; null: it was interrupted"),
+        _optional(
+            "ended_ns", sa.BigInteger(), "when it was complete; null: interrupted or running"
+        ),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_scrubs")),
         comment="Runs of `vfsd scrub`. Only the newest rows are kept.",
         sqlite_autoincrement=True,
     )
     op.create_table(
         "block_sums",
-        _required("id", _Id, "a number"),
+        _required("id", _Id, "row id"),
         _optional(
             "object_key", sa.String(length=64), "the object; null for a file indexed in place"
         ),
@@ -201,7 +203,7 @@ def _create_stored() -> None:
         _optional(
             "mtime_ns",
             sa.BigInteger(),
-            ("files indexed in place only: their mtime; with another one the sums say nothing"),
+            ("files indexed in place only: their mtime; the checksums hold only for this mtime"),
         ),
         _required("block", sa.Integer(), "bytes of a block; the last may be shorter"),
         _required("sums", sa.LargeBinary(), "the first 8 bytes of the blake3 of each block"),
@@ -218,22 +220,22 @@ def _create_stored() -> None:
         sa.UniqueConstraint("object_key", name=op.f("uq_block_sums_object_key")),
         sa.UniqueConstraint("link_path", name=op.f("uq_block_sums_link_path")),
         sa.CheckConstraint("size >= 0 AND block > 0", name=op.f("ck_block_sums_size")),
-        comment=("Sums of the blocks of originals, by which what is read of them is compared."),
+        comment=("Block checksums of originals, to verify reads."),
     )
     op.create_table(
         "inspections",
-        _required("id", _Id, "a number"),
+        _required("id", _Id, "row id"),
         _optional(
             "object_key", sa.String(length=64), "the object; null for a file indexed in place"
         ),
         _optional("link_path", sa.LargeBinary(), "the file indexed in place"),
-        _optional("looked_ns", sa.BigInteger(), "when all of it was last looked at; null: never"),
+        _optional("looked_ns", sa.BigInteger(), "last complete inspection; null: never"),
         _optional(
             "damage",
             sa.JSON(none_as_null=True),
-            ("the bytes that are not those that were stored: a list of [first, end]; null: none"),
+            ("damaged byte ranges: a list of [first, end]; null: none"),
         ),
-        _optional("found_ns", sa.BigInteger(), "when that was found; goes with damage"),
+        _optional("found_ns", sa.BigInteger(), "when damage was found; goes with damage"),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_inspections")),
         sa.CheckConstraint(
             "(object_key IS NULL) <> (link_path IS NULL)", name=op.f("ck_inspections_place")
@@ -246,7 +248,7 @@ def _create_stored() -> None:
         ),
         sa.UniqueConstraint("object_key", name=op.f("uq_inspections_object_key")),
         sa.UniqueConstraint("link_path", name=op.f("uq_inspections_link_path")),
-        comment="What was found by looking at stored bytes.",
+        comment="Results of inspecting stored bytes.",
     )
 
 
@@ -258,24 +260,24 @@ def _create_tree() -> None:
         _required("mode", sa.Integer(), "file type and permission bits, as in stat"),
         _required("uid", sa.BigInteger(), "owner"),
         _required("gid", sa.BigInteger(), "group"),
-        _required("nlink", sa.Integer(), "names; of a directory 2 + subdirectories"),
+        _required("nlink", sa.Integer(), "number of names; for a directory 2 + subdirectories"),
         _required(
             "size",
             sa.BigInteger(),
-            "bytes; of spooled and plain files the private file knows better",
+            "bytes; for spooled and plain files, see the private file instead",
             server_default="0",
         ),
         _required("atime_ns", sa.BigInteger(), "last access, as set by utimens"),
         _required("mtime_ns", sa.BigInteger(), "last change of content"),
         _required("ctime_ns", sa.BigInteger(), "last change of anything"),
         _required("rdev", sa.BigInteger(), "device files only", server_default="0"),
-        _optional("target", sa.LargeBinary(), "symbolic links only: where it points"),
+        _optional("target", sa.LargeBinary(), "symbolic links only: the target"),
         _optional(
             "state",
             sa.String(length=8),
             (
-                "regular files only: spooled (private file, not yet judged), plain "
-                "(private file, no video), video (object or linked file)"
+                "regular files only: spooled (private file, not yet classified), plain "
+                "(private file, not a video), video (object or linked file)"
             ),
         ),
         _optional(
@@ -286,11 +288,11 @@ def _create_tree() -> None:
         _optional(
             "link_path", sa.LargeBinary(), "videos indexed in place only: absolute path of the file"
         ),
-        _optional("reason", sa.Text(), "why a file is no video, or was not examined yet"),
+        _optional("reason", sa.Text(), "why a file is not a video, or is not examined yet"),
         _required(
             "generation",
             sa.BigInteger(),
-            ("counts changes of content; what was cached of another generation is stale"),
+            ("counts changes of content; caches of other generations are stale"),
             server_default="0",
         ),
         sa.PrimaryKeyConstraint("ino", name=op.f("pk_nodes")),
@@ -312,7 +314,7 @@ def _create_tree() -> None:
         "entries",
         _required("parent", _Id, "the directory", autoincrement=False),
         _required("name", sa.LargeBinary(length=255), "one path component, no slash"),
-        _required("ino", _Id, "what it names"),
+        _required("ino", _Id, "the named inode"),
         sa.PrimaryKeyConstraint("parent", "name", name=op.f("pk_entries")),
         sa.ForeignKeyConstraint(["ino"], ["nodes.ino"], name=op.f("fk_entries_ino")),
         sa.ForeignKeyConstraint(["parent"], ["nodes.ino"], name=op.f("fk_entries_parent")),
@@ -331,23 +333,23 @@ def _create_tree() -> None:
         _optional(
             "former_parent",
             _Id,
-            ("set while the name was taken only to let a rename over it follow: where it was"),
+            ("set while a rename over the name is expected: directory of the former name"),
         ),
         _optional("former_name", sa.LargeBinary(length=255), "goes with former_parent"),
-        _required("since_ns", sa.BigInteger(), "when it lost its name"),
+        _required("since_ns", sa.BigInteger(), "when it lost its last name"),
         sa.PrimaryKeyConstraint("ino", name=op.f("pk_orphans")),
         sa.ForeignKeyConstraint(
             ["ino"], ["nodes.ino"], name=op.f("fk_orphans_ino"), ondelete="CASCADE"
         ),
         comment=(
-            "Unlinked while open. Deleted at the last close, or when the store is "
-            "next mounted; one with a former name gets it back then, if the name is"
-            " still free."
+            "Files that were unlinked while open. Deleted at the last close, or when "
+            "the store is next mounted. One with a former name then gets it back, if "
+            "the name is free."
         ),
     )
     op.create_table(
         "xattrs",
-        _required("ino", _Id, "whose attribute it is", autoincrement=False),
+        _required("ino", _Id, "the inode with the attribute", autoincrement=False),
         _required("name", sa.LargeBinary(length=255), "with its namespace: user.x"),
         _required("value", sa.LargeBinary(), "up to 64 KiB"),
         sa.PrimaryKeyConstraint("ino", "name", name=op.f("pk_xattrs")),
@@ -363,24 +365,24 @@ def _create_encodings() -> None:
     """Videos, their stored encodings, frame tables and sound."""
     op.create_table(
         "videos",
-        _required("id", _Id, "never used again"),
-        _required("ino", _Id, "the file that it is"),
+        _required("id", _Id, "row id, never reused"),
+        _required("ino", _Id, "inode of the file"),
         _required("digest", sa.String(length=64), "blake3 of the logical file"),
         _required("created_ns", sa.BigInteger(), "when it became a video"),
-        _required("metadata", sa.JSON(), "what users attach: a JSON object"),
+        _required("metadata", sa.JSON(), "metadata set by users: a JSON object"),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_videos")),
         sa.ForeignKeyConstraint(
             ["ino"], ["nodes.ino"], name=op.f("fk_videos_ino"), ondelete="CASCADE"
         ),
         sa.UniqueConstraint("ino", name=op.f("uq_videos_ino")),
-        comment="Logical videos: files of the tree that are understood as video.",
+        comment="Logical videos: files of the tree that are indexed as videos.",
         sqlite_autoincrement=True,
     )
     op.create_index(op.f("ix_videos_digest"), "videos", ["digest"], unique=False)
     op.create_table(
         "physical_videos",
-        _required("id", _Id, "never used again"),
-        _required("video_id", _Id, "the logical video that it stores"),
+        _required("id", _Id, "row id, never reused"),
+        _required("video_id", _Id, "the logical video"),
         _required("role", sa.String(length=16), "original, tiled, rendition or joined"),
         _required("container", sa.String(length=16), "mp4, matroska, avi, mpegts ..."),
         _required("codec", sa.String(length=32), "FFmpeg's name: h264, hevc, av1 ..."),
@@ -388,37 +390,37 @@ def _create_encodings() -> None:
         _required("height", sa.Integer(), "pixels of the displayed frame"),
         _required("frames", sa.BigInteger(), "displayed frames"),
         _required("packets", sa.BigInteger(), "coded packets"),
-        _required("first_pts", sa.BigInteger(), "ticks: first frame appears"),
-        _required("end_pts", sa.BigInteger(), "ticks: last frame stops being shown"),
+        _required("first_pts", sa.BigInteger(), "start of the first frame, in ticks"),
+        _required("end_pts", sa.BigInteger(), "end of the last frame, in ticks"),
         _required("time_base_num", sa.BigInteger(), "seconds per tick, numerator"),
         _required("time_base_den", sa.BigInteger(), "seconds per tick, denominator"),
         _required("access", sa.String(length=16), "extent, demux or sequential"),
         _optional(
             "object_key",
             sa.String(length=64),
-            ("the object; null for a file indexed in place, and for what is kept in packs"),
+            ("the object; null for a file indexed in place, and for encodings in packs"),
         ),
         _optional("link_path", sa.LargeBinary(), "the file indexed in place"),
         _required("size", sa.BigInteger(), "bytes of the object or linked file"),
-        _required("verified", sa.Boolean(), "a full decode confirmed the table"),
-        _optional("parent_id", _Id, "what it was made from; null for an original"),
-        _required("parameters", sa.JSON(), "what it was made with"),
-        _required("software", sa.String(length=255), "versions that made or indexed it"),
+        _required("verified", sa.Boolean(), "a full decode has verified the frame table"),
+        _optional("parent_id", _Id, "the encoding that it was made from; null for an original"),
+        _required("parameters", sa.JSON(), "settings of the encoder"),
+        _required("software", sa.String(length=255), "software that made or indexed it"),
         _required("created_ns", sa.BigInteger(), "when it was made"),
-        _required("media", sa.JSON(), "the rest of what the file says of its stream"),
+        _required("media", sa.JSON(), "other properties of the video stream"),
         _required("extradata", sa.LargeBinary(), "codec configuration"),
-        _required("notes", sa.JSON(), "list of oddities met while indexing"),
+        _required("notes", sa.JSON(), "list of irregularities found while indexing"),
         _optional(
             "cost_factor",
             sa.Float(),
-            ("decoding takes as many times what the codec's rule says; null: not measured"),
+            ("measured decoding time relative to the codec's cost model; null: not measured"),
         ),
         _required(
             "error",
             sa.Float(),
             (
-                "of originals: that of the worst picture against the very first "
-                "original, at most, see vfsd.core.psnr; 0: it is the first"
+                "originals only: upper bound for the worst picture against the first "
+                "original, see vfsd.core.psnr; 0: it is the first"
             ),
             server_default="0",
         ),
@@ -426,8 +428,8 @@ def _create_encodings() -> None:
             "damage",
             sa.JSON(none_as_null=True),
             (
-                "of originals: frames that show damage, as [first, end] pairs; null: no"
-                " full decode has examined it for that"
+                "originals only: frames that show damage, as [first, end] pairs; null: "
+                "not examined by a full decode"
             ),
         ),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_physical_videos")),
@@ -495,7 +497,7 @@ def _create_encodings() -> None:
     )
     op.create_table(
         "tags",
-        _required("video_id", _Id, "whose tag it is", autoincrement=False),
+        _required("video_id", _Id, "the logical video", autoincrement=False),
         _required("tag", sa.String(length=255), "a word"),
         sa.PrimaryKeyConstraint("video_id", "tag", name=op.f("pk_tags")),
         sa.ForeignKeyConstraint(
@@ -507,18 +509,18 @@ def _create_encodings() -> None:
     op.create_index(op.f("ix_tags_tag"), "tags", ["tag"], unique=False)
     op.create_table(
         "frame_pages",
-        _required("physical_id", _Id, "whose frames they are", autoincrement=False),
+        _required("physical_id", _Id, "the encoding of these frames", autoincrement=False),
         _required("ordinal", sa.Integer(), "0, 1, 2 ... without gaps"),
-        _required("first_packet", sa.BigInteger(), "in decode order"),
-        _required("packets", sa.Integer(), "in this page"),
-        _required("first_frame", sa.BigInteger(), "in display order"),
-        _required("frames", sa.Integer(), "in this page"),
-        _required("first_pts", sa.BigInteger(), "lowest in the page, ticks"),
-        _required("last_pts", sa.BigInteger(), "highest in the page, ticks"),
+        _required("first_packet", sa.BigInteger(), "first packet, in decode order"),
+        _required("packets", sa.Integer(), "number in this page"),
+        _required("first_frame", sa.BigInteger(), "first frame, in display order"),
+        _required("frames", sa.Integer(), "number in this page"),
+        _required("first_pts", sa.BigInteger(), "lowest pts in the page, ticks"),
+        _required("last_pts", sa.BigInteger(), "highest pts in the page, ticks"),
         _required(
             "key_packet",
             sa.BigInteger(),
-            "key packet that the page's first packet decodes from; -1: none",
+            "key packet from which the page's first packet is decoded; -1: none",
         ),
         _required("data", sa.LargeBinary(), "see vfsd.core.frame_table_pages.FramePage"),
         sa.PrimaryKeyConstraint("physical_id", "ordinal", name=op.f("pk_frame_pages")),
@@ -532,20 +534,20 @@ def _create_encodings() -> None:
     )
     op.create_table(
         "sounds",
-        _required("physical_id", _Id, "the original whose sound it is", autoincrement=False),
+        _required("physical_id", _Id, "the original", autoincrement=False),
         _required("codec", sa.String(length=32), "FFmpeg's name: aac, opus ..."),
-        _required("stream_index", sa.Integer(), "in the file; -1: not known"),
+        _required("stream_index", sa.Integer(), "index of the stream in the file; -1: unknown"),
         _required("time_base_num", sa.BigInteger(), "seconds per tick, numerator"),
         _required("time_base_den", sa.BigInteger(), "seconds per tick, denominator"),
         _required("sample_rate", sa.Integer(), "Hz"),
         _required("channels", sa.Integer(), "number of channels"),
-        _required("bit_depth", sa.Integer(), "of PCM, else 0"),
-        _required("configuration", sa.LargeBinary(), "what decoders are told first"),
+        _required("bit_depth", sa.Integer(), "bit depth of PCM, else 0"),
+        _required("configuration", sa.LargeBinary(), "codec configuration"),
         _required("packets", sa.BigInteger(), "coded packets"),
-        _required("first_pts", sa.BigInteger(), "ticks: the first packet sounds"),
-        _required("end_pts", sa.BigInteger(), "ticks: the last one has sounded"),
-        _optional("language", sa.String(length=16), "as the file tells it"),
-        _optional("reason", sa.Text(), "why views do not carry it; null: they do"),
+        _required("first_pts", sa.BigInteger(), "start of the first packet, in ticks"),
+        _required("end_pts", sa.BigInteger(), "end of the last packet, in ticks"),
+        _optional("language", sa.String(length=16), "language tag of the file"),
+        _optional("reason", sa.Text(), "why views do not carry it; null: they carry it"),
         _required(
             "access",
             sa.String(length=16),
@@ -569,18 +571,18 @@ def _create_encodings() -> None:
             ondelete="CASCADE",
         ),
         comment=(
-            "The sound of videos that have an audio stream; a video without a row "
-            "has none, or was indexed before there was this table."
+            "Audio tracks of originals. A video without a row has none, or was "
+            "indexed without looking for one."
         ),
     )
     op.create_table(
         "sound_pages",
-        _required("physical_id", _Id, "whose packets they are", autoincrement=False),
+        _required("physical_id", _Id, "the original", autoincrement=False),
         _required("ordinal", sa.Integer(), "0, 1, 2 ... without gaps"),
-        _required("first_packet", sa.BigInteger(), "counted from 0"),
-        _required("packets", sa.Integer(), "in this page"),
-        _required("first_pts", sa.BigInteger(), "lowest in the page, ticks"),
-        _required("last_pts", sa.BigInteger(), "highest in the page, ticks"),
+        _required("first_packet", sa.BigInteger(), "first packet, from 0"),
+        _required("packets", sa.Integer(), "number in this page"),
+        _required("first_pts", sa.BigInteger(), "lowest pts in the page, ticks"),
+        _required("last_pts", sa.BigInteger(), "highest pts in the page, ticks"),
         _required("data", sa.LargeBinary(), "see vfsd.core.frame_table_pages.FramePage"),
         sa.PrimaryKeyConstraint("physical_id", "ordinal", name=op.f("pk_sound_pages")),
         sa.ForeignKeyConstraint(
@@ -589,7 +591,7 @@ def _create_encodings() -> None:
             name=op.f("fk_sound_pages_physical_id"),
             ondelete="CASCADE",
         ),
-        comment="Packets of sound, cut into pages of about 2048.",
+        comment="Packet tables of audio tracks, cut into pages of about 2048 packets.",
     )
 
 
@@ -597,28 +599,28 @@ def _create_tiles() -> None:
     """Segments of tiles and renditions, and decoding costs."""
     op.create_table(
         "costs",
-        _required("host", sa.String(length=255), "where it was measured"),
-        _required("name", sa.String(length=32), "a codec as FFmpeg calls it, or a tile codec"),
+        _required("host", sa.String(length=255), "host of the measurement"),
+        _required("name", sa.String(length=32), "FFmpeg's name of a codec, or a tile codec"),
         _required("start", sa.Float(), "CPU seconds to start at a key picture"),
         _required("picture", sa.Float(), "CPU seconds for each picture"),
         _required("pixel", sa.Float(), "CPU seconds for each pixel"),
         _required("byte", sa.Float(), "CPU seconds for each byte"),
         _optional("encode_pixel", sa.Float(), "CPU seconds to encode a pixel; tile codecs only"),
-        _required("r2", sa.Float(), "share of the variance that these explain"),
-        _required("samples", sa.Integer(), "decodes that were timed"),
-        _required("software", sa.String(length=255), "versions that it was measured with"),
-        _required("measured_ns", sa.BigInteger(), "when"),
+        _required("r2", sa.Float(), "share of the variance that the model explains"),
+        _required("samples", sa.Integer(), "number of timed decodes"),
+        _required("software", sa.String(length=255), "software that was measured"),
+        _required("measured_ns", sa.BigInteger(), "time of the measurement"),
         sa.PrimaryKeyConstraint("host", "name", name=op.f("pk_costs")),
-        comment="What decoding costs, by host: measured, not guessed.",
+        comment="Measured decoding costs by host.",
         sqlite_with_rowid=False,
     )
     op.create_table(
         "segments",
-        _required("id", _Id, "never used again"),
-        _required("physical_id", _Id, "the tiled encoding that it belongs to"),
-        _required("original_id", _Id, "the original by whose frame table its frames are counted"),
-        _required("first_frame", sa.BigInteger(), "of the video, in display order"),
-        _required("end_frame", sa.BigInteger(), "one past the last"),
+        _required("id", _Id, "row id, never reused"),
+        _required("physical_id", _Id, "the tiled encoding that contains it"),
+        _required("original_id", _Id, "the original whose frame table numbers its frames"),
+        _required("first_frame", sa.BigInteger(), "first frame, in display order"),
+        _required("end_frame", sa.BigInteger(), "one past the last frame"),
         _required("layout", sa.Text(), "see vfsd.tiling.TileLayout"),
         _required(
             "profile",
@@ -629,49 +631,49 @@ def _create_tiles() -> None:
         _required(
             "size",
             sa.BigInteger(),
-            ("bytes of the pack; of one that two joined segments have, this one's share"),
+            ("bytes of the pack; for a joined segment, its share"),
         ),
         _required("psnr", sa.Float(), "dB, of the worst cell"),
         _required("created_ns", sa.BigInteger(), "when it was published"),
         _optional(
             "retired_ns",
             sa.BigInteger(),
-            "when another layout took its place; null while reads may use it",
+            "when another layout replaced it; null while reads may use it",
         ),
         _required(
             "made_at_read",
             sa.BigInteger(),
-            "the number of the newest read when it was published",
+            "number of the newest read at the time of publication",
             server_default="0",
         ),
         _required(
             "expected",
             sa.Float(),
-            "CPU seconds that whoever had it made expected it to save; 0: not noted",
+            "CPU seconds that it was expected to save when it was made; 0: unknown",
             server_default="0",
         ),
         _required(
             "gain",
             sa.Float(),
-            "CPU seconds that a read of all its frames should save; 0: not noted",
+            "CPU seconds that a read of all its frames should save; 0: unknown",
             server_default="0",
         ),
         _optional(
             "used_at_read",
             sa.BigInteger(),
-            "the number of the last read that used it; null: none has",
+            "number of the last read that used it; null: none",
         ),
         _optional("used_ns", sa.BigInteger(), "when that read began"),
         _required(
             "uses",
             sa.Float(),
-            ("reads that used it; faded up to the last, see vfsd.core.budgets.decayed"),
+            ("number of reads that used it, decayed up to the last, see vfsd.core.budgets.decayed"),
             server_default="0",
         ),
         _required(
             "saved",
             sa.Float(),
-            "CPU seconds that it saved them; faded up to the last",
+            "CPU seconds that it saved them, decayed up to the last",
             server_default="0",
         ),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_segments")),
@@ -706,7 +708,7 @@ def _create_tiles() -> None:
     op.create_index(op.f("ix_segments_physical_id"), "segments", ["physical_id"], unique=False)
     op.create_table(
         "cells",
-        _required("segment_id", _Id, "the segment that it is a tile of", autoincrement=False),
+        _required("segment_id", _Id, "the segment that contains it", autoincrement=False),
         _required("tile", sa.Integer(), "0, 1, 2 ... row by row"),
         _required("x1", sa.Integer(), "left edge, pixels of the stored picture"),
         _required("y1", sa.Integer(), "upper edge"),
@@ -714,23 +716,31 @@ def _create_tiles() -> None:
         _required("y2", sa.Integer(), "one past the last row"),
         _required("position", sa.BigInteger(), "byte offset in the pack"),
         _required("size", sa.BigInteger(), "bytes"),
-        _required(
-            "quality", sa.Integer(), "rate factor that it was encoded with; of lossless, the level"
-        ),
+        _required("quality", sa.Integer(), "rate factor of the encoder; for lossless, the level"),
         _required("psnr", sa.Float(), "dB of luma against the source, measured"),
         _required(
             "gray",
             sa.Float(),
-            "dB of gray in the worst picture, as reads make it; 0: not measured",
+            "dB of the worst picture read as gray; 0: not measured",
             server_default="0",
         ),
-        _required("planes", sa.Float(), "the same of the worst of Y, U and V", server_default="0"),
-        _required("colour", sa.Float(), "the same of the worst of R, G and B", server_default="0"),
+        _required(
+            "planes",
+            sa.Float(),
+            "dB of the worst plane of Y, U and V in the worst picture; 0: not measured",
+            server_default="0",
+        ),
+        _required(
+            "colour",
+            sa.Float(),
+            "dB of the worst channel of R, G and B in the worst picture; 0: not measured",
+            server_default="0",
+        ),
         sa.PrimaryKeyConstraint("segment_id", "tile", name=op.f("pk_cells")),
         sa.ForeignKeyConstraint(
             ["segment_id"], ["segments.id"], name=op.f("fk_cells_segment_id"), ondelete="CASCADE"
         ),
-        comment="Tiles of a segment: each a stream that decodes alone.",
+        comment="Tiles of a segment. Each is a stream that decodes independently.",
         sqlite_with_rowid=False,
     )
 
@@ -739,39 +749,43 @@ def _create_readlog() -> None:
     """Logged reads, and decisions made from them."""
     op.create_table(
         "reads",
-        _required("id", _Id, "by order of arrival"),
-        _required("video_id", _Id, "the logical video, whatever it is encoded as"),
+        _required("id", _Id, "ascending in order of arrival"),
+        _required("video_id", _Id, "the logical video"),
         _required("at_ns", sa.BigInteger(), "when it began"),
-        _required("kind", sa.String(length=16), "through what: api, scan, view or detect"),
-        _required("first_frame", sa.BigInteger(), "the lowest, in display order"),
-        _required("end_frame", sa.BigInteger(), "one past the highest"),
-        _required("frames", sa.BigInteger(), "pictures of the result"),
+        _required("kind", sa.String(length=16), "api, scan, view or detect"),
+        _required("first_frame", sa.BigInteger(), "lowest frame, in display order"),
+        _required("end_frame", sa.BigInteger(), "one past the highest frame"),
+        _required("frames", sa.BigInteger(), "number of pictures in the result"),
         _required("x1", sa.Integer(), "left edge, pixels of the displayed frame"),
         _required("y1", sa.Integer(), "upper edge"),
         _required("x2", sa.Integer(), "one past the last column"),
         _required("y2", sa.Integer(), "one past the last row"),
-        _optional(
-            "width", sa.Integer(), "pixels of a picture of the result; null: of each its own"
-        ),
+        _optional("width", sa.Integer(), "pixels of a picture in the result; null: sizes differ"),
         _optional("height", sa.Integer(), "goes with width"),
         _optional(
             "labels",
             sa.JSON(none_as_null=True),
-            "of boxes that it was for: a list of lists of labels, an AND of ORs",
+            "labels of the requested boxes: a list of lists of labels, an AND of ORs",
         ),
-        _required("pixels", sa.BigInteger(), "to be decoded, by the plan"),
-        _required("untiled_pixels", sa.BigInteger(), "to be decoded if all came from the original"),
+        _required("pixels", sa.BigInteger(), "pixels to decode, by the plan"),
+        _required(
+            "untiled_pixels",
+            sa.BigInteger(),
+            "pixels to decode if everything came from the original",
+        ),
         _required("predicted", sa.Float(), "CPU seconds of decoding, by the plan"),
         _required(
-            "untiled_predicted", sa.Float(), "CPU seconds of decoding if all came from the original"
+            "untiled_predicted",
+            sa.Float(),
+            "CPU seconds of decoding if everything came from the original",
         ),
-        _required("seconds", sa.Float(), "that it took its reader, measured"),
-        _required("segments", sa.Integer(), "of tiles that were used"),
-        _required("tiles", sa.Integer(), "of these that were decoded, all together"),
+        _required("seconds", sa.Float(), "measured elapsed time"),
+        _required("segments", sa.Integer(), "number of tiled segments used"),
+        _required("tiles", sa.Integer(), "number of tiles decoded in these segments"),
         _required(
             "original_frames",
             sa.BigInteger(),
-            "different frames that came from the original; 0: all from tiles",
+            "number of distinct frames from the original; 0: all from tiles",
         ),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_reads")),
         sa.CheckConstraint(
@@ -784,48 +798,48 @@ def _create_readlog() -> None:
             ["video_id"], ["videos.id"], name=op.f("fk_reads_video_id"), ondelete="CASCADE"
         ),
         comment=(
-            "What was read of videos, and what that took. Only the newest rows are "
-            "kept, as many as the setting remembered_reads says."
+            "Log of reads and their cost. Only the newest rows are kept: see the "
+            "setting remembered_reads."
         ),
         sqlite_autoincrement=True,
     )
     op.create_index(op.f("ix_reads_video_id"), "reads", ["video_id"], unique=False)
     op.create_table(
         "decisions",
-        _required("id", _Id, "by order of making"),
-        _required("video_id", _Id, "whose tiles it was about"),
-        _optional("segment_id", _Id, "what was made; null: it is there no longer"),
+        _required("id", _Id, "ascending in order of making"),
+        _required("video_id", _Id, "the logical video"),
+        _optional("segment_id", _Id, "the segment that was made; null: it no longer exists"),
         _required("at_ns", sa.BigInteger(), "when its segment was published"),
-        _required("maker", sa.String(length=16), "who made it: tune or background"),
-        _required("first_frame", sa.BigInteger(), "of the segment, in display order"),
-        _required("end_frame", sa.BigInteger(), "one past the last"),
-        _required("layout", sa.Text(), "of the segment, see vfsd.tiling.TileLayout"),
+        _required("maker", sa.String(length=16), "made by: tune or background"),
+        _required("first_frame", sa.BigInteger(), "first frame of the segment, in display order"),
+        _required("end_frame", sa.BigInteger(), "one past the last frame"),
+        _required("layout", sa.Text(), "layout of the segment, see vfsd.tiling.TileLayout"),
         _optional(
             "tiles",
             sa.JSON(none_as_null=True),
-            "those of the layout that were made: a list of numbers; null: all",
+            "tiles of the layout that were made: a list of numbers; null: all",
         ),
         _required("profile", sa.String(length=32), "the tile codec: fast, small ..."),
         _required(
             "reasons",
             sa.JSON(),
             (
-                "what was read there: a list of objects with reads (how often) and one "
-                "of label (an expression), region (x1, y1, x2, y2 of the stored "
-                "picture) and size"
+                "targets of reads: a list of objects with reads (their number) and one "
+                "of label (an expression), region (x1, y1, x2, y2 of the stored picture) "
+                "and size"
             ),
         ),
-        _required("reads", sa.BigInteger(), "remembered reads that it makes cheaper"),
-        _required("predicted_seconds", sa.Float(), "CPU seconds that making it would take"),
+        _required("reads", sa.BigInteger(), "number of logged reads that it makes cheaper"),
+        _required("predicted_seconds", sa.Float(), "predicted CPU seconds for making it"),
         _required(
             "predicted_saved",
             sa.Float(),
-            "CPU seconds of decoding that the reads would have taken less",
+            "predicted CPU seconds of decoding saved in these reads",
         ),
-        _required("predicted_bytes", sa.BigInteger(), "that it would have"),
-        _required("seconds", sa.Float(), "that making it took, measured"),
-        _required("bytes", sa.BigInteger(), "that it has"),
-        _optional("undone_ns", sa.BigInteger(), "when somebody took it back; null: nobody did"),
+        _required("predicted_bytes", sa.BigInteger(), "predicted bytes"),
+        _required("seconds", sa.Float(), "measured time of making it"),
+        _required("bytes", sa.BigInteger(), "bytes of the segment"),
+        _optional("undone_ns", sa.BigInteger(), "when it was undone; null: it was not"),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_decisions")),
         sa.CheckConstraint(
             "0 <= first_frame AND first_frame < end_frame", name=op.f("ck_decisions_frames")
@@ -840,7 +854,7 @@ def _create_readlog() -> None:
             ["video_id"], ["videos.id"], name=op.f("fk_decisions_video_id"), ondelete="CASCADE"
         ),
         sa.UniqueConstraint("segment_id", name=op.f("uq_decisions_segment_id")),
-        comment=("Segments of tiles that were made because of what had been read, and why."),
+        comment=("Tiling decisions: segments that were made because of past reads, and why."),
         sqlite_autoincrement=True,
     )
     op.create_index(op.f("ix_decisions_video_id"), "decisions", ["video_id"], unique=False)
@@ -850,17 +864,17 @@ def _create_limits() -> None:
     """Budgets, pins and evictions."""
     op.create_table(
         "budgets",
-        _required("id", _Id, "a number"),
+        _required("id", _Id, "row id"),
         _optional(
             "video_id",
             _Id,
-            ("whose derived data is meant; null: that of the whole store, which has one row"),
+            ("the logical video; null: the whole store, in one row"),
         ),
-        _optional("bytes", sa.BigInteger(), "that it may have; null: see times"),
+        _optional("bytes", sa.BigInteger(), "limit in bytes; null: see times"),
         _optional(
             "times",
             sa.Float(),
-            ("as many times the bytes of the originals; null as bytes is: there is no limit"),
+            ("limit as a multiple of the originals' bytes; null, like bytes: no limit"),
         ),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_budgets")),
         sa.CheckConstraint("bytes IS NULL OR times IS NULL", name=op.f("ck_budgets_one")),
@@ -869,46 +883,46 @@ def _create_limits() -> None:
             ["video_id"], ["videos.id"], name=op.f("fk_budgets_video_id"), ondelete="CASCADE"
         ),
         sa.UniqueConstraint("video_id", name=op.f("uq_budgets_video_id")),
-        comment="What tiles and renditions may take, where somebody has said so.",
+        comment="Budgets of tiles and renditions that were set.",
         sqlite_autoincrement=True,
     )
     op.create_table(
         "evictions",
-        _required("id", _Id, "by order of time"),
-        _required("video_id", _Id, "whose segment it was"),
-        _required("at_ns", sa.BigInteger(), "when it went"),
-        _required("why", sa.String(length=32), "what was full: video, partner or store"),
+        _required("id", _Id, "ascending in time"),
+        _required("video_id", _Id, "the logical video"),
+        _required("at_ns", sa.BigInteger(), "when it was evicted"),
+        _required("why", sa.String(length=32), "the budget that was full: video, partner or store"),
         _required("role", sa.String(length=16), "tiled or rendition"),
-        _required("first_frame", sa.BigInteger(), "of the segment, in display order"),
-        _required("end_frame", sa.BigInteger(), "one past the last"),
+        _required("first_frame", sa.BigInteger(), "first frame of the segment, in display order"),
+        _required("end_frame", sa.BigInteger(), "one past the last frame"),
         _required("width", sa.Integer(), "pixels of the displayed frame"),
         _required("height", sa.Integer(), "pixels of the displayed frame"),
         _required("layout", sa.Text(), "see vfsd.tiling.TileLayout"),
         _required("profile", sa.String(length=32), "the tile codec: fast, small ..."),
-        _required("bytes", sa.BigInteger(), "of its pack"),
-        _required("retired", sa.Boolean(), "it was only kept for a step back"),
+        _required("bytes", sa.BigInteger(), "bytes of its pack"),
+        _required("retired", sa.Boolean(), "it was kept only for undo"),
         _required("created_ns", sa.BigInteger(), "when it was published"),
         _optional("used_ns", sa.BigInteger(), "when it was last used; null: never"),
-        _required("uses", sa.Float(), "reads that used it, faded up to this moment"),
-        _required("saved", sa.Float(), "CPU seconds that it saved them, faded likewise"),
+        _required("uses", sa.Float(), "number of reads that used it, decayed up to the eviction"),
+        _required("saved", sa.Float(), "CPU seconds that it saved them, decayed likewise"),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_evictions")),
         sa.ForeignKeyConstraint(
             ["video_id"], ["videos.id"], name=op.f("fk_evictions_video_id"), ondelete="CASCADE"
         ),
-        comment="Segments that went to make room. Only the newest rows are kept.",
+        comment="Log of evicted segments. Only the newest rows are kept.",
         sqlite_autoincrement=True,
     )
     op.create_index(op.f("ix_evictions_video_id"), "evictions", ["video_id"], unique=False)
     op.create_table(
         "pins",
-        _required("id", _Id, "never used again"),
-        _required("video_id", _Id, "whose derived data stays"),
-        _required("first_frame", sa.BigInteger(), "in display order"),
-        _required("end_frame", sa.BigInteger(), "one past the last"),
+        _required("id", _Id, "row id, never reused"),
+        _required("video_id", _Id, "the logical video"),
+        _required("first_frame", sa.BigInteger(), "first frame, in display order"),
+        _required("end_frame", sa.BigInteger(), "one past the last frame"),
         _optional("role", sa.String(length=16), "tiled or rendition; null: both"),
-        _optional("width", sa.Integer(), "of a rendition's displayed frame; null: of any size"),
+        _optional("width", sa.Integer(), "pixels of a rendition's displayed frame; null: any size"),
         _optional("height", sa.Integer(), "goes with width"),
-        _required("at_ns", sa.BigInteger(), "when somebody said so"),
+        _required("at_ns", sa.BigInteger(), "when it was pinned"),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_pins")),
         sa.CheckConstraint(
             "0 <= first_frame AND first_frame < end_frame", name=op.f("ck_pins_frames")
@@ -923,7 +937,9 @@ def _create_limits() -> None:
         sa.ForeignKeyConstraint(
             ["video_id"], ["videos.id"], name=op.f("fk_pins_video_id"), ondelete="CASCADE"
         ),
-        comment=("Segments in use that have any of these frames are neither charged nor evicted."),
+        comment=(
+            "Pins: active segments that overlap these frames are neither charged nor evicted."
+        ),
         sqlite_autoincrement=True,
     )
     op.create_index(op.f("ix_pins_video_id"), "pins", ["video_id"], unique=False)
@@ -933,30 +949,32 @@ def _create_originals() -> None:
     """Policies, holds and the log of originals."""
     op.create_table(
         "original_log",
-        _required("id", _Id, "by order of time"),
-        _required("at_ns", sa.BigInteger(), "when it was done"),
+        _required("id", _Id, "ascending in time"),
+        _required("at_ns", sa.BigInteger(), "time of the action"),
         _required(
             "action",
             sa.String(length=16),
-            ("replaced, decayed, deleted, left, held or released; believed: the clock was"),
+            ("replaced, decayed, deleted, left, held or released; believed: the clock was trusted"),
         ),
-        _required("video_id", _Id, "the video, which may be gone"),
-        _required("name", sa.Text(), "its path then"),
-        _required("reason", sa.Text(), "why"),
+        _required("video_id", _Id, "the video, which may no longer exist"),
+        _required("name", sa.Text(), "its path at that time"),
+        _required("reason", sa.Text(), "reason of the action"),
         _required("digest", sa.String(length=64), "blake3 of the file before"),
-        _required("size", sa.BigInteger(), "its bytes"),
+        _required("size", sa.BigInteger(), "size of the file before, bytes"),
         _optional(
-            "new_digest", sa.String(length=64), "blake3 of the file afterwards; null: none, or same"
+            "new_digest",
+            sa.String(length=64),
+            "blake3 of the file afterwards; null: no file, or unchanged",
         ),
         _optional("new_size", sa.BigInteger(), "goes with new_digest"),
         _optional(
             "psnr",
             sa.Float(),
-            ("dB that its pictures have at least against the very first original; null: not told"),
+            ("minimum dB of its pictures against the first original; null: unknown"),
         ),
-        _required("details", sa.JSON(), "what was measured, and how it was made"),
+        _required("details", sa.JSON(), "measurements, and settings of the encoder"),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_original_log")),
-        comment="What became of originals, and what was said of them. Never shortened.",
+        comment="Log of actions on originals, and of trust in the clock. Never truncated.",
         sqlite_autoincrement=True,
     )
     op.create_index(op.f("ix_original_log_video_id"), "original_log", ["video_id"], unique=False)
@@ -965,32 +983,37 @@ def _create_originals() -> None:
         _required(
             "ino",
             _Id,
-            "the video, or the directory with all below that have none of their own",
+            "the video, or the directory, which covers everything below without a "
+            "policy of its own",
             autoincrement=False,
         ),
         _required("original", sa.String(length=16), "keep or replaceable"),
         _required(
             "psnr",
             sa.Float(),
-            ("dB that what takes an original's place has at least, against the very first"),
+            ("minimum dB of a replacement against the first original"),
         ),
-        _required("codec", sa.String(length=16), "h264, hevc or av1: when it ages"),
-        _optional("replace_after", sa.BigInteger(), "seconds of age; null: not by age"),
-        _optional("decay_after", sa.BigInteger(), "seconds of age; null: never"),
-        _optional("keep", sa.Text(), "labels of what keeps its quality then"),
-        _optional("delete_after", sa.BigInteger(), "seconds of age; null: never"),
+        _required("codec", sa.String(length=16), "codec of replacements by age: h264, hevc or av1"),
+        _optional("replace_after", sa.BigInteger(), "age in seconds for replacement; null: never"),
+        _optional("decay_after", sa.BigInteger(), "age in seconds; null: never"),
         _optional(
-            "delete_below", sa.BigInteger(), "bytes free on the disk, below which the oldest go"
+            "keep", sa.Text(), "labels of areas that keep their quality when the video decays"
+        ),
+        _optional("delete_after", sa.BigInteger(), "age in seconds; null: never"),
+        _optional(
+            "delete_below",
+            sa.BigInteger(),
+            "bytes: delete the oldest while less disk space is free",
         ),
         _optional(
             "reads",
             sa.Float(),
-            ("dB of luma that tiles need for reads that ask for none; null: as the store has it"),
+            ("minimum luma dB of tiles for reads that request none; null: default of the store"),
         ),
         _optional(
             "delete_above",
             sa.BigInteger(),
-            "bytes of all videos that go by it, above which the oldest go",
+            "bytes: delete the oldest while the videos under this policy take more",
         ),
         sa.PrimaryKeyConstraint("ino", name=op.f("pk_policies")),
         sa.CheckConstraint(
@@ -999,21 +1022,21 @@ def _create_originals() -> None:
         sa.ForeignKeyConstraint(
             ["ino"], ["nodes.ino"], name=op.f("fk_policies_ino"), ondelete="CASCADE"
         ),
-        comment="What may become of originals, where somebody has said so.",
+        comment="Retention policies that were set on files and directories.",
     )
     op.create_table(
         "holds",
-        _required("id", _Id, "never used again"),
+        _required("id", _Id, "row id, never reused"),
         _required(
             "video_id",
             _Id,
-            ("the video that must neither change nor go; it cannot as long as this row is there"),
+            ("the video, which cannot be changed or deleted while this row exists"),
         ),
-        _required("reason", sa.Text(), "as somebody has put it"),
-        _required("at_ns", sa.BigInteger(), "since when"),
+        _required("reason", sa.Text(), "reason given by the user"),
+        _required("at_ns", sa.BigInteger(), "when it was set"),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_holds")),
         sa.ForeignKeyConstraint(["video_id"], ["videos.id"], name=op.f("fk_holds_video_id")),
-        comment="Videos that nobody may change or remove.",
+        comment="Holds, which protect videos from changes and removal.",
         sqlite_autoincrement=True,
     )
     op.create_index(op.f("ix_holds_video_id"), "holds", ["video_id"], unique=False)
@@ -1023,18 +1046,18 @@ def _create_semantic() -> None:
     """Labelled boxes, their sources, and examined frames."""
     op.create_table(
         "labels",
-        _required("id", _Id, "what boxes refer to"),
+        _required("id", _Id, "referred to by boxes"),
         _required("name", sa.String(length=255), "a class or a property"),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_labels")),
         sa.UniqueConstraint("name", name=op.f("uq_labels_name")),
-        comment="The words that boxes are labelled with, each once for all videos.",
+        comment="Labels of boxes, shared by all videos.",
     )
     op.create_table(
         "sources",
-        _required("id", _Id, "what boxes refer to"),
-        _required("name", sa.String(length=255), "what it is called"),
-        _required("model", sa.String(length=255), "which model; empty: not said"),
-        _required("version", sa.String(length=255), "of the model; empty: not said"),
+        _required("id", _Id, "referred to by boxes"),
+        _required("name", sa.String(length=255), "name of the source"),
+        _required("model", sa.String(length=255), "model; empty: unknown"),
+        _required("version", sa.String(length=255), "version of the model; empty: unknown"),
         _required("parameters", sa.Text(), "a JSON object, keys sorted, no spaces"),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_sources")),
         sa.UniqueConstraint(
@@ -1044,35 +1067,37 @@ def _create_semantic() -> None:
             "parameters",
             name=op.f("uq_sources_name_model_version_parameters"),
         ),
-        comment="Who says what boxes say: models with their settings, and people.",
+        comment="Sources of boxes: models with their settings, and people.",
     )
     op.create_table(
         "detections",
+        _required("video_id", _Id, "the logical video", autoincrement=False),
+        _required("label_id", _Id, "label of the box", autoincrement=False),
         _required(
-            "video_id", _Id, "the logical video, whatever it is encoded as", autoincrement=False
+            "frame", sa.BigInteger(), "frame number in display order, from 0", autoincrement=False
         ),
-        _required("label_id", _Id, "what it is labelled", autoincrement=False),
-        _required("frame", sa.BigInteger(), "in display order, from 0", autoincrement=False),
         _required(
             "seq",
             sa.Integer(),
-            ("0, 1, 2 ... in the order of arrival among all boxes of the frame; may have gaps"),
+            ("order of arrival among the boxes of the frame, from 0; may have gaps"),
             autoincrement=False,
         ),
-        _required("x1", sa.Double(), "pixels, first column"),
-        _required("y1", sa.Double(), "pixels, first row"),
-        _required("x2", sa.Double(), "pixels, exclusive"),
-        _required("y2", sa.Double(), "pixels, exclusive"),
-        _optional("confidence", sa.Double(), "as the source gave it; null: none"),
-        _optional("track", sa.BigInteger(), "number of the object, within its source; null: none"),
-        _required("source_id", _Id, "who says that it is"),
-        _required("cell", sa.Integer(), "coarse place and size: vfsd.catalog.box_grid.cells"),
+        _required("x1", sa.Double(), "left edge, pixels of the displayed frame"),
+        _required("y1", sa.Double(), "upper edge"),
+        _required("x2", sa.Double(), "right or lower edge, exclusive"),
+        _required("y2", sa.Double(), "right or lower edge, exclusive"),
+        _optional("confidence", sa.Double(), "on the scale of the source; null: none"),
+        _optional(
+            "track", sa.BigInteger(), "number of the tracked object, within its source; null: none"
+        ),
+        _required("source_id", _Id, "source of the box"),
+        _required("cell", sa.Integer(), "coarse position and size: vfsd.catalog.box_grid.cells"),
         _required(
             "bounds",
             sa.BigInteger(),
-            "the box, rounded, in one number: vfsd.catalog.box_grid.bounds",
+            "the rounded box as one number: vfsd.catalog.box_grid.bounds",
         ),
-        _optional("attributes", sa.JSON(none_as_null=True), "a JSON object of what else is known"),
+        _optional("attributes", sa.JSON(none_as_null=True), "other properties: a JSON object"),
         sa.PrimaryKeyConstraint("video_id", "label_id", "frame", "seq", name=op.f("pk_detections")),
         sa.CheckConstraint("frame >= 0", name=op.f("ck_detections_frame")),
         sa.CheckConstraint("x1 < x2 AND y1 < y2", name=op.f("ck_detections_area")),
@@ -1083,7 +1108,7 @@ def _create_semantic() -> None:
         sa.ForeignKeyConstraint(
             ["source_id"], ["sources.id"], name=op.f("fk_detections_source_id")
         ),
-        comment="Labelled boxes. Rows lie in the order of video, label and frame.",
+        comment="Labelled boxes, stored in the order of video, label and frame.",
         sqlite_with_rowid=False,
     )
     op.create_index(
@@ -1094,10 +1119,10 @@ def _create_semantic() -> None:
     )
     op.create_table(
         "examined",
-        _required("video_id", _Id, "whose frames they are", autoincrement=False),
-        _required("source_id", _Id, "who has looked at them", autoincrement=False),
-        _required("first_frame", sa.BigInteger(), "from this one on", autoincrement=False),
-        _required("end_frame", sa.BigInteger(), "up to this one, exclusive"),
+        _required("video_id", _Id, "the logical video", autoincrement=False),
+        _required("source_id", _Id, "the source that examined them", autoincrement=False),
+        _required("first_frame", sa.BigInteger(), "first frame", autoincrement=False),
+        _required("end_frame", sa.BigInteger(), "one past the last frame"),
         sa.PrimaryKeyConstraint("video_id", "source_id", "first_frame", name=op.f("pk_examined")),
         sa.CheckConstraint(
             "0 <= first_frame AND first_frame < end_frame", name=op.f("ck_examined_range")
@@ -1107,8 +1132,8 @@ def _create_semantic() -> None:
         ),
         sa.ForeignKeyConstraint(["source_id"], ["sources.id"], name=op.f("fk_examined_source_id")),
         comment=(
-            "Frames that a source has looked at, whether it found anything or not. "
-            "The ranges of one source neither overlap nor touch."
+            "Frames that a source has examined, with or without results. The ranges "
+            "of one source neither overlap nor touch."
         ),
         sqlite_with_rowid=False,
     )

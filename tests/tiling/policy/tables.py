@@ -36,7 +36,7 @@ class TableWorld:
     def labels(self, sot: int) -> Aims:
         return Aims().union(*self.aims)
 
-    def around(self, sot: int, aims: Aims) -> Tiling | None:
+    def tiling_around(self, sot: int, aims: Aims) -> Tiling | None:
         found = tiling(aims)
         return found if found in self.prices else None
 
@@ -47,5 +47,5 @@ class TableWorld:
     def pixels(self, sot: int, query: Query, current: Tiling | None) -> int:
         return round(1000 * self.decode(sot, query, current))
 
-    def making(self, sot: int, made: Tiling) -> TilingCost:
+    def making_cost(self, sot: int, made: Tiling) -> TilingCost:
         return TilingCost(self.prices[made], 0.0)

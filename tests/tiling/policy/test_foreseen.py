@@ -63,7 +63,7 @@ def test_it_is_never_dearer_than_no_tiles_or_what_is_there(
         return sum(replay_queries(FixedTilings(world, tilings), world, queries).decoding)
 
     def making(tilings: dict[int, Tiling]) -> float:
-        return sum(world.making(sot, one).seconds for sot, one in tilings.items())
+        return sum(world.making_cost(sot, one).seconds for sot, one in tilings.items())
 
     mine = {sot: one for sot, one in free.items() if one != grid}
     assert decoding(free) + making(mine) <= decoding(there) + 1e-9
@@ -77,4 +77,4 @@ def test_what_is_there_stays_where_new_tiles_would_not_pay() -> None:
     assert offline_tilings(world, [car], [car], there, lambda sot, mine: ()) == there
     many = [car] * 10_000
     found = offline_tilings(world, many, many, there, lambda sot, mine: ())
-    assert found == {0: world.around(0, car.aims)}
+    assert found == {0: world.tiling_around(0, car.aims)}

@@ -39,8 +39,8 @@ def bill(world: TableWorld, terms: LedgerParameters) -> ReplayCost:
 def check(world: TableWorld, terms: LedgerParameters) -> None:
     done = bill(world, terms)
     never = sum(untiled for untiled, _ in world.rows)
-    assert done.total <= terms.against_never * never * (1 + 1e-9)
-    assert done.total <= terms.against_at_once(len(world.prices)) * at_once(world) * (1 + 1e-9)
+    assert done.total <= terms.bound_untiled * never * (1 + 1e-9)
+    assert done.total <= terms.bound_offline(len(world.prices)) * at_once(world) * (1 + 1e-9)
 
 
 shares = st.sampled_from([0.0, 0.01, 0.3, 0.9, 1.0])
@@ -83,13 +83,13 @@ def test_bounds_hold_against_who_knows_what_we_have(
     for number in range(count):
         written.append((1.0, {one: float(one == current) for one in world.prices}))
         spent += world.decode(0, world.query(number), current)
-        for retile in policy.tell(world.query(number)):
+        for retile in policy.observe(world.query(number)):
             assert retile.tiling != current
             current = retile.tiling
             spent += world.prices[current]
     never = sum(untiled for untiled, _ in written)
-    assert spent <= terms.against_never * never * (1 + 1e-9)
-    assert spent <= terms.against_at_once(3) * at_once(world) * (1 + 1e-9)
+    assert spent <= terms.bound_untiled * never * (1 + 1e-9)
+    assert spent <= terms.bound_offline(3) * at_once(world) * (1 + 1e-9)
 
 
 @settings(deadline=None)
@@ -208,8 +208,8 @@ def test_what_was_surely_made_is_left_when_another_is_better_by_the_lead(
 
 def test_bytes_have_a_price() -> None:
     class Large(TableWorld):
-        def making(self, sot, made):  # type: ignore[no-untyped-def]
-            return replace(super().making(sot, made), bytes=1000.0)
+        def making_cost(self, sot, made):  # type: ignore[no-untyped-def]
+            return replace(super().making_cost(sot, made), bytes=1000.0)
 
     world = Large({A: 2.0}, [(1.0, {A: 0.0})] * 12, [Aims("a")] * 12)
     assert bill(world, LedgerParameters(byte_seconds=0.001)).retiles[0][1].price == 3.0

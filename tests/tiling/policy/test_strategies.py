@@ -118,7 +118,7 @@ def test_known_queries_are_the_best_choice_of_their_candidates(
         sot: Aims().union(*(query.aims for query in queries if sot in world.touched(query)))
         for sot in world.sots
     }
-    options = [{None, world.around(sot, aims)} for sot, aims in asked.items()]
+    options = [{None, world.tiling_around(sot, aims)} for sot, aims in asked.items()]
     least = min(
         sum(
             world.decode(sot, query, choice[sot])
@@ -158,7 +158,7 @@ def test_more_goes_around_all_that_was_queried_there() -> None:
         retile.tiling
         for _, retile in replay_queries(IncrementalMore(world), world, [CAR, DOG, CAR]).retiles
     ]
-    assert made == [world.around(0, CAR.aims), world.around(0, CAR.aims | DOG.aims)]
+    assert made == [world.tiling_around(0, CAR.aims), world.tiling_around(0, CAR.aims | DOG.aims)]
 
 
 def test_lazy_tiles_once() -> None:
@@ -167,19 +167,19 @@ def test_lazy_tiles_once() -> None:
         retile.tiling
         for _, retile in replay_queries(TileOnFirstQuery(world), world, [CAR, DOG]).retiles
     ]
-    assert made == [world.around(0, CAR.aims)]
+    assert made == [world.tiling_around(0, CAR.aims)]
 
 
 def test_regions_at_ingest_are_charged_to_the_first_query() -> None:
     world = BoxWorld(APART, RATES)
     bill = replay_queries(regions_of_interest(world, DOG.aims), world, [CAR, DOG])
     (retile,) = (retile for _, retile in bill.retiles)
-    assert bill.making == [world.making(0, retile.tiling).seconds, 0.0]
+    assert bill.making == [world.making_cost(0, retile.tiling).seconds, 0.0]
 
 
 def told(world: TableWorld, policy: IncrementalRegret) -> list[list[Tiling]]:
     return [
-        [retile.tiling for retile in policy.tell(world.query(number))]
+        [retile.tiling for retile in policy.observe(world.query(number))]
         for number in range(len(world.rows))
     ]
 
@@ -217,12 +217,12 @@ def test_combinations_are_all_of_few_aims_and_two_of_many() -> None:
 
 def test_only_wanted_tiles_are_paid_for_and_the_rest_is_read_from_the_original() -> None:
     whole, wanted = BoxWorld(APART, RATES), BoxWorld(APART, RATES, wanted_tiles)
-    large, small = whole.around(0, CAR.aims), wanted.around(0, CAR.aims)
+    large, small = whole.tiling_around(0, CAR.aims), wanted.tiling_around(0, CAR.aims)
     assert large is not None
     assert small is not None
     assert large.layout == small.layout
     assert len(small.tiles) == 1
-    assert wanted.making(0, small).seconds < whole.making(0, large).seconds
+    assert wanted.making_cost(0, small).seconds < whole.making_cost(0, large).seconds
     assert wanted.decode(0, CAR, small) == whole.decode(0, CAR, large)
     assert wanted.decode(0, DOG, small) == wanted.decode(0, DOG, None)
 
@@ -230,17 +230,17 @@ def test_only_wanted_tiles_are_paid_for_and_the_rest_is_read_from_the_original()
 def test_a_world_told_other_rates_differs_in_these_alone() -> None:
     world = BoxWorld(APART, RATES)
     dear = world.at(RATES.scaled(decode=1, encode=2))
-    tiled = world.around(0, CAR.aims)
+    tiled = world.tiling_around(0, CAR.aims)
     assert tiled is not None
-    assert dear.around(0, CAR.aims) == tiled
+    assert dear.tiling_around(0, CAR.aims) == tiled
     assert dear.decode(0, CAR, tiled) == world.decode(0, CAR, tiled)
-    assert dear.making(0, tiled).seconds > world.making(0, tiled).seconds
+    assert dear.making_cost(0, tiled).seconds > world.making_cost(0, tiled).seconds
 
 
 def test_a_region_is_read_on_every_frame() -> None:
     world: World = BoxWorld(APART, RATES)
     query = Query(range(4), Aims({Rect(0, 0, 10, 10)}))
-    tiled = world.around(0, query.aims)
+    tiled = world.tiling_around(0, query.aims)
     assert world.touched(query) == [0]
     assert world.pixels(0, query, None) == 4 * 640 * 480
     assert tiled is not None

@@ -33,20 +33,25 @@ def make_detector(
     label: str | None = None,
     names: Path | None = None,
 ) -> Detector:
-    """``motion`` or ``onnx:MODEL.onnx``, with default settings where none are given.
+    """Build the detector ``motion`` or ``onnx:MODEL.onnx``.  Raises `UsageError` and its own
+    errors.
 
-    `every` matters to those alone whose findings depend on it.  Raises `UsageError`, and what
-    the detector itself raises.
+    Args:
+        text: The name of the detector.
+        every: The step between frames; used only by detectors with results that depend on it.
+        min_confidence: None: the default of the detector.
+        label: None: the default of the detector.
+        names: A file with class names.
     """
     kind, _, path = text.partition(":")
     if names is not None and kind != "onnx":
-        raise UsageError(f"{text} has no classes to name")
+        raise UsageError(f"names requires an ONNX model; {text} has no classes")
     if text == "motion":
         if min_confidence is not None:
-            raise UsageError("motion has no confidence")
+            raise UsageError("min_confidence requires an ONNX model; motion has no confidence")
         return MotionDetector(every) if label is None else MotionDetector(every, label)
     if kind == "onnx" and path:
         if min_confidence is None:
             return OnnxDetector(path, label=label, names=names)
         return OnnxDetector(path, label=label, names=names, min_confidence=min_confidence)
-    raise not_one_of("the detector", text, ("motion", "onnx:MODEL.onnx"))
+    raise not_one_of("detector", text, ("motion", "onnx:MODEL.onnx"))

@@ -1,5 +1,5 @@
-"""The `Detector` protocol, the chunks of frames that are examined and stored at once, and the
-scaling of frames for a detector.
+"""The `Detector` protocol, the chunks of frames that are examined and stored together,
+and scaling.
 """
 
 from __future__ import annotations
@@ -21,50 +21,51 @@ Every = int | Literal["key"]
 """Every n-th frame of a video, from its first; "key": the frames at which decoding can start."""
 
 Found = tuple[int, list[Detection]]
-"""The number of a frame, and what is in it."""
+"""Frame number, and the boxes on that frame."""
 
 
 @dataclass(frozen=True, slots=True)
 class FrameRequest:
-    """What a detector is to be shown.  Raises `UsageError` for what cannot be."""
+    """The frames that a detector needs as input.  Raises `UsageError` for invalid values."""
 
     size: tuple[int, int] | None = None  #: pixels, width x height; None: as displayed
-    format: str = "rgb24"  #: one of those that `Video.read` takes
+    format: str = "rgb24"  #: a format of `Video.read`
     every: Every = 1
     block: int = 1
-    """Frames that are looked at together.  With more than one, what is found on a frame depends on
-    the others of its block, and blocks are cut from the start of the video, so that it depends on
-    nothing else; `every` is then part of what the detector is."""
+    """Number of frames that are examined together.  With more than one, the boxes on a frame depend
+    on the other frames of its block.  Blocks are counted from the start of the video, so that
+    results depend on nothing else; `every` is then part of the source.
+    """
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "every", require_every(self.every))
         if self.block < 1:
-            raise UsageError(f"a block of {self.block} frames holds none")
+            raise UsageError(f"block must be at least 1, got {self.block}")
 
 
 class Detector(Protocol):
-    """Looks at frames.  The same frames and `source` give the same boxes, whenever it is asked."""
+    """Finds boxes on frames.  Deterministic: the same frames and `source` give the same boxes."""
 
     @property
     def source(self) -> Source:
-        """Who says so: everything that what is found depends on."""
+        """The source of the boxes: everything that results depend on."""
         ...
 
-    def wants(self, width: int, height: int) -> FrameRequest:
-        """What to show of a video whose displayed frame has width x height pixels."""
+    def request(self, width: int, height: int) -> FrameRequest:
+        """Return the input needed for a video with a displayed frame of width x height pixels."""
         ...
 
-    def find(self, frames: Iterable[Frame], width: int, height: int) -> Iterator[Found]:
-        """What is on each of `frames`, which are as `wants` says: one block of them, ascending.
+    def detect(self, frames: Iterable[Frame], width: int, height: int) -> Iterator[Found]:
+        """Yield the boxes on each of `frames`: one block as requested, ascending.
 
-        There is one answer for every frame, in order, also where nothing was found.  Boxes lie
-        within the displayed frame of width x height pixels, whatever size was shown.
+        Every frame gets an item, in order, also without boxes.  Boxes lie within the displayed
+        frame of width x height pixels, whatever the input size.
         """
         ...
 
 
 def require_every(every: SupportsIndex | Literal["key"]) -> Every:
-    """What chooses frames, as it is kept.  Raises `UsageError` for what chooses none."""
+    """Return a valid `every`.  Raises `UsageError`."""
     if every == "key":
         return "key"
     try:
@@ -72,32 +73,33 @@ def require_every(every: SupportsIndex | Literal["key"]) -> Every:
     except UsageError:
         number = 0
     if number < 1:
-        raise UsageError(f"{every!r} chooses no frames", hint='give a number from 1, or "key"')
+        raise UsageError(f'every must be at least 1, or "key", got {every!r}')
     return number
 
 
 CHUNK_FRAMES = 64
-"""Frames that are stored together where each is looked at by itself: few enough that little is
-lost when a slow detector is interrupted, and a transaction (some 10 ms) costs nothing beside."""
+"""Frames that are stored together if each is examined alone.  Few enough that an interrupted slow
+detector loses little; enough that a transaction (some 10 ms) is negligible.
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WorkChunk:
-    """What is looked at and then stored, all of it or nothing."""
+    """A unit of work that is stored as a whole or not at all."""
 
     shown: Ints  #: frames that the detector sees together, ascending
-    kept: Ints  #: those of them whose boxes are stored
-    covers: range  #: frames up to the next chunk; also those between, which are not looked at
+    kept: Ints  #: those of them with boxes to store
+    covers: range  #: frames up to the next chunk, including those that are not examined
 
 
 def plan_chunks(
     numbers: Ints, chosen: range, examined: Sequence[range], block: int
 ) -> list[WorkChunk]:
-    """What is left of `chosen` when the `examined` frames are not looked at again.
+    """Return the chunks for the frames of `chosen` that are not in `examined`.
 
-    `numbers` are the frames of the whole video that the detector may see, ascending, and `block`
-    is how many of them it sees together.  Blocks are shown whole, even where only some of their
-    frames are left.
+    `numbers` are all frames of the video that the detector may see, ascending; `block` is the
+    number that it sees together.  Whole blocks are shown, even if only some of their frames are
+    needed.
     """
     left = (numbers >= chosen.start) & (numbers < chosen.stop) & ~_in_runs(numbers, examined)
     if block == 1:
@@ -119,7 +121,7 @@ def plan_chunks(
 
 
 def _in_runs(numbers: Ints, runs: Sequence[range]) -> npt.NDArray[np.bool_]:
-    """Which of the ascending numbers lie in any of the runs, of which there may be as many."""
+    """Return whether each of the ascending numbers lies in a run; fast for many runs."""
     begun = np.zeros(len(numbers) + 1, np.int64)
     np.add.at(begun, np.searchsorted(numbers, [run.start for run in runs]), 1)
     np.subtract.at(begun, np.searchsorted(numbers, [run.stop for run in runs]), 1)
@@ -127,7 +129,7 @@ def _in_runs(numbers: Ints, runs: Sequence[range]) -> npt.NDArray[np.bool_]:
 
 
 def stepped_ranges(numbers: Ints) -> Iterator[range]:
-    """Ascending numbers as few ranges with equal steps."""
+    """Yield ascending numbers as few ranges with equal steps."""
     at = 0
     while at < len(numbers):
         gaps = np.diff(numbers[at:])
@@ -145,7 +147,7 @@ def _chunks_of(numbers: Ints, size: int) -> list[Ints]:
 
 
 def _starts(count: int, block: int) -> list[int]:
-    """Where the second block and the others begin; a rest of less than half of one has none."""
+    """Return the starts of all blocks but the first; the last may be up to half a block longer."""
     starts = list(range(block, count, block))
     if starts and count - starts[-1] < block / 2:
         starts.pop()
@@ -153,9 +155,9 @@ def _starts(count: int, block: int) -> list[int]:
 
 
 def fit_size(width: int, height: int, longest: int) -> tuple[int, int]:
-    """The size with these proportions whose longer side has at most `longest` pixels."""
+    """Return the size with these proportions whose longer side has at most `longest` pixels."""
     if longest < 1:
-        raise UsageError(f"a picture of {longest} pixels cannot be looked at")
+        raise UsageError(f"longest must be at least 1, got {longest}")
     scale = min(1.0, longest / max(width, height))
     return max(1, round(width * scale)), max(1, round(height * scale))
 
@@ -163,13 +165,13 @@ def fit_size(width: int, height: int, longest: int) -> tuple[int, int]:
 def scale_rect_outward(
     box: tuple[int, int, int, int], shown: tuple[int, int], full: tuple[int, int]
 ) -> Rect:
-    """All pixels of the `full` frame that the box of whole pixels of the `shown` picture touches.
+    """Return all pixels of the `full` frame that a box of the `shown` picture touches.
 
-    Sizes are (width, height); the box lies within the picture.
+    Sizes are (width, height); the box has integer edges within the picture.
     """
     x1, y1, x2, y2 = box
     (across, down), (width, height) = shown, full
-    # In integers: with floats a box at the right edge might reach one pixel further.
+    # In integers: with floats, a box at the right edge could extend one pixel further.
     return Rect(
         x1 * width // across,
         y1 * height // down,

@@ -1,5 +1,6 @@
-"""Decodes the outputs of YOLO, SSD and TensorFlow models to boxes, and removes duplicates by non-
-maximum suppression.
+"""Decodes the outputs of YOLO, SSD and TensorFlow models to boxes.
+
+`non_maximum_suppression` removes duplicates.
 """
 
 from __future__ import annotations
@@ -18,20 +19,21 @@ from vfsd.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class ScoredBox:
-    """One box that a detector proposes."""
+    """A box proposed by a detector."""
 
     box: Box
-    kind: int  #: number of its class
+    kind: int  #: class number
     confidence: float
 
 
 def non_maximum_suppression(
     proposed: Sequence[ScoredBox], overlap: float, width: int, height: int
 ) -> list[ScoredBox]:
-    """The parts of the boxes within width x height, without those that a more confident box of the
-    same class covers by more than `overlap` (intersection over union); by falling confidence.
+    """Clip the boxes to width x height, and remove duplicates; by falling confidence.
 
-    Boxes that are no boxes (not finite, or without area in the frame) are left out.
+    A box is a duplicate if a more confident one of the same class overlaps it by more than
+    `overlap` (intersection over union).  Boxes that are not finite or have no area in the frame are
+    dropped.
     """
     kept = []
     for one in proposed:
@@ -41,7 +43,7 @@ def non_maximum_suppression(
         box = (max(x1, 0.0), max(y1, 0.0), min(x2, float(width)), min(y2, float(height)))
         if box[0] < box[2] and box[1] < box[3]:
             kept.append(ScoredBox(box, one.kind, one.confidence))
-    # Ties are broken by place, so that the order in which they were proposed does not matter.
+    # Ties are broken by position: the result does not depend on the order of proposals.
     kept.sort(key=lambda one: (-one.confidence, one.kind, one.box))
     if not kept:
         return []
@@ -62,35 +64,36 @@ Head = Literal["auto", "yolov5", "yolov8", "rows", "ssd", "tensorflow"]
 HEADS: tuple[Head, ...] = ("auto", "yolov5", "yolov8", "rows", "ssd", "tensorflow")
 
 _MOST_ROWS = 1000
-"""Models that suppress overlaps themselves answer at most so many boxes; the ones that do not
-have thousands of places."""
+"""Models with built-in suppression return at most this many boxes; the others have thousands of
+candidates.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelBoxes:
-    """Boxes, in no order."""
+    """Boxes, unordered."""
 
-    boxes: Floats  #: N x 4: x1, y1, x2, y2 in pixels of the picture
-    kinds: npt.NDArray[np.int64]  #: numbers of classes, as the model counts them
+    boxes: Floats  #: N x 4: x1, y1, x2, y2 in pixels of the input picture
+    kinds: npt.NDArray[np.int64]  #: class numbers of the model
     confidences: Floats
 
 
 def decode_outputs(
     outputs: Outputs, head: Head, picture: tuple[int, int], least: float
 ) -> ModelBoxes:
-    """The boxes with a confidence of at least `least` in what a model has answered.
+    """Return the boxes with a confidence of at least `least` in the outputs of a model.
 
-    `picture` is its input, width x height.  The heads:
+    `picture` is its input, (width, height).  The heads:
 
-    - yolov8: 1 x (4 + classes) x N, each column a centre, a size, and a score for each class;
-    - yolov5: 1 x N x (5 + classes), each row a centre, a size, a score for there being anything,
-      and one for each class;
-    - rows: 1 x N x 6, each row two corners, a score, and a class;
-    - ssd: three outputs: N x 4 corners in pixels, N scores, N classes (torchvision);
-    - tensorflow: the same as `detection_boxes` (y1, x1, y2, x2 in parts of the picture),
+    - yolov8: 1 x (4 + classes) x N; each column has a centre, a size, and a score per class.
+    - yolov5: 1 x N x (5 + classes); each row has a centre, a size, an objectness score, and a score
+      per class.
+    - rows: 1 x N x 6; each row has two corners, a score, and a class.
+    - ssd: three outputs: N x 4 corners in pixels, N scores, N classes (torchvision).
+    - tensorflow: the same as `detection_boxes` (y1, x1, y2, x2 as fractions of the picture),
       `detection_scores` and `detection_classes`.
 
-    "auto" goes by number, names and shapes.  Raises `UsageError` where they fit none.
+    "auto" decides by number, names and shapes of the outputs.  Raises `UsageError` if none matches.
     """
     plain = {name: np.asarray(value) for name, value in outputs.items()}
     if head == "auto":
@@ -103,7 +106,7 @@ def decode_outputs(
     count = len(answer.confidences)
     if answer.boxes.shape != (count, 4) or answer.kinds.shape != (count,):
         raise _unreadable(plain, head)
-    sure = answer.confidences >= least  # what is no number is not
+    sure = answer.confidences >= least  # False for NaN
     return ModelBoxes(answer.boxes[sure], answer.kinds[sure], answer.confidences[sure])
 
 
@@ -117,7 +120,7 @@ def _recognised(outputs: Outputs) -> Head:
         raise _unreadable(outputs, "auto")
     if shape[2] == 6 and shape[1] <= _MOST_ROWS:
         return "rows"
-    # There are more places than numbers for each.
+    # There are more candidates than values for each.
     return "yolov8" if shape[1] < shape[2] else "yolov5"
 
 
@@ -139,7 +142,7 @@ def _ssd(outputs: Outputs, picture: tuple[int, int]) -> ModelBoxes:
     kept = {name: value.reshape(-1, 4) for name, value in outputs.items() if _is_boxes(value)}
     (boxes,) = kept.values()
     rest = {name: value.reshape(-1) for name, value in outputs.items() if name not in kept}
-    # Classes are whole numbers, by type or, failing that, by name.
+    # Classes are integers by type or, failing that, the output is named so.
     kinds = next(
         name for name, value in rest.items() if value.dtype.kind in "iu" or _is_classes(name)
     )
@@ -167,7 +170,7 @@ _READERS = {
 
 
 def _boxes_from_centers(places: Floats, scores: Floats) -> ModelBoxes:
-    """From centres and sizes, and a score for each class."""
+    """Return corner boxes from centres and sizes, with the best class of each."""
     kinds = scores.argmax(axis=1)
     half = places[:, 2:] / 2
     corners = np.hstack([places[:, :2] - half, places[:, :2] + half])
@@ -175,7 +178,7 @@ def _boxes_from_centers(places: Floats, scores: Floats) -> ModelBoxes:
 
 
 def _single_output(outputs: Outputs) -> Floats:
-    """Of the only picture that was shown; where there are several outputs, the first."""
+    """Return the first output, for the only picture of the batch."""
     (first,) = next(iter(outputs.values())).astype(np.float64)
     found: Floats = first
     if found.ndim != 2 or found.shape[1] < 5 or found.shape[0] < 1:
@@ -199,6 +202,6 @@ def _numbers(kinds: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
 def _unreadable(outputs: Outputs, head: Head) -> UsageError:
     shapes = ", ".join(f"{name} {'x'.join(map(str, v.shape))}" for name, v in outputs.items())
     return UsageError(
-        f"what the model answers ({shapes or 'nothing'}) cannot be read as {head}",
-        hint=f"the heads that are known: {', '.join(HEADS[1:])}",
+        f"the outputs of the model ({shapes or 'none'}) do not match the head {head}",
+        hint=f"known heads: {', '.join(HEADS[1:])}",
     )

@@ -1,4 +1,4 @@
-"""Finds what moves in front of a fixed camera, by background subtraction."""
+"""Finds moving objects in front of a fixed camera, by background subtraction."""
 
 from __future__ import annotations
 
@@ -27,34 +27,36 @@ Mask = npt.NDArray[np.uint8]
 Picture = npt.NDArray[Any]
 
 _MOST_SAMPLES = 64
-"""Pictures that the background is learned from.  More make it no better: a pixel is hidden in the
-same share of them."""
+"""Number of pictures that the background is learned from.  More do not help: a pixel is hidden in
+the same share of them.
+"""
 
 _RATIO = 0.6
-"""Share of the pictures that the colours of a pixel's background account for.  OpenCV's 0.9 is
-meant for a model that forgets; of one that has seen all pictures alike, it takes what stands in
-front for a tenth of the time for background, too: recall on the generated traffic is 0.55 with
-0.9, 0.91 with 0.7 and 0.93 with 0.6; with 0.5 what has gone leaves ghosts, one box in three."""
+"""Share of the pictures that must be explained by the colours of a pixel's background.  OpenCV's
+0.9 suits a model that forgets.  This model weights all pictures equally, so with 0.9 an object
+present for a tenth of the time counts as background.  Recall on the generated traffic is 0.55 with
+0.9, 0.91 with 0.7 and 0.93 with 0.6.  With 0.5, departed objects leave ghosts: one box in three.
+"""
 
 _SHADOW = 127
-"""How OpenCV marks a shadow; what moves is 255."""
+"""OpenCV's value for shadows; moving pixels are 255."""
 
 _OPENED = np.ones((3, 3), np.uint8)
-"""Specks of noise are smaller than this."""
+"""Noise specks are smaller than this."""
 
 _CLOSED = np.ones((7, 7), np.uint8)
-"""Parts of one object have gaps smaller than this between them."""
+"""Gaps between the parts of one object are smaller than this."""
 
 
 def moving_masks(pictures: Sequence[Picture], threshold: float, context: int = 0) -> Iterator[Mask]:
-    """For each picture (H x W x 3, uint8) a mask that is 1 where something differs from what
-    stands still in all of them; the first `context` are only learned from.
+    """Yield a mask for each picture (H x W x 3, uint8): 1 where it differs from the static
+    background.
 
-    The background is a mixture of Gaussians for each pixel (OpenCV's MOG2) that is learned from
-    pictures spread evenly over the run, all with the same weight, and does not change afterwards.
-    So what moves is told from the first picture on, and what is found does not depend on the
-    direction of time.  `threshold` is the squared distance from the mean, in variances, beyond
-    which a pixel differs; shadows do not count.
+    The first `context` pictures are used only for learning.  The background is a mixture of
+    Gaussians per pixel (OpenCV's MOG2).  It is learned from pictures spread evenly over the run,
+    with equal weights, and then fixed.  So motion is found from the first picture on, and results
+    do not depend on the direction of time.  `threshold` is the squared distance from the mean, in
+    variances, beyond which a pixel differs.  Shadows do not count.
     """
     model = cv2.createBackgroundSubtractorMOG2(len(pictures), threshold, True)
     model.setBackgroundRatio(_RATIO)
@@ -69,7 +71,7 @@ def moving_masks(pictures: Sequence[Picture], threshold: float, context: int = 0
 
 
 def connected_boxes(mask: Mask, least: float) -> list[tuple[int, int, int, int]]:
-    """The box of each connected part of at least `least` pixels, by its place in the picture."""
+    """Return the bounding box of each connected part of at least `least` pixels, row by row."""
     _, _, stats, _ = cv2.connectedComponentsWithStats(mask, connectivity=8)
     boxes = [
         (int(y), int(x), int(x + width), int(y + height))
@@ -80,49 +82,53 @@ def connected_boxes(mask: Mask, least: float) -> list[tuple[int, int, int, int]]
 
 
 _VERSION = "1"
-"""Of what is done here: counted up when the same settings find other boxes."""
+"""Version of this algorithm: increment it when the same settings find other boxes."""
 
 LONGEST = 480
-"""Pixels of the longer side of what is looked at: small objects can still be told from noise,
-which scaling down averages out."""
+"""Longer side of the examined pictures in pixels.  Small objects remain distinguishable from noise,
+which downscaling averages out.
+"""
 
-# Blocks are counted from the start of the video, so a run of a part finds the same boxes as a run
-# of the whole.
+# Blocks are counted from the start of the video, so a run on a part finds the same boxes as a run
+# on the whole.
 BLOCK = 240
-"""Frames that share a background: eight seconds at 30 frames a second.  With fewer, slow objects
-hide the same pixels in most of them (a dog at play is covered on 0.68 of the frames with 120, on
-0.90 with 400); with more, light has time to change, and pictures need memory (94 MB for these)."""
+"""Frames that share a background: eight seconds at 30 fps.  With fewer, slow objects hide the same
+pixels in most of them: a playing dog is covered on 0.68 of the frames with 120, and on 0.90 with
+400.  With more, the light may change, and pictures take memory (94 MB for these).
+"""
 
 THRESHOLD = 16.0
-"""Variances, squared distance: four standard deviations.  The default of OpenCV's MOG2."""
+"""Squared distance in variances: four standard deviations.  The default of OpenCV's MOG2."""
 
 MINIMUM_AREA = 0.00025
-"""Part of the picture: 32 pixels of 480x270, a car 100 m away in a traffic camera."""
+"""Share of the picture: 32 pixels of 480x270, a car at 100 m in a traffic camera."""
 
 
 @dataclass(frozen=True, slots=True)
 class MotionDetector:
-    """Boxes around what moves, by background subtraction.
+    """Boxes around moving objects, by background subtraction.
 
-    Blocks of frames are compared with what stands still in them.  What is still for most of a
-    block is background; a larger `every` makes blocks last longer, which shows slower objects and
-    costs less.  Before a camera that moves everything does.  Boxes are rounded outward.  Nobody
-    knows how sure it is: no confidence.  Raises `UsageError`.
+    Each block of frames is compared with its static background.  Objects that stand still for most
+    of a block are background.  A larger `every` makes blocks last longer, which finds slower
+    objects and costs less.  With a moving camera, everything moves.  Boxes are rounded outward and
+    have no confidence.  Raises `UsageError` for invalid settings.
     """
 
-    every: Every = 1  #: "key" with groups of a second is what TASM does: one frame of each group
+    every: Every = 1  #: "key" with one-second GOPs is the method of TASM: one frame per GOP
     label: str = "motion"
-    longest: int = LONGEST  #: pixels of the longer side of what is looked at
+    longest: int = LONGEST  #: longer side of the examined pictures in pixels
     threshold: float = THRESHOLD
-    minimum_area: float = MINIMUM_AREA  #: part of the frame
-    block: int = BLOCK  #: frames, of those that are looked at
+    minimum_area: float = MINIMUM_AREA  #: share of the frame
+    block: int = BLOCK  #: examined frames per block
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "every", require_every(self.every))
         if self.block < 2:
-            raise UsageError("motion is told from at least two frames")
+            raise UsageError(f"block must be at least 2, got {self.block}")
         if not (self.threshold > 0 and 0 <= self.minimum_area < 1 and self.longest > 0):
-            raise UsageError("sizes and thresholds are above 0, an area is a part of the frame")
+            raise UsageError(
+                "threshold and longest must be positive, and minimum_area at least 0 and below 1"
+            )
 
     @property
     def source(self) -> Source:
@@ -140,10 +146,10 @@ class MotionDetector:
             },
         )
 
-    def wants(self, width: int, height: int) -> FrameRequest:
+    def request(self, width: int, height: int) -> FrameRequest:
         return FrameRequest(fit_size(width, height, self.longest), "bgr24", self.every, self.block)
 
-    def find(self, frames: Iterable[Frame], width: int, height: int) -> Iterator[Found]:
+    def detect(self, frames: Iterable[Frame], width: int, height: int) -> Iterator[Found]:
         shown = list(frames)
         pictures = [frame.data for frame in shown]
         for frame, mask in zip(shown, moving_masks(pictures, self.threshold), strict=True):
@@ -166,30 +172,35 @@ def motion_regions(
     threshold: float = THRESHOLD,
     minimum_area: float = MINIMUM_AREA,
 ) -> list[Rect]:
-    """The regions of interest of a run of frames: where anything moves in any of them.
+    """Return the regions of interest of a run of frames: areas in which anything moves.
 
-    For tiling a run (a SOT) around what may matter, before anybody has asked for anything.
-    `frames` are pictures of the displayed frame of width x height pixels, all of one size, best of
-    the one that `MotionDetector.wants`; the result is in pixels of the displayed frame, rounded
-    outward and widened by `margin` (part of the longer side) on all sides.  No two regions
-    overlap; they are ordered by their upper left corner, rows first.  Where nothing moves there
-    are none.
+    Used to tile a run (a SOT) before any query is known.  The regions do not overlap, and are
+    sorted by their upper left corners, rows first.  They are in pixels of the displayed frame,
+    rounded outward. The same frames give the same regions.  Raises `UsageError` for pictures of
+    different sizes.
 
-    `context` are frames from elsewhere in the video to learn the background from, of the same
-    size: TASM takes the first of each group of pictures.  Without it, what is still all through
-    the run is background.  They are held in memory together, with the run.  The same frames give
-    the same regions.  Raises `UsageError` for pictures of different sizes.
+    Args:
+        frames: Pictures of the displayed frame, all of one size, preferably that of
+            `MotionDetector.request`.
+        width: The width of the displayed frame in pixels.
+        height: Its height.
+        context: Frames from elsewhere in the video to learn the background from, of the same size.
+            TASM takes the first of each GOP.  Without it, anything static throughout the run is
+            background.  All are held in memory.
+        margin: Widens the regions on all sides, as a share of the longer side.
+        threshold: As in `moving_masks`.
+        minimum_area: Ignore smaller parts, as a share of the frame.
     """
     before = [frame.data for frame in context]
     pictures = before + [frame.data for frame in frames]
     if len({picture.shape for picture in pictures}) > 1:
-        raise UsageError("pictures of different sizes cannot be compared")
+        raise UsageError("all pictures must have the same size")
     if len(pictures) == len(before):
         return []
     rows, columns = pictures[0].shape[:2]
     everything: Mask = np.zeros((rows, columns), np.uint8)
     for mask in moving_masks(pictures, threshold, len(before)):
-        # Parts too small on each frame are noise, even where they add up to something.
+        # Parts that are too small on each frame are noise, even if they add up.
         for x1, y1, x2, y2 in connected_boxes(mask, minimum_area * mask.size):
             everything[y1:y2, x1:x2] = 1
     around = 2 * round(margin * max(rows, columns)) + 1
@@ -211,7 +222,7 @@ def _boxes(mask: Mask, minimum_area: float, width: int, height: int) -> list[Rec
 
 
 def _merge_overlapping(boxes: list[Rect]) -> list[Rect]:
-    """Boxes that overlap are replaced by the one around them, until none do."""
+    """Replace overlapping boxes by their bounding box, until none overlap."""
     left: list[Rect] = []
     for box in boxes:
         while (other := next((one for one in left if one.intersection(box)), None)) is not None:

@@ -31,15 +31,14 @@ from vfsd.labels.detectors.model_outputs import (
 from vfsd.labels.formats.class_names import read_names
 from vfsd.validation import no_such_file, not_one_of
 
-_MOST_LETTERS = 1 << 20
-"""Of what a model says of its classes; the largest vocabularies have some ten thousand words."""
+_MAX_NAMES_LENGTH = 1 << 20
+"""Length of a model's metadata about classes; the largest vocabularies have ten thousand words."""
 
 
 def model_class_names(metadata: Mapping[str, str], file: Path | None) -> dict[int, str]:
-    """Classes by number: of `file` (one a line, or a data.yaml), else what the model itself says
-    (``names``, as Ultralytics writes it), else none.
+    """Return class names by number: from `file` (one per line, or a data.yaml), or from the model.
 
-    Raises `UsageError` for names that cannot be labels.
+    Ultralytics stores them in the metadata as ``names``.  Raises `UsageError` for invalid labels.
     """
     names = _parse_names(metadata.get("names", "")) if file is None else read_names(file)
     DetectionColumns.of([0] * len(names), list(names.values()), [(0, 0, 1, 1)] * len(names))
@@ -47,35 +46,35 @@ def model_class_names(metadata: Mapping[str, str], file: Path | None) -> dict[in
 
 
 def _parse_names(text: str) -> dict[int, str]:
-    """From ``{0: 'person', 1: 'car'}`` or ``['person', 'car']``."""
+    """Parse ``{0: 'person', 1: 'car'}`` or ``['person', 'car']``."""
     if not text:
         return {}
     try:
-        if len(text) > _MOST_LETTERS:
+        if len(text) > _MAX_NAMES_LENGTH:
             raise ValueError(len(text))
         value = ast.literal_eval(text)
         items = value.items() if isinstance(value, dict) else enumerate(value)
         return {int(number): str(name) for number, name in items}
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         raise UsageError(
-            "the names of classes in the model cannot be read", hint="give a file with them"
+            "the class names in the model cannot be parsed", hint="give a file with the names"
         ) from None
 
 
 _PADDING_VALUE = 114
-"""Of the bars, as in all of Ultralytics' models, which were trained with it."""
+"""Gray value of the bars; all models of Ultralytics are trained with it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Letterbox:
-    """Where a frame of width x height pixels lies in a picture: scaled, in the middle."""
+    """The position of a frame of width x height pixels in an input picture: scaled and centred."""
 
     width: int
     height: int
-    picture: tuple[int, int]  #: width x height
+    picture: tuple[int, int]  #: (width, height)
 
     @property
-    def shown(self) -> tuple[int, int]:
+    def scaled_size(self) -> tuple[int, int]:
         """The size that the frame is scaled to, in whole pixels."""
         across, down = self.picture
         scale = min(across / self.width, down / self.height)
@@ -85,45 +84,48 @@ class Letterbox:
         )
 
     @property
-    def corner(self) -> tuple[int, int]:
-        """Where its upper left pixel lies."""
-        return (self.picture[0] - self.shown[0]) // 2, (self.picture[1] - self.shown[1]) // 2
+    def offset(self) -> tuple[int, int]:
+        """The position of the frame's upper left pixel in the picture."""
+        return (self.picture[0] - self.scaled_size[0]) // 2, (
+            self.picture[1] - self.scaled_size[1]
+        ) // 2
 
-    def place(self, frame: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-        """The picture with a frame (H x W x 3, of the size `shown`) in it."""
-        (left, top), (across, down) = self.corner, self.picture
+    def embed(self, frame: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+        """Return the picture around a frame (H x W x 3, of size `scaled_size`)."""
+        (left, top), (across, down) = self.offset, self.picture
         made = np.full((down, across, 3), _PADDING_VALUE, np.uint8)
         made[top : top + frame.shape[0], left : left + frame.shape[1]] = frame
         return made
 
-    def back(self, boxes: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """N x 4 corners in the picture, in pixels of the frame.
+    def to_frame(self, boxes: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Convert N x 4 corners from pixels of the picture to pixels of the frame.
 
-        Each direction has its own scale, that of the whole pixels: the two differ a little.
+        Each axis has its own scale, as `scaled_size` is rounded to whole pixels.
         """
         scale = np.array(
-            [self.width / self.shown[0], self.height / self.shown[1]] * 2, dtype=np.float64
+            [self.width / self.scaled_size[0], self.height / self.scaled_size[1]] * 2,
+            dtype=np.float64,
         )
-        moved: npt.NDArray[np.float64] = (boxes - np.array(self.corner * 2)) * scale
+        moved: npt.NDArray[np.float64] = (boxes - np.array(self.offset * 2)) * scale
         return moved
 
 
 _SIDE = 640
-"""Pixels of either side where a model leaves them open: what YOLO models are trained with."""
+"""Input size in pixels if the model does not fix it: the training size of YOLO models."""
 
 _LARGEST_SIDE = 8192
-"""Pixels.  A file that asks for more is no model of pictures."""
+"""Pixels.  A model with a larger input is not a model of pictures."""
 
 _MOST_BYTES = (2 << 30) - 1
-"""Of a model: protobuf has no larger messages."""
+"""Size of a model in bytes: protobuf messages cannot be larger."""
 
 _TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(uint8)": np.uint8}
-"""Of pixels; the floating ones run from 0 to 1."""
+"""Types of input pixels; floating-point ones range from 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Input:
-    """What a model says it takes."""
+    """An input declared by a model."""
 
     name: str
     type: str
@@ -131,23 +133,30 @@ class _Input:
 
 
 class OnnxDetector:
-    """An ONNX model in a file, run on the processor.
+    """An ONNX model in a file, run on the CPU.
 
-    It takes one picture (1 x 3 x H x W or 1 x H x W x 3; RGB) and answers in a way that
-    `vfsd.labels.detectors.model_outputs` knows.  Frames are letterboxed.  `names` is a file with
-    the names of its classes, where the model does not hold them; `label` is given to all boxes
-    instead.  `side` is the picture's where the model leaves it open.  What a file makes a
-    processor do is not limited: use models of people you trust.
+    It takes one picture (1 x 3 x H x W or 1 x H x W x 3, RGB), and its outputs must be known to
+    `vfsd.labels.detectors.model_outputs`.  Frames are letterboxed.  The resources that a model uses
+    are not limited: run only models from trusted sources.
 
-    Raises `ExtraMissingError` without onnxruntime, `NotFoundError`, `UsageError` for what cannot
-    be run.
+    Raises `ExtraMissingError` without onnxruntime, `NotFoundError`, and `UsageError` for a model
+    that cannot be run.
+
+    Args:
+        path: The model.
+        min_confidence: Drop boxes with a lower confidence.
+        overlap: Intersection over union from which on boxes are duplicates.
+        head: How to decode the outputs; see `model_outputs.decode_outputs`.
+        names: A file with class names, if the model has none.
+        label: One label for all boxes instead.
+        side: Input size if the model does not fix it.
     """
 
     def __init__(
         self,
         path: str | os.PathLike[str],
         *,
-        min_confidence: float = 0.25,  # this and the next: what YOLOv5's detect.py takes
+        min_confidence: float = 0.25,  # both defaults are those of YOLOv5's detect.py
         overlap: float = 0.45,
         head: Head = "auto",
         names: str | os.PathLike[str] | None = None,
@@ -155,7 +164,7 @@ class OnnxDetector:
         side: int = _SIDE,
     ) -> None:
         if not (0 <= min_confidence <= 1 and 0 <= overlap <= 1):
-            raise UsageError("a confidence and an overlap lie within 0 and 1")
+            raise UsageError("min_confidence and overlap must be 0 to 1")
         if head not in HEADS:
             raise not_one_of("head", head, HEADS)
         self._path = Path(path)
@@ -184,13 +193,13 @@ class OnnxDetector:
     def source(self) -> Source:
         return self._source
 
-    def wants(self, width: int, height: int) -> FrameRequest:
-        return FrameRequest(Letterbox(width, height, self._picture).shown)
+    def request(self, width: int, height: int) -> FrameRequest:
+        return FrameRequest(Letterbox(width, height, self._picture).scaled_size)
 
-    def find(self, frames: Iterable[Frame], width: int, height: int) -> Iterator[Found]:
+    def detect(self, frames: Iterable[Frame], width: int, height: int) -> Iterator[Found]:
         letterbox = Letterbox(width, height, self._picture)
         for frame in frames:
-            found = self._find(letterbox, frame)
+            found = self._detect(letterbox, frame)
             yield (
                 frame.index,
                 [
@@ -199,10 +208,10 @@ class OnnxDetector:
                 ],
             )
 
-    def _find(self, letterbox: Letterbox, frame: Frame) -> list[ScoredBox]:
-        outputs = self._run(letterbox.place(frame.data))
+    def _detect(self, letterbox: Letterbox, frame: Frame) -> list[ScoredBox]:
+        outputs = self._run(letterbox.embed(frame.data))
         answer = decode_outputs(outputs, self._head, self._picture, self._min_confidence)
-        boxes = letterbox.back(answer.boxes)
+        boxes = letterbox.to_frame(answer.boxes)
         proposed = [
             ScoredBox((x1, y1, x2, y2), kind, confidence)
             for (x1, y1, x2, y2), kind, confidence in zip(
@@ -220,7 +229,7 @@ class OnnxDetector:
         try:
             with self._guard:
                 values = self._session.run(None, {self._input: pixels[None]})
-        except Exception as error:  # onnxruntime's own have no common base
+        except Exception as error:  # errors of onnxruntime have no common base
             raise UsageError(f"{self._path} cannot be run: {_short_message(error)}") from error
         return dict(zip(self._outputs, values, strict=True))
 
@@ -231,12 +240,12 @@ class OnnxDetector:
 def _read_model(path: Path) -> bytes:
     try:
         if path.stat().st_size > _MOST_BYTES:
-            raise UsageError(f"{path} is larger than any ONNX model")
+            raise UsageError(f"{path} must be smaller than 2 GiB")
         return path.read_bytes()
     except FileNotFoundError:
         raise no_such_file(path) from None
     except IsADirectoryError:
-        raise UsageError(f"{path} is a directory") from None
+        raise UsageError(f"{path} must be a file, but is a directory") from None
 
 
 def _session(data: bytes, path: Path) -> Any:
@@ -247,15 +256,15 @@ def _session(data: bytes, path: Path) -> Any:
             "onnxruntime is not installed", hint="pip install 'vfsd[onnx]'"
         ) from None
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4  # errors are raised; nothing is printed besides
-    # One order of additions, whatever else the machine does: the same boxes each time.
+    options.log_severity_level = 4  # errors are raised instead
+    # A fixed order of additions, so that boxes are reproducible.
     options.use_deterministic_compute = True
     try:
-        # There is nothing to fall back to; trying would print to stdout, which is for data.
+        # There is no other provider; the fallback would print to stdout, which is for data.
         return onnxruntime.InferenceSession(
             data, sess_options=options, providers=["CPUExecutionProvider"], enable_fallback=0
         )
-    except Exception as error:  # onnxruntime's own have no common base
+    except Exception as error:  # errors of onnxruntime have no common base
         raise UsageError(
             f"{path} must be a model that onnxruntime can run: {_short_message(error)}",
             hint="give an ONNX model in one file",
@@ -263,7 +272,7 @@ def _session(data: bytes, path: Path) -> Any:
 
 
 def _session_metadata(session: Any, path: Path) -> tuple[dict[str, str], list[_Input], list[str]]:
-    """(metadata, inputs, names of outputs)"""
+    """Return (metadata, inputs, names of outputs)."""
     try:
         return (
             dict(session.get_modelmeta().custom_metadata_map),
@@ -279,20 +288,20 @@ def _session_metadata(session: Any, path: Path) -> tuple[dict[str, str], list[_I
 def _input_of(
     inputs: list[_Input], path: Path, side: int
 ) -> tuple[str, Any, bool, tuple[int, int]]:
-    """(name, type of pixels, whether colours come first, (width, height))"""
+    """Return (name, pixel type, whether channels come first, (width, height))."""
     shape = inputs[0].shape if len(inputs) == 1 else ()
     kind = _TYPES.get(inputs[0].type) if len(inputs) == 1 else None
     if len(shape) == 4 and kind is not None and 3 in (shape[1], shape[3]):
         first = shape[1] == 3
         sides = shape[2:4] if first else shape[1:3]
-        # A side that is left open is a name, or nothing.
+        # A side that is not fixed has a name, or no value.
         height, width = (one if isinstance(one, int) and one > 0 else side for one in sides)
         if max(width, height) <= _LARGEST_SIDE:
             return inputs[0].name, kind, first, (width, height)
     said = ", ".join(f"{one.name!r} {one.type} {one.shape}" for one in inputs)
     raise UsageError(
-        f"{path} does not take a picture, but {said or 'nothing'}",
-        hint="the input has to be one picture: 1 x 3 x height x width, or 1 x height x width x 3",
+        f"the input of {path} must be one picture, got {said or 'nothing'}",
+        hint="export it with an input of 1 x 3 x height x width, or 1 x height x width x 3",
     )
 
 

@@ -1,1 +1,1 @@
-"""Label files of other programs."""
+"""Label formats of other programs."""

@@ -1,12 +1,11 @@
 """COCO JSON: images, annotations with ``bbox: [x, y, width, height]``, and categories.
 
-Which frame an image is: `frame_index` or `frame_id` where it has one (field), else the last number
-in its file_name (name); `frame_from` can ask for one of these, or for the image's id, or for its
-place in the list (order).  Pixels are counted from 0 and may be fractional.  All images are frames
-that were examined; by whom, where there are several sources, stands under a key of our own, in
-``vfsd.examined``.  Scores, `track_id` and `attributes` are kept, and `iscrowd` where it is 1, as an
-attribute; masks and key points are not.  A bare list of results is understood, too; its image ids
-are frames, and classes need names.
+The frame of an image is its `frame_index` or `frame_id` (field), or else the last number in its
+file_name (name).  `frame_from` selects one of these, the image's id, or its position in the list
+(order).  Pixels count from 0 and may be fractional.  All images are examined frames.  The sources
+that examined them are stored under our own key ``vfsd.examined``.  Scores, `track_id` and
+`attributes` are kept, and `iscrowd` as an attribute if it is 1.  Masks and key points are dropped.
+A bare list of results is accepted, too: its image ids are frames, and classes need names.
 """
 
 from __future__ import annotations
@@ -38,10 +37,10 @@ from vfsd.labels.formats.label_file import (
 )
 
 _CROWD = "iscrowd"
-"""A field of COCO, and the attribute as which it is kept where it is 1."""
+"""A COCO field, kept as an attribute if it is 1."""
 
 _EXTENSION_KEY = "vfsd"
-"""The key of what COCO has no place for."""
+"""Key of our extensions to COCO."""
 
 
 def read(
@@ -63,7 +62,7 @@ def read(
         except (ValueError, TypeError) as error:
             if isinstance(error, UsageError):
                 raise
-            raise rows.complaint(where, str(error)) from None
+            raise rows.error(where, str(error)) from None
         rows.report(number + 1, len(annotations))
     return rows.file(None if bare else iter(frames.values()), _examined(rows, whole))
 
@@ -74,25 +73,25 @@ def _parsed(rows: LabelRows) -> Any:
             read_bytes(rows.path), parse_float=parse_decimal, parse_constant=_constant
         )
     except json.JSONDecodeError as error:
-        raise rows.complaint(error.lineno, f"no JSON: {error.msg}") from None
+        raise rows.error(error.lineno, f"invalid JSON: {error.msg}") from None
     except RecursionError:
-        raise rows.complaint(1, "no JSON of labels: it is nested too deeply") from None
-    except ValueError as error:  # digits without end, bytes that are no text
-        what, _, _ = str(error).partition("; use sys.")  # what a program could do
-        raise rows.complaint("somewhere in it", f"no JSON: {what}") from None
+        raise rows.error(1, "invalid JSON: it is nested too deeply") from None
+    except ValueError as error:  # too many digits, or bytes that are not text
+        what, _, _ = str(error).partition("; use sys.")  # advice for programmers
+        raise rows.error("content", f"invalid JSON: {what}") from None
     if not isinstance(whole, (dict, list)):
-        raise rows.complaint(1, "no COCO: an object was expected")
+        raise rows.error(1, "not COCO: the file must contain an object")
     if isinstance(whole, dict) and not {"images", "annotations"} & whole.keys():
-        raise rows.complaint(
+        raise rows.error(
             1,
-            "no COCO: it has neither images nor annotations",
-            hint="files of other programs have to be exported as COCO first",
+            "not COCO: it has neither images nor annotations",
+            hint="export files of other programs as COCO first",
         )
     return whole
 
 
 def _of_one_video(rows: LabelRows, whole: dict[str, Any]) -> dict[str, Any]:
-    """The part of a file of several videos that has the name of this one; else all of it."""
+    """Return the part of a file about this video, if it names several; otherwise all of it."""
     ids = [
         one.get("id")
         for one in _list_of(rows, whole, "videos")
@@ -125,37 +124,37 @@ def _constant(name: str) -> None:
 def _list_of(rows: LabelRows, whole: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
     found = whole.get(key, [])
     if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
-        raise rows.complaint(key, "a list of objects was expected")
+        raise rows.error(key, f"{key} must be a list of objects")
     return found
 
 
 def _key(rows: LabelRows, where: str, one: Mapping[str, Any], key: str) -> int:
     value = one.get(key)
     if not isinstance(value, int) or isinstance(value, bool):
-        raise rows.complaint(where, f"{key} is {value!r}, where a whole number was expected")
+        raise rows.error(where, f"{key} must be a whole number, got {value!r}")
     return value
 
 
 def _categories(rows: LabelRows, whole: Mapping[str, Any]) -> dict[int, str]:
-    """Names by id.  Saying the same twice is no matter, as in files that were joined."""
+    """Return names by id.  Repeated categories are accepted: merged files have them."""
     found: dict[int, str] = {}
     for place, category in enumerate(_list_of(rows, whole, "categories")):
         where = f"categories[{place}]"
         number, name = _key(rows, where, category, "id"), category.get("name", "")
         if not isinstance(name, (str, int)) or isinstance(name, bool):
-            raise rows.complaint(where, f"the name of a category must be text, got {name!r}")
+            raise rows.error(where, f"the name of a category must be text, got {name!r}")
         name = str(name)
         if found.setdefault(number, name) != name:
-            raise rows.complaint(
+            raise rows.error(
                 where,
-                f"the category {number} is {name!r}, and was {found[number]!r} before",
-                hint="give each an id of its own",
+                f"category {number} is {name!r} here and {found[number]!r} before",
+                hint="give each category its own id",
             )
     return found
 
 
 def _frames_of_images(rows: LabelRows, whole: Mapping[str, Any]) -> dict[int, int]:
-    """Frame by image id."""
+    """Return frames by image id."""
     found: dict[int, int] = {}
     taken: set[int] = set()
     base = rows.options.frame_base or 0
@@ -167,14 +166,14 @@ def _frames_of_images(rows: LabelRows, whole: Mapping[str, Any]) -> dict[int, in
         frame = _frame(rows, where, image, place + base) - base
         rows.require_frame(where, frame)
         if number in found or frame in taken:
-            raise rows.complaint(where, f"another image has the same id or frame ({frame})")
+            raise rows.error(where, f"another image has the same id or frame ({frame})")
         size = (image.get("width", rows.clip.width), image.get("height", rows.clip.height))
         if size != (rows.clip.width, rows.clip.height):
-            raise rows.complaint(
+            raise rows.error(
                 where,
-                f"the picture is {size[0]}x{size[1]}, the video "
-                f"{rows.clip.width}x{rows.clip.height}",
-                hint="scale the boxes to pixels of the video first",
+                f"the image must have the size of the video, {rows.clip.width}x"
+                f"{rows.clip.height}, got {size[0]}x{size[1]}",
+                hint="scale the boxes to pixels of the video",
             )
         found[number] = frame
         taken.add(frame)
@@ -182,17 +181,17 @@ def _frames_of_images(rows: LabelRows, whole: Mapping[str, Any]) -> dict[int, in
 
 
 def _require_one_video(rows: LabelRows, images: Sequence[Mapping[str, Any]]) -> None:
-    """The frames of several videos, as in COCO-VID, have the same numbers."""
+    """Raises `UsageError` for images of several videos (COCO-VID): their frame numbers coincide."""
     known = None
     for place, image in enumerate(images):
         video = image.get("video_id")
         if known is None:
             known = video
         elif video not in (None, known):
-            raise rows.complaint(
+            raise rows.error(
                 f"images[{place}]",
-                f"it is of the video {video!r}, and others are of {known!r}",
-                hint="give each video a file, or name them in a list `videos`, as in the store",
+                f"it belongs to video {video!r}, but others to {known!r}",
+                hint="use one file per video, or a list `videos` with the names in the store",
             )
 
 
@@ -208,11 +207,11 @@ def _frame(rows: LabelRows, where: str, image: Mapping[str, Any], place: int) ->
                 return _key(rows, where, image, key)
     number = frame_of_name(str(image.get("file_name", ""))) if rule != "field" else None
     if number is None:
-        raise rows.complaint(
+        raise rows.error(
             where,
-            "it does not tell which frame it is",
-            hint='frame_from="id" or frame_from="order" may fit',
-            command_hint="`--frame-from id` or `--frame-from order` may fit",
+            "its frame is unknown",
+            hint='try frame_from="id" or frame_from="order"',
+            command_hint="try `--frame-from id` or `--frame-from order`",
         )
     return number
 
@@ -230,17 +229,17 @@ def _add(
     category = _key(rows, where, one, "category_id")
     frame = image - (rows.options.frame_base or 0) if bare else frames.get(image)
     if frame is None:
-        raise rows.complaint(where, f"image {image} is not in the list of images")
+        raise rows.error(where, f"image {image} is not in the list `images`")
     if category not in names:
-        raise rows.complaint(
+        raise rows.error(
             where,
             f"category {category} has no name",
-            hint="names gives the names of classes",
-            command_hint="`--names FILE` gives the names of classes",
+            hint="give class names in `names`",
+            command_hint="give class names with `--names FILE`",
         )
     bbox = one.get("bbox")
     if not isinstance(bbox, list) or len(bbox) != 4:
-        raise rows.complaint(where, "bbox is not [x, y, width, height]")
+        raise rows.error(where, "bbox must be [x, y, width, height]")
     pixel_base = rows.options.pixel_base or 0
     x, y, width, height = (_number(value) for value in bbox)
     x, y = decimal_difference(x, pixel_base), decimal_difference(y, pixel_base)
@@ -248,10 +247,10 @@ def _add(
     track = None if one.get("track_id") is None else _key(rows, where, one, "track_id")
     attributes = one.get("attributes") or {}
     if not isinstance(attributes, dict):
-        raise rows.complaint(where, "attributes are not an object")
-    if one.get(_CROWD):  # 0, which nearly all have, says nothing
+        raise rows.error(where, "attributes must be an object")
+    if one.get(_CROWD):  # 0 is the usual value and means nothing
         if attributes.get(_CROWD, one[_CROWD]) != one[_CROWD]:
-            raise rows.complaint(where, f"{_CROWD} is one thing, and another as an attribute")
+            raise rows.error(where, f"{_CROWD} differs between the field and the attribute")
         attributes = {**attributes, _CROWD: one[_CROWD]}
     rows.add(
         where,
@@ -267,12 +266,14 @@ def _add(
 
 def _number(value: object) -> Decimal:
     if isinstance(value, bool) or not isinstance(value, (int, Decimal)):
-        raise ValueError(f"{value!r} is not a number")
+        raise ValueError(f"must be a number, got {value!r}")
     return parse_decimal(str(value))
 
 
 def _source(rows: LabelRows, where: str, value: object) -> Source | None:
-    """Raises `ValueError`, and `UsageError` that names the place."""
+    """Return the source of an annotation.  Raises `ValueError`, and `UsageError` with
+    the position.
+    """
     if not isinstance(value, dict):
         return None
     name, model, version = (str(value.get(key) or "") for key in ("name", "model", "version"))
@@ -280,17 +281,19 @@ def _source(rows: LabelRows, where: str, value: object) -> Source | None:
     if not parameters:
         return rows.source(name, model, version)
     try:
-        plain = json.loads(json.dumps(parameters, default=float, allow_nan=False))
+        parameters = json.loads(json.dumps(parameters, default=float, allow_nan=False))
     except RecursionError:
-        raise ValueError("the parameters of a source are nested too deeply") from None
+        raise ValueError("parameters of a source must not be nested so deeply") from None
     try:
-        return rows.source(name, model, version, plain)
+        return rows.source(name, model, version, parameters)
     except UsageError as error:
-        raise rows.complaint(where, str(error), hint=error.hint) from None
+        raise rows.error(where, str(error), hint=error.hint) from None
 
 
 def _examined(rows: LabelRows, whole: Mapping[str, Any]) -> tuple[Examined, ...] | None:
-    """What each source has looked at, where the file says so, and counts as its images do."""
+    """Return the examined frames of each source, if recorded and if frames are numbered
+    likewise.
+    """
     ours = whole.get(_EXTENSION_KEY)
     by_number = rows.options.frame_from in ("auto", "field", "name")
     if not isinstance(ours, dict) or not by_number:
@@ -302,7 +305,7 @@ def _examined(rows: LabelRows, whole: Mapping[str, Any]) -> tuple[Examined, ...]
         with rows.reading(where):
             source, runs = _source(rows, where, one.get("source")), one.get("frames")
             if source is None or not isinstance(runs, list):
-                raise ValueError("a source and its frames were expected")
+                raise ValueError("an item must have a source and frames")
             for run in runs:
                 frames = _run(run, base)
                 rows.require_frame(where, frames[0])
@@ -312,7 +315,7 @@ def _examined(rows: LabelRows, whole: Mapping[str, Any]) -> tuple[Examined, ...]
 
 
 def _run(value: object, base: int) -> range:
-    """Raises `ValueError`."""
+    """Parse ``[first, end]``.  Raises `ValueError`."""
     if isinstance(value, list) and [type(one) for one in value] == [int, int]:
         first, end = value
         if first < end:
@@ -321,8 +324,8 @@ def _run(value: object, base: int) -> range:
 
 
 def _source_to_json(source: Source) -> dict[str, Any]:
-    told = {"name": source.name, "model": source.model, "version": source.version}
-    return {**told, "parameters": dict(source.parameters)} if source.parameters else told
+    fields = {"name": source.name, "model": source.model, "version": source.version}
+    return {**fields, "parameters": dict(source.parameters)} if source.parameters else fields
 
 
 def write(
@@ -335,7 +338,7 @@ def write(
 
 
 def write_dataset(videos: Sequence[LabelExport], options: LabelWriteOptions) -> Iterator[str]:
-    """Pieces of one file of several videos, which `videos` and `video_id` tell apart."""
+    """Yield pieces of one file with several videos, distinguished by `videos` and `video_id`."""
     return _text(videos, options)
 
 
@@ -386,7 +389,7 @@ def _text(videos: Sequence[LabelExport], options: LabelWriteOptions) -> Iterator
 
 
 def _with_first_image(videos: Sequence[LabelExport]) -> Iterator[tuple[LabelExport, int]]:
-    """Each video with the id of the image of its frame 0."""
+    """Yield each video with the image id of its frame 0."""
     first = 1
     for one in videos:
         yield one, first
@@ -439,13 +442,13 @@ def _annotation(number: int, one: Detection, image: int, category: int, pixel_ba
         rest["attributes"] = attributes
     if one.source is not None:
         rest["source"] = _source_to_json(one.source)
-    # By hand, since a Decimal is nothing that the json module writes.
+    # Formatted by hand: the json module cannot write Decimal.
     bbox = ", ".join(map(decimal_text, box))
     return f'{json.dumps(known)[:-1]}, "bbox": [{bbox}], {json.dumps(rest)[1:]}'
 
 
 def _is_crowd(value: object) -> bool:
-    """Whether it is what is read of a crowd; anything else that is called so stays an attribute."""
+    """Return whether a value is what `read` stores for a crowd; other values stay attributes."""
     return value == 1 and isinstance(value, int) and not isinstance(value, bool)
 
 

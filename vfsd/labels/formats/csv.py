@@ -1,10 +1,10 @@
-"""CSV with a header: ``frame, label, x1, y1, x2, y2`` and, where known, confidence, track, source,
+"""CSV with a header: ``frame, label, x1, y1, x2, y2``, and optionally confidence, track, source,
 model, version.
 
-Columns may stand in any order and be called a little differently (conf, id, class ...).  In the
-place of `frame` there may be `time`, in seconds: the frame that is on the screen then.  Every
-other column is an attribute; one whose name is taken is called ``attr:NAME``.  Edges are those
-of vfsd: the second corner is exclusive, both counted from 0.
+Columns may come in any order and under common aliases (conf, id, class ...).  Instead of `frame`
+there may be `time` in seconds: the frame on screen at that time.  Every other column is an
+attribute; ``attr:NAME`` is an attribute with a reserved name.  Edges are those of vfsd: the second
+corner is exclusive, and both count from 0.
 """
 
 from __future__ import annotations
@@ -74,30 +74,30 @@ def read(
 ) -> LabelFile:
     rows = LabelRows(clip, options, path, on_progress)
     base = (options.frame_base or 0, options.pixel_base or 0)
-    # Blank lines, too: within quotes they belong to a cell.
+    # Blank lines are needed, too: they may be part of a quoted cell.
     reader = csv.reader((line for _, line in all_lines_of(path)), strict=True)
     records = _numbered(reader)
     try:
         header = _columns(rows, *next(records, (1, None)))
         for where, cells in records:
             if len(cells) != len(header):
-                raise rows.complaint(
-                    where, f"{len(cells)} cells, where the header has {len(header)}"
+                raise rows.error(
+                    where, f"a row must have {len(header)} cells like the header, got {len(cells)}"
                 )
             try:
                 _add(rows, where, dict(zip(header, cells, strict=True)), *base)
             except (ValueError, OutOfRangeError) as error:
                 if isinstance(error, UsageError) and str(path) in str(error):
                     raise
-                raise rows.complaint(where, str(error)) from None
+                raise rows.error(where, str(error)) from None
             rows.report(where, 0)
     except csv.Error as error:
-        raise rows.complaint(reader.line_num, str(error)) from None
+        raise rows.error(reader.line_num, str(error)) from None
     return rows.file()
 
 
 def _numbered(reader: Reader) -> Iterator[tuple[int, list[str]]]:
-    """Each record that is not blank, with the number of its first line."""
+    """Yield each record that is not blank, with the number of its first line."""
     first = 1
     for cells in reader:
         if len(cells) > 1 or any(cell.strip() for cell in cells):
@@ -106,26 +106,26 @@ def _numbered(reader: Reader) -> Iterator[tuple[int, list[str]]]:
 
 
 def _columns(rows: LabelRows, where: int, names: list[str] | None) -> list[str]:
-    """What each column is: a name of ours, or the name of an attribute behind ``attr:``."""
+    """Return the meaning of each column: one of our names, or ``attr:`` and an attribute."""
     if names is None:
-        raise rows.complaint(where, "the file is empty; a header was expected")
+        raise rows.error(where, "the file must have a header, but is empty")
     found = []
     for name in map(str.strip, names):
         known = ALIASES.get(name.lower())
         if known is None:
             known = _ATTRIBUTE + name.removeprefix(_ATTRIBUTE)
         if known in found:
-            raise rows.complaint(where, f"two columns are {known.removeprefix(_ATTRIBUTE)!r}")
+            raise rows.error(where, f"two columns are named {known.removeprefix(_ATTRIBUTE)!r}")
         found.append(known)
     needed = {*_BOX, "label"} - ({"label"} if rows.options.label else set())
     missing = sorted(needed - set(found))
     if not {"frame", "time"} & set(found):
         missing.insert(0, "frame (or time)")
     if missing:
-        raise rows.complaint(
+        raise rows.error(
             where,
-            f"no column is called {', '.join(missing)}",
-            hint="the first line names the columns",
+            f"the header lacks {', '.join(missing)}",
+            hint="the first line must name the columns",
         )
     return found
 
@@ -172,9 +172,9 @@ def _lines(columns: DetectionColumns, options: LabelWriteOptions) -> Iterator[st
     keys: dict[str, None] = {}
     for row in columns.attributes or ():
         keys.update(dict.fromkeys(row or {}))
-    told = columns.source_codes is not None
+    has_sources = columns.source_codes is not None
     names = ["frame", "label", *_BOX, "confidence", "track"]
-    names += _SOURCE if told else []
+    names += _SOURCE if has_sources else []
     yield _line([*names, *map(_column_name, keys)])
     frame_base, pixel_base = options.frame_base or 0, options.pixel_base or 0
     for one in columns:
@@ -189,7 +189,7 @@ def _lines(columns: DetectionColumns, options: LabelWriteOptions) -> Iterator[st
             "" if one.confidence is None else decimal_text(one.confidence),
             "" if one.track is None else one.track,
         ]
-        if told:
+        if has_sources:
             cells += [source.name, source.model, source.version] if source else [""] * len(_SOURCE)
         attributes = one.attributes
         cells += [scalar_text(attributes[key]) if key in attributes else "" for key in keys]

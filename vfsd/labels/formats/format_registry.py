@@ -1,5 +1,6 @@
-"""Label formats by name: detects the format of a file, reads and writes it, and converts
-`supervision.Detections`.
+"""Label formats by name: detects the format of a file, reads and writes it.
+
+`from_supervision` converts `supervision.Detections`.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ _MODULES: Mapping[str, ModuleType] = MappingProxyType(
 FORMATS = tuple(_MODULES)
 
 FOLDERS = ("yolo", "voc")
-"""Those with a file for each frame."""
+"""Formats with one file per frame."""
 
 _EXPORT_SUFFIXES: Mapping[str, str] = MappingProxyType({"mot": ".txt", "csv": ".csv"})
-"""Of the file of one video in an export of several."""
+"""Suffix of the file of one video in an export of several."""
 
 _SUFFIXES: Mapping[str, str] = MappingProxyType(
     {".json": "coco", ".csv": "csv", ".txt": "mot", ".xml": "voc"}
@@ -41,19 +42,21 @@ _SUFFIXES: Mapping[str, str] = MappingProxyType(
 
 
 def format_of(path: Path) -> str:
-    """What a file looks like by its name, a folder by what is in it.  Raises `UsageError`."""
+    """Return the format of a file by its name, or of a directory by its content.  Raises
+    `UsageError`.
+    """
     if path.is_dir():
         suffixes = {child.suffix.lower() for child in path.iterdir()}
         for suffix, name in ((".xml", "voc"), (".txt", "yolo")):
             if suffix in suffixes:
                 return name
         if not suffixes:
-            return "voc"  # without boxes, which in yolo have their classes.txt all the same
+            return "voc"  # an export without boxes; in yolo there would be a classes.txt
     elif path.suffix.lower() in _SUFFIXES:
         return _SUFFIXES[path.suffix.lower()]
     raise UsageError(
-        f"{path} does not tell its format by its name",
-        hint=f"say which it is: {', '.join(FORMATS)}",
+        f"the name of {path} does not show its format",
+        hint=f"give the format: {', '.join(FORMATS)}",
     )
 
 
@@ -65,15 +68,21 @@ def read_labels(
     *,
     on_progress: Progress | None = None,
 ) -> LabelFile:
-    """What a file, or a folder of files, says of a video.
+    """Read the labels of a video from a file, or from a directory of files.
 
-    `on_progress` is told (rows or files done, of how many; 0: not known), and may raise to give up.
-    Raises `UsageError` that names the file and the place in it, `NotFoundError`.
+    Raises `UsageError` with the file and the position in it, and `NotFoundError`.
+
+    Args:
+        path: The file or directory.
+        format: One of `FORMATS`.
+        clip: The video that the labels belong to.
+        options: Details that the file does not contain.
+        on_progress: Called with (rows or files done, total; 0: unknown); may raise to cancel.
     """
     if not path.exists():
         raise no_such_file(path)
     if path.is_dir() and format not in FOLDERS:
-        raise UsageError(f"{path} is a folder; {format} is a single file")
+        raise UsageError(f"{format} must be a single file, but {path} is a directory")
     found: LabelFile = _MODULES[format].read(path, clip, options or LabelReadOptions(), on_progress)
     return found
 
@@ -85,9 +94,9 @@ def write_labels(
     clip: LabeledVideo,
     options: LabelWriteOptions | None = None,
 ) -> Iterator[tuple[str, Iterable[str]]]:
-    """(name, pieces of text) of each file to be written.
+    """Yield (name, pieces of text) for each file to write.
 
-    An empty name is the file that was asked for; `place_of` says where others belong.
+    An empty name means the requested file; `export_path` returns the path of the others.
     """
     made: Iterator[tuple[str, Iterable[str]]] = _MODULES[format].write(
         columns, examined, clip, options or LabelWriteOptions()
@@ -98,10 +107,10 @@ def write_labels(
 def write_dataset(
     format: str, videos: Sequence[LabelExport], options: LabelWriteOptions | None = None
 ) -> Iterator[tuple[str, Iterable[str]]]:
-    """(path below the folder, pieces of text) of each file, for several videos.
+    """Yield (path below the directory, pieces of text) for each file, for several videos.
 
-    COCO is one file, with an empty path; other formats have a file or folder for each video, called
-    after it.
+    COCO is one file with an empty path.  Other formats have a file or directory for each video,
+    named after it.
     """
     if format == "coco":
         yield "", coco.write_dataset(videos, options or LabelWriteOptions())
@@ -113,21 +122,23 @@ def write_dataset(
 
 
 def export_path(out: Path, format: str, name: str) -> Path:
-    """Where a file that `write_labels` names belongs in an export to `out`.
+    """Return the path of a file from `write_labels` in an export to `out`.
 
-    In the folder `out`, or beside the file `out`, called after it: several exports may lie in one
-    folder.  Raises `UsageError` where `out` itself is called as such a file is.
+    It is in the directory `out`, or next to the file `out` under a similar name, so that several
+    exports can share a directory.  Raises `UsageError` if `out` itself has such a name.
     """
     if format in FOLDERS:
         return out / name
-    beside = mot.names_file(out) if format == "mot" else out
-    return beside if name else out
+    companion = mot.names_file(out) if format == "mot" else out
+    return companion if name else out
 
 
 def unsupported_content(
     format: str, columns: DetectionColumns, examined: Sequence[Examined] = ()
 ) -> list[str]:
-    """What of these rows, and of what their sources have examined, the format has no place for."""
+    """Return the kinds of content, in these rows and examined frames, that the format
+    cannot hold.
+    """
     lost = []
     if _loses_attributes(format, columns):
         lost.append("attributes")
@@ -150,7 +161,7 @@ def _loses_attributes(format: str, columns: DetectionColumns) -> bool:
 
 
 def _loses_examined(format: str, columns: DetectionColumns, examined: Sequence[Examined]) -> bool:
-    """A folder tells which frames were examined, but not by whom."""
+    """A directory records which frames were examined, but not their sources."""
     if format not in FOLDERS:
         return bool(examined)
     of_each: dict[Source, set[int]] = {source: set() for source in columns.sources}
@@ -163,19 +174,19 @@ def _loses_examined(format: str, columns: DetectionColumns, examined: Sequence[E
 def from_supervision(
     detections: Any, frame: int, names: Sequence[str] | Mapping[int, str] | None = None
 ) -> DetectionColumns:
-    """What was found on one frame; join several with `DetectionColumns.concat`.
+    """Convert the detections on one frame; join several with `DetectionColumns.concat`.
 
-    Labels are `data["class_name"]` where it is there, else `names` by `class_id`.  The package
-    itself is not needed.  Raises `UsageError` where there is no name for a class.
+    Labels are `data["class_name"]` if present, or `names` by `class_id`.  The package itself is not
+    needed.  Raises `UsageError` for a class without a name.
     """
     boxes = np.asarray(detections.xyxy, dtype=np.float64).reshape(-1, 4)
     count = len(boxes)
-    said = (getattr(detections, "data", None) or {}).get("class_name")
+    class_names = (getattr(detections, "data", None) or {}).get("class_name")
     tracks = getattr(detections, "tracker_id", None)
     return DetectionColumns.of(
         np.full(count, frame, dtype=np.int64),
-        [str(name) for name in said]
-        if said is not None
+        [str(name) for name in class_names]
+        if class_names is not None
         else _supervision_labels(detections, count, names),
         boxes,
         getattr(detections, "confidence", None),
@@ -191,7 +202,7 @@ def _supervision_labels(
         return []
     if numbers is None or names is None:
         raise UsageError(
-            "the detections do not tell the names of their classes",
+            "the detections have no class names",
             hint='give names=[...], or detections with data["class_name"]',
         )
     try:

@@ -1,5 +1,7 @@
-"""What all label formats share: the video that labels are about, rows checked with their place in
-the file, exact decimals, and folders with one file a frame.
+"""The common part of all label formats.
+
+The labelled video, rows checked together with their position in the file, exact decimals, and
+directories with one file per frame.
 """
 
 from __future__ import annotations
@@ -31,39 +33,39 @@ from vfsd.core.detections import (
 from vfsd.errors import UsageError
 
 EXACT_CONTEXT = Context(prec=400)
-"""Digits enough for the sum of any two coordinates."""
+"""Enough digits for the sum of any two coordinates."""
 
 MAX_INTEGER = (1 << 63) - 1
-"""Of whole numbers: as much as a catalog keeps."""
+"""Largest integer that a catalog can store."""
 
 _MOST_DIGITS = 1000
 _LARGEST = 400_000
-"""As a power of ten.  Contexts of `decimal` end at 999,999: sums and products stay within."""
+"""As a power of ten.  `decimal` supports 999,999; sums and products must stay below."""
 _WHOLE = re.compile(r"([+-]?[0-9]+)(?:\.0*)?")
 
 
 def parse_decimal(text: str) -> Decimal:
-    """Raises `ValueError` for what is no finite number, or one beyond all bounds."""
+    """Parse a finite number.  Raises `ValueError`, also for numbers out of range."""
     text = text.strip()
     if len(text) > _MOST_DIGITS:
-        raise ValueError(f"a number of {len(text)} characters")
+        raise ValueError(f"a number must have at most {_MOST_DIGITS} characters, got {len(text)}")
     try:
         value = Decimal(text)
     except InvalidOperation:
-        raise ValueError(f"{text!r} is not a number") from None
+        raise ValueError(f"must be a number, got {text!r}") from None
     if not value.is_finite() or value.adjusted() > _LARGEST:
-        raise ValueError(f"{text!r} is not a finite number")
+        raise ValueError(f"must be a finite number, got {text!r}")
     return value
 
 
 def parse_integer(text: str) -> int:
-    """Raises `ValueError` for what is no whole number, or beyond 64 bits; ``3.0`` is one."""
+    """Parse an integer; ``3.0`` is one.  Raises `ValueError`, also beyond 64 bits."""
     text = text.strip()
     if len(text) > _MOST_DIGITS:
-        raise ValueError(f"a number of {len(text)} characters")
+        raise ValueError(f"a number must have at most {_MOST_DIGITS} characters, got {len(text)}")
     match = _WHOLE.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text[:40]!r} is not a whole number")
+        raise ValueError(f"must be a whole number, got {text[:40]!r}")
     value = int(match[1])
     if abs(value) > MAX_INTEGER:
         raise ValueError(f"{text[:40]!r} is beyond 64 bits")
@@ -71,7 +73,7 @@ def parse_integer(text: str) -> int:
 
 
 def decimal_from_float(value: float) -> Decimal:
-    """The decimal number that a float prints as."""
+    """Return the decimal number that a float prints as."""
     return Decimal(repr(value))
 
 
@@ -84,7 +86,7 @@ def decimal_difference(one: Decimal, other: Decimal | int) -> Decimal:
 
 
 def decimal_text(value: Decimal | float) -> str:
-    """In as few digits as give the same value back; 12 and not 12.0."""
+    """Return the fewest digits that give the same value back; 12 and not 12.0."""
     number = value if isinstance(value, Decimal) else decimal_from_float(value)
     if abs(number) < 10**15 and number == number.to_integral_value():
         return str(int(number))
@@ -94,42 +96,43 @@ def decimal_text(value: Decimal | float) -> str:
 Progress = Callable[[int, int], None]
 
 MOST_BYTES = 2 << 30
-"""Of one label file.  JSON is held in memory while it is read, with about ten times its size."""
+"""Size limit of a label file.  JSON is read into memory and takes about ten times its size."""
 
 _LAST_NUMBER = re.compile(r"(\d{1,18})(?=\D*$)")
 _HASH = re.compile(r"\.rf\.\w{20,}$")
-"""What Roboflow puts behind the name of a picture, with digits that count nothing; what counts
-something is shorter."""
+"""Suffix that Roboflow adds to the names of pictures.  It contains digits that are not a frame
+number; real numbers are shorter.
+"""
 _REPORT_ROWS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class LabeledVideo:
-    """The video that labels are about."""
+    """The video that labels belong to."""
 
     name: str
     width: int  #: pixels of the displayed frame
     height: int
     frames: int
-    frame_at: Callable[[Fraction], int]  #: which frame is shown at a time in seconds
+    frame_at: Callable[[Fraction], int]  #: the frame on screen at a time in seconds
 
 
 @dataclass(frozen=True, slots=True)
 class LabelReadOptions:
-    """What a file does not say of itself; None: as its format has it."""
+    """Details that a file does not contain; None: the convention of its format."""
 
     frame_base: int | None = None  #: number of the first frame
     pixel_base: int | None = None  #: number of the first row and column
     frame_from: str = "auto"  #: auto, field, id, name or order; see each format
     names: Mapping[int, str] | None = None  #: classes by number
-    label: str | None = None  #: of boxes that have none
-    skip_empty: bool = False  #: leave boxes without area out instead of refusing the file
-    source: str | None = None  #: name of the sources of which only model or version are told
+    label: str | None = None  #: for boxes without one
+    skip_empty: bool = False  #: skip boxes without area instead of rejecting the file
+    source: str | None = None  #: name for sources with only a model or version
 
 
 @dataclass(frozen=True, slots=True)
 class LabelWriteOptions:
-    """From where a label file counts; None: as the format usually does."""
+    """Numbering in a written label file; None: the convention of the format."""
 
     frame_base: int | None = None
     pixel_base: int | None = None
@@ -146,17 +149,17 @@ class LabelExport:
 
 @dataclass(frozen=True, slots=True)
 class LabelFile:
-    """What a file says."""
+    """The content of a label file."""
 
     columns: DetectionColumns
-    examined: list[range] | None  #: frames it is about; None where the format cannot tell
+    examined: list[range] | None  #: frames that it covers; None if the format cannot express them
     skipped: int = 0  #: boxes without area
-    examined_by: tuple[Examined, ...] | None = None  #: of each source; None where it is not told
+    examined_by: tuple[Examined, ...] | None = None  #: for each source; None if not recorded
 
 
 @dataclass(slots=True)
 class LabelRows:
-    """Rows on their way into columns.  Each is checked while its place in the file is known."""
+    """Collects rows, and checks each while its position in the file is known."""
 
     clip: LabeledVideo
     options: LabelReadOptions
@@ -177,32 +180,43 @@ class LabelRows:
         attributes: Attributes | None = None,
         source: Source | None = None,
     ) -> None:
-        """Raises `UsageError` that names the file and the place in it."""
+        """Add a row.  Raises `UsageError` with the file and the position in it.
+
+        Args:
+            where: The line number, or a description of the position.
+            frame: The frame, from 0.
+            label: The label.
+            box: x1, y1, x2, y2, the second corner exclusive.
+            confidence: None: unknown.
+            track: None: no track.
+            attributes: JSON values.
+            source: None: unknown.
+        """
         x1, y1, x2, y2 = map(float, box)
         if not (x1 < x2 and y1 < y2):
             if self.options.skip_empty:
                 self.skipped += 1
                 return
-            raise self.complaint(
+            raise self.error(
                 where,
                 f"the box {x1:g}, {y1:g}, {x2:g}, {y2:g} has no area",
-                hint="skip_empty=True leaves such boxes out",
-                command_hint="`--skip-empty` leaves such boxes out",
+                hint="skip_empty=True skips such boxes",
+                command_hint="`--skip-empty` skips such boxes",
             )
         if max(map(abs, (x1, y1, x2, y2))) > MAX_COORDINATE:
-            raise self.complaint(where, f"the box {x1:g}, {y1:g}, {x2:g}, {y2:g} is out of bounds")
+            raise self.error(where, f"the box {x1:g}, {y1:g}, {x2:g}, {y2:g} is too far outside")
         self.require_frame(where, frame)
         if track is not None and not 0 <= track <= MAX_INTEGER:
-            raise self.complaint(where, f"the number of a track is {track}, not 0 to {MAX_INTEGER}")
+            raise self.error(where, f"track must be 0 to {MAX_INTEGER}, got {track}")
         if confidence is not None and not math.isfinite(confidence):
-            raise self.complaint(where, "the confidence is beyond all bounds")
+            raise self.error(where, "the confidence must be finite")
         try:
             if label not in self._labels:
                 DetectionColumns.of([0], label, [(0, 0, 1, 1)])
                 self._labels.add(label)
             check_attributes(attributes or {})
         except UsageError as error:
-            raise self.complaint(where, str(error), hint=error.hint) from None
+            raise self.error(where, str(error), hint=error.hint) from None
         self._rows.append(
             Detection(frame, label, (x1, y1, x2, y2), confidence, track, source, attributes or {})
         )
@@ -214,28 +228,30 @@ class LabelRows:
         version: str,
         parameters: Mapping[str, Any] = MappingProxyType({}),
     ) -> Source | None:
-        """Who has found a box, as its row says; None where it says nothing.
+        """Return the source of a box, or None if its row has none.
 
-        Raises `ValueError` for a model or version of nobody: boxes of two models would be those of
-        one source.
+        Raises `ValueError` for a model or version without a name: boxes of two models would get the
+        same source.
         """
         if not (name or model or version):
             return None
         named = name or self.options.source
         if named is None:
-            raise ValueError(f"{model or version!r} is the model or version of no source")
+            raise ValueError(
+                f"the model or version {model or version!r} must have the name of a source"
+            )
         return Source(named, model, version, parameters)
 
     def require_frame(self, where: object, frame: int) -> None:
         if not 0 <= frame < self.clip.frames:
-            raise self.complaint(
+            raise self.error(
                 where,
-                f"frame {frame} (counted from 0) does not exist: the video has {self.clip.frames}",
-                hint="frame_base is the number of the first frame in the file",
-                command_hint="`--frame-base` is the number of the first frame in the file",
+                f"frame (from 0) must be less than {self.clip.frames}, got {frame}",
+                hint="set frame_base to the number of the first frame in the file",
+                command_hint="set `--frame-base` to the number of the first frame in the file",
             )
 
-    def complaint(
+    def error(
         self,
         where: object,
         what: str,
@@ -248,20 +264,22 @@ class LabelRows:
 
     @contextmanager
     def reading(self, where: object) -> Iterator[None]:
-        """A `ValueError` in there becomes a complaint that names the place."""
+        """Convert a `ValueError` in the block to an error with the position."""
         try:
             yield
         except UsageError:
             raise
         except ValueError as error:
-            raise self.complaint(where, str(error)) from None
+            raise self.error(where, str(error)) from None
 
-    def of_file(self, path: Path) -> LabelRows:
-        """For the rows of one of several files; they are among these, what it skips is not."""
+    def for_file(self, path: Path) -> LabelRows:
+        """Return a collector for one of several files.  Rows are shared, the count of skipped ones
+        is not.
+        """
         return LabelRows(self.clip, self.options, path, _rows=self._rows, _labels=self._labels)
 
     def report(self, done: int, total: int) -> None:
-        """Every so many rows, how far reading has come."""
+        """Report progress every `_REPORT_ROWS` rows."""
         if self.on_progress is not None and done % _REPORT_ROWS == 0:
             self.on_progress(done, total)
 
@@ -270,7 +288,7 @@ class LabelRows:
         examined: Iterator[int] | None = None,
         examined_by: tuple[Examined, ...] | None = None,
     ) -> LabelFile:
-        """What was read; `examined` are the frames that the file is about."""
+        """Return the result; `examined` are the frames that the file covers."""
         return LabelFile(
             DetectionColumns.from_detections(self._rows),
             None
@@ -282,25 +300,27 @@ class LabelRows:
 
 
 def frame_of_name(name: str) -> int | None:
-    """The last number in a file's name, without its suffix."""
+    """Return the last number in a file name without its suffix."""
     match = _LAST_NUMBER.search(_HASH.sub("", Path(name).stem))
     return None if match is None else int(match[1])
 
 
 def natural_order(name: str) -> list[tuple[int, int, str]]:
-    """A key by which img2 comes before img10."""
+    """Return a sort key that puts img2 before img10."""
     parts = re.split(r"(\d{1,18})", name)
     return [(0, int(p), "") if p.isdecimal() else (1, 0, p) for p in parts if p]
 
 
 def examined_frames(columns: DetectionColumns, examined: Sequence[Examined]) -> Ints:
-    """The frames that a file about whole pictures holds: examined ones, and those with boxes."""
+    """Return the examined frames and those with boxes: the frames of a file about whole
+    pictures.
+    """
     parts = [np.asarray(one.frames, np.int64) for one in examined]
     return np.unique(np.concatenate([columns.frames, *parts]))
 
 
 def read_bytes(path: Path) -> bytes:
-    """A whole file.  Raises `UsageError` for one that is too large to be one of labels."""
+    """Read a whole file.  Raises `UsageError` if it is too large for a label file."""
     require_size(path)
     return path.read_bytes()
 
@@ -310,18 +330,18 @@ def require_size(path: Path, most: int = MOST_BYTES) -> None:
     size = path.stat().st_size
     if size > most:
         raise UsageError(
-            f"{path} has {size} bytes; label files of up to {most} are read",
-            hint="cut it into parts and import them one after the other",
+            f"{path} must have at most {most} bytes, got {size}",
+            hint="split it, and import the parts one after the other",
         )
 
 
 def lines_of(path: Path) -> Iterator[tuple[int, str]]:
-    """(number from 1, text) of each line that is not blank.  Raises `UsageError`."""
+    """Yield (number from 1, text) of each line that is not blank.  Raises `UsageError`."""
     return ((number, line) for number, line in all_lines_of(path) if line.strip())
 
 
 def all_lines_of(path: Path) -> Iterator[tuple[int, str]]:
-    """(number from 1, text) of each line.  Raises `UsageError`."""
+    """Yield (number from 1, text) of each line.  Raises `UsageError`."""
     require_size(path)
     number = 0
     try:
@@ -339,7 +359,7 @@ def all_lines_of(path: Path) -> Iterator[tuple[int, str]]:
 def _bounded(readline: Callable[[int], str]) -> Iterator[str]:
     while line := readline(_LONGEST_LINE):
         if len(line) == _LONGEST_LINE:
-            raise ValueError(f"a line of more than {_LONGEST_LINE - 1} characters")
+            raise ValueError(f"a line must have less than {_LONGEST_LINE} characters")
         yield line
 
 
@@ -347,7 +367,7 @@ _LONGEST_LINE = 1 << 20
 
 
 def scalar_text(value: Any) -> str:
-    """An attribute as text that `scalar_value` gives back as it was."""
+    """Return text for an attribute that `scalar_value` parses back to the same value."""
     from json import dumps
 
     if isinstance(value, str) and value and value == value.strip() and value.isprintable():
@@ -361,7 +381,7 @@ def scalar_text(value: Any) -> str:
 
 
 def scalar_value(text: str) -> Any:
-    """What looks like a number, a truth value, null or a quoted word is one; the rest is text."""
+    """Parse a number, boolean, null or quoted text; anything else is text."""
     from json import loads
 
     try:
@@ -380,11 +400,11 @@ def _no_constant(name: str) -> None:
 def files_by_frame(
     rows: LabelRows, suffix: str, others: Collection[str] = ()
 ) -> list[tuple[int, Path]]:
-    """(frame, file) of each file in the folder, by frame; `others` are about something else.
+    """Return (frame, file) of each file in the directory, by frame; `others` are skipped.
 
-    There are none in a folder without files, or with `others` only: so no boxes are exported.
-    Raises `UsageError` for a name without a number, a frame that the video does not have, and for
-    two files about the same frame.
+    Empty for a directory with no other files: the export of a video without boxes.  Raises
+    `UsageError` for a name without a number, a frame outside the video, and two files about the
+    same frame.
     """
     folder, base = rows.path, rows.options.frame_base or 0
     if folder.is_file():
@@ -397,20 +417,20 @@ def files_by_frame(
         ]
     files.sort(key=lambda path: natural_order(path.name))
     if not files and any(path.name not in others for path in folder.iterdir()):
-        raise rows.complaint("in it", f"no {suffix} file found")
+        raise rows.error("directory", f"no {suffix} file found")
     found: dict[int, Path] = {}
     for place, path in enumerate(files):
         number = place + base if rows.options.frame_from == "order" else frame_of_name(path.name)
         if number is None:
-            raise rows.complaint(
+            raise rows.error(
                 path.name,
-                "the name has no number to tell the frame by",
-                hint='frame_from="order" takes them in the order of their names',
-                command_hint="`--frame-from order` takes them in the order of their names",
+                "the name must contain the frame number",
+                hint='frame_from="order" uses the order of the names',
+                command_hint="`--frame-from order` uses the order of the names",
             )
         frame = number - base
         rows.require_frame(path.name, frame)
         if frame in found:
-            raise rows.complaint(path.name, f"{found[frame].name} is about the same frame")
+            raise rows.error(path.name, f"{found[frame].name} has the same frame")
         found[frame] = path
     return sorted(found.items())

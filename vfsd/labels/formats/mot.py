@@ -1,11 +1,10 @@
 """MOT Challenge text: ``frame, id, left, top, width, height[, confidence, class, visibility]``.
 
-Frames and pixels are counted from 1.  Classes are numbers: `names` by number, or those of MOT16
-and MOT17 where nothing else is said; files of 10 columns (detections) have no class, their label
-is `label`.  -1 stands for what is not known.  What is written has a file beside it with the names
-of classes 1, 2 ... in its lines: that of a.txt is a.labels.txt, since files of one folder would
-share a labels.txt, and mean other classes by it.  Reading takes a labels.txt where there is no
-other.
+Frames and pixels count from 1.  Classes are numbers, named by `names` or by default as in MOT16 and
+MOT17.  Files with 10 columns (detections) have no class; their label is `label`.  -1 means unknown.
+A written file has a companion with the names of classes 1, 2 ... in its lines.  The companion of
+a.txt is a.labels.txt, as files in one directory would otherwise share a labels.txt with different
+classes.  Reading falls back to a labels.txt.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ def read(
     for where, line in lines_of(path):
         cells = [cell.strip() for cell in line.strip().rstrip(",").split(",")]
         if not 6 <= len(cells) <= 10:
-            raise rows.complaint(where, f"{len(cells)} columns, where MOT has 6 to 10")
+            raise rows.error(where, f"a row must have 6 to 10 columns, got {len(cells)}")
         with rows.reading(where):
             _add(rows, where, cells, names)
         rows.report(where, 0)
@@ -74,19 +73,21 @@ def read(
 def _names(path: Path, options: LabelReadOptions) -> Mapping[int, str]:
     if options.names is not None:
         return options.names
-    for beside in (_own_names(path), path.parent / NAMES_FILE):
-        if beside.is_file() and beside != path:
-            return {number + 1: name for number, name in read_names(beside).items()}
+    for companion in (_own_names(path), path.parent / NAMES_FILE):
+        if companion.is_file() and companion != path:
+            return {number + 1: name for number, name in read_names(companion).items()}
     return CLASSES
 
 
 def names_file(path: Path) -> Path:
-    """Where the names of the classes of one export belong.  Raises `UsageError` where `path` is
-    itself called as such files are: one would be written over the other, or be taken for it."""
+    """Return the path of the class names of an export.
+
+    Raises `UsageError` if `path` itself has such a name: one file would overwrite the other.
+    """
     if path.name == NAMES_FILE or path.name.endswith(_OWN_NAMES_SUFFIX):
         raise UsageError(
-            f"{path.name} is what a file with the names of classes is called",
-            hint="give the boxes another name: boxes.txt",
+            f"{path.name} is reserved for class names",
+            hint="use another name, for example boxes.txt",
         )
     return _own_names(path)
 
@@ -106,20 +107,20 @@ def _add(rows: LabelRows, where: int, cells: list[str], names: Mapping[int, str]
         number = parse_integer(cells[7])
         label = names.get(number)
         if label is None:
-            raise rows.complaint(
+            raise rows.error(
                 where,
                 f"class {number} has no name",
-                hint="names gives the names of classes, from class 1",
-                command_hint="`--names FILE` gives the names of classes, from class 1",
+                hint="give class names in `names`, from class 1",
+                command_hint="give class names with `--names FILE`, from class 1",
             )
     if len(cells) == 9 and cells[8] != _UNKNOWN:
         attributes["visibility"] = float(parse_decimal(cells[8]))
     if label is None:
-        raise rows.complaint(
+        raise rows.error(
             where,
-            "the class is missing",
-            hint="label gives the label of such boxes",
-            command_hint="`--label NAME` gives the label of such boxes",
+            "the box has no class",
+            hint="give a label for such boxes in `label`",
+            command_hint="give a label for such boxes with `--label NAME`",
         )
     rows.add(
         where,
@@ -133,7 +134,7 @@ def _add(rows: LabelRows, where: int, cells: list[str], names: Mapping[int, str]
 
 
 def supports_attributes(attributes: Attributes) -> bool:
-    """Whether all of them are written."""
+    """Return whether the format can hold all of them."""
     return all(key == "visibility" and _is_number(value) for key, value in attributes.items())
 
 

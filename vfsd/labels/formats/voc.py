@@ -1,10 +1,10 @@
-"""Pascal VOC XML: a folder with a file for each frame, objects with ``xmin, ymin, xmax, ymax``.
+"""Pascal VOC XML: a directory with a file for each frame, objects with ``xmin, ymin, xmax, ymax``.
 
-Pixels are counted from 1 and the last ones belong to the box: one of xmin 1 and xmax 10 is
-0 to 10 here; with a pixel base of 0 the same box is xmin 0 and xmax 9.  The frame is the last
-number in the file's name, or with `frame_from` order the file's place.  Every file is a frame that
-was examined.  `difficult`, `truncated`, `occluded`, `pose` and what stands in `attributes` are
-attributes.  A document type, and with it every entity, is refused.
+Pixels count from 1 and the edges are inclusive: xmin 1 and xmax 10 are 0 to 10 here.  With a pixel
+base of 0, the same box has xmin 0 and xmax 9.  The frame is the last number in the file's name or,
+with `frame_from` order, the file's position.  Every file is an examined frame.  `difficult`,
+`truncated`, `occluded`, `pose` and the entries of `attributes` are attributes.  Document types, and
+with them entities, are rejected.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def read(
     rows = LabelRows(clip, options, path, on_progress)
     files = files_by_frame(rows, ".xml")
     for done, (frame, file) in enumerate(files):
-        inside = rows.of_file(file)
+        inside = rows.for_file(file)
         root = _parsed(inside)
         _require_voc(inside, root)
         _require_size(inside, root)
@@ -64,7 +64,7 @@ def read(
 
 
 def _parsed(rows: LabelRows) -> Element:
-    """The tree of a file that declares nothing and refers to nothing."""
+    """Parse a file without a document type."""
     require_size(rows.path, _MOST_BYTES)
     builder = TreeBuilder()
     parser = expat.ParserCreate()
@@ -74,7 +74,7 @@ def _parsed(rows: LabelRows) -> Element:
         nonlocal depth
         depth += 1
         if depth > _DEEPEST:
-            raise rows.complaint(parser.CurrentLineNumber, "the XML is nested too deeply")
+            raise rows.error(parser.CurrentLineNumber, "XML must not be nested so deeply")
         builder.start(name, attributes)
 
     def end(name: str) -> None:
@@ -83,9 +83,7 @@ def _parsed(rows: LabelRows) -> Element:
         builder.end(name)
 
     def doctype(*_: object) -> None:
-        raise rows.complaint(
-            parser.CurrentLineNumber, "a document type is declared; label files need none"
-        )
+        raise rows.error(parser.CurrentLineNumber, "a label file must not declare a document type")
 
     parser.StartElementHandler = start
     parser.EndElementHandler = end
@@ -94,37 +92,36 @@ def _parsed(rows: LabelRows) -> Element:
     try:
         parser.Parse(rows.path.read_bytes(), True)
     except expat.ExpatError as error:
-        raise rows.complaint(error.lineno, f"no XML: {expat.ErrorString(error.code)}") from None
+        raise rows.error(error.lineno, f"invalid XML: {expat.ErrorString(error.code)}") from None
     except UsageError:
         raise
-    except (LookupError, ValueError):  # the file names an encoding that Python has not, or expat
-        raise rows.complaint(
-            1, "no XML that can be read: it declares an unknown encoding", hint="store it as UTF-8"
-        ) from None
+    except (LookupError, ValueError):  # an encoding that Python or expat does not support
+        raise rows.error(1, "it declares an unknown encoding", hint="save it as UTF-8") from None
     return builder.close()
 
 
 def _require_voc(rows: LabelRows, root: Element) -> None:
     if root.tag != "annotation":
-        whose = "CVAT's own format" if root.tag == "annotations" else "another format"
-        raise rows.complaint(
+        kind = "CVAT's own format" if root.tag == "annotations" else "another format"
+        raise rows.error(
             1,
-            f"no Pascal VOC: its root is <{root.tag[:40]}>, not <annotation>",
-            hint=f"this is {whose}: export as COCO, MOT, YOLO or Pascal VOC",
+            f"the root of Pascal VOC must be <annotation>, got <{root.tag[:40]}>",
+            hint=f"this is {kind}: export as COCO, MOT, YOLO or Pascal VOC",
         )
 
 
 def _require_size(rows: LabelRows, root: Element) -> None:
-    told = [root.findtext(f"size/{side}") for side in ("width", "height")]
+    texts = [root.findtext(f"size/{side}") for side in ("width", "height")]
     try:
-        size = [parse_integer(text) for text in told if text is not None and text.strip()]
+        size = [parse_integer(text) for text in texts if text is not None and text.strip()]
     except ValueError as error:
-        raise rows.complaint("size", str(error)) from None
+        raise rows.error("size", str(error)) from None
     if len(size) == 2 and any(size) and size != [rows.clip.width, rows.clip.height]:
-        raise rows.complaint(
+        raise rows.error(
             "size",
-            f"the picture is {size[0]}x{size[1]}, the video {rows.clip.width}x{rows.clip.height}",
-            hint="scale the boxes to pixels of the video first",
+            f"the image must have the size of the video, {rows.clip.width}x{rows.clip.height}, "
+            f"got {size[0]}x{size[1]}",
+            hint="scale the boxes to pixels of the video",
         )
 
 

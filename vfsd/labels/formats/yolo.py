@@ -1,13 +1,14 @@
-"""YOLO text: a folder with a file for each frame, ``class cx cy w h [confidence [track]]`` a line.
+"""YOLO text: a directory with a file for each frame, with lines ``class cx cy w h [confidence
+[track]]``.
 
-All but class and track is a share of the width and height.  The frame is the last number in the
-file's name, or with `frame_from` order the file's place among them.  Every file that is there is a
-frame that was examined, empty ones included.  Names of classes are in classes.txt, data.yaml and
-the like, beside the files or above them.  -1 is a confidence that is not known.
+All values but class and track are shares of the width and height.  The frame is the last number in
+the file's name or, with `frame_from` order, the file's position.  Every existing file is an
+examined frame, also an empty one.  Class names are in classes.txt, data.yaml or a similar file, in
+the directory or its parent.  A confidence of -1 is unknown.
 
-A polygon of three points has as many values as a box with a track.  Where the last is 0 or 1 it may
-be either: what reaches out of the picture as a box, or has 1.0 for a track, is refused.  A box of
-ours that would be is written with the track +1.
+A polygon of three points has as many values as a box with a track.  If the last value is 0 or 1, it
+may be either.  A row is rejected if, as a box, it would extend outside the picture, or have the
+track 1.0.  Such boxes are written with the track +1.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _UNKNOWN = "-1"
 _DIGITS = (17, 25, 50, 120, 380)
 _HALF = Decimal("0.5")
 _MARGIN = Decimal("0.01")
-"""By so much of the picture boxes reach out of it that others have rounded."""
+"""Boxes rounded by other programs extend outside the picture by up to this share."""
 _CORNER = re.compile(r"[01](\.0*)?")
 
 
@@ -55,7 +56,7 @@ def read(
     names = options.names if options.names is not None else read_adjacent_names(path)
     files = files_by_frame(rows, ".txt", CLASS_NAME_FILES)
     for done, (frame, file) in enumerate(files):
-        inside = rows.of_file(file)
+        inside = rows.for_file(file)
         for where, line in lines_of(file):
             with inside.reading(where):
                 _add(inside, where, frame, line.split(), names)
@@ -69,23 +70,25 @@ def _add(
     rows: LabelRows, where: int, frame: int, cells: list[str], names: Mapping[int, str] | None
 ) -> None:
     if not 5 <= len(cells) <= 7:
-        raise rows.complaint(
-            where, f"{len(cells)} values, where a box has 5 to 7", hint="polygons are not read"
+        raise rows.error(
+            where,
+            f"a box must have 5 to 7 values, got {len(cells)}",
+            hint="polygons are not supported",
         )
     if _may_be_triangle(cells):
-        raise rows.complaint(
+        raise rows.error(
             where,
             "this may be a polygon of three points",
-            hint=f"polygons are not read; a box with the track {cells[6][0]} has +{cells[6][0]}",
+            hint=f"polygons are not supported; for a box, write the track as +{cells[6][0]}",
         )
     number = parse_integer(cells[0])
     label = (names or {}).get(number)
     if label is None:
-        raise rows.complaint(
+        raise rows.error(
             where,
             f"class {number} has no name",
-            hint="names gives the names of classes",
-            command_hint="`--names FILE` gives the names of classes",
+            hint="give class names in `names`",
+            command_hint="give class names with `--names FILE`",
         )
     cx, cy, width, height = map(parse_decimal, cells[1:5])
     clip = rows.clip
@@ -108,7 +111,7 @@ def _add(
 
 
 def _may_be_triangle(cells: list[str]) -> bool:
-    """Whether values that could be a box with a track are more likely three points."""
+    """Return whether values that could be a box with a track are more likely three points."""
     if len(cells) != 7 or _CORNER.fullmatch(cells[6]) is None:
         return False
     x, y, width, height, confidence = map(parse_decimal, cells[1:6])
@@ -120,7 +123,7 @@ def _may_be_triangle(cells: list[str]) -> bool:
 
 
 def _edges(centre: Decimal, share: Decimal, size: int) -> tuple[float, float]:
-    """The two edges in pixels: worked out exactly, then rounded once."""
+    """Return the two edges in pixels, computed exactly and rounded once."""
     if max(abs(centre), abs(share)) > 1_000_000 or share < 0:
         raise ValueError(f"centre and size must be shares of the picture, got {centre} and {share}")
     half = EXACT_CONTEXT.multiply(share, _HALF)
@@ -166,7 +169,7 @@ def _shares(box: Box, clip: LabeledVideo) -> tuple[str, str, str, str]:
 
 
 def _centre(low: float, high: float, size: int) -> tuple[str, str]:
-    """Centre and extent as shares, in as many digits as give the same edges back."""
+    """Return centre and extent as shares, with enough digits to give the same edges back."""
     for digits in _DIGITS:
         context = Context(prec=digits)
         first = context.divide(decimal_from_float(low), Decimal(size))

@@ -23,7 +23,7 @@ def stray_sums(parts: StoreContext, *, repair: bool) -> Iterator[str]:
     """
     with parts.catalog.reading() as seen:
         strays = seen.integrity.unlinked()
-        places = seen.integrity.places_with_sums()
+        places = seen.integrity.with_checksums()
         wrong = [one for one in places if _do_not_add_up(parts, seen, one)]
     if strays and repair:
         with parts.catalog.writing() as change:
@@ -34,13 +34,13 @@ def stray_sums(parts: StoreContext, *, repair: bool) -> Iterator[str]:
         if repair:
             with parts.catalog.writing() as change:
                 if _do_not_add_up(parts, change, place):
-                    change.integrity.drop_sums(place)
+                    change.integrity.drop_checksums(place)
         yield f"the sums of {place} do not add up"
 
 
 def _do_not_add_up(parts: StoreContext, seen: Transaction, place: ByteLocation) -> bool:
     try:
-        known = seen.integrity.sums(place)
+        known = seen.integrity.checksums(place)
     except IntegrityError:
         return True
     size = seen.objects.size(place.object_key) if place.object_key is not None else None
@@ -70,10 +70,10 @@ def known_damage(parts: StoreContext, *, repair: bool) -> Iterator[tuple[str, bo
         is_whole = found is not None and found.is_whole
         if found is not None and is_whole:
             with parts.catalog.writing() as change:
-                if change.integrity.is_there(one.place):
+                if change.integrity.is_known(one.place):
                     # By which it may have been called damaged, and would be again.
                     _put_sums_right(change, one.place, found)
-                    change.integrity.note_look(one.place, (), now_ns=time.time_ns())
+                    change.integrity.record_inspection(one.place, (), now_ns=time.time_ns())
         yield str(parts.checksums.damage_error(one.place, one.damage)), is_whole
 
 
@@ -109,15 +109,15 @@ def faults_of_object(
         return f"its bytes {text(found.damage)} do not hash to its name", None
     if found.is_readable and not parts.read_only:
         with parts.catalog.writing() as change:
-            if change.integrity.is_there(place):
-                change.integrity.note_look(place, found.damage, now_ns=time.time_ns())
+            if change.integrity.is_known(place):
+                change.integrity.record_inspection(place, found.damage, now_ns=time.time_ns())
     return str(parts.checksums.damage_error(place, found.damage, is_proven=found.is_readable)), None
 
 
 def _are_wrong(seen: Transaction, place: ByteLocation, found: VerifyResult) -> bool:
     """Whether there are sums, and they are others than those of what was read."""
     with suppress(IntegrityError):  # see "sums"
-        known = seen.integrity.sums(place)
+        known = seen.integrity.checksums(place)
         return known is not None and known.sums != found.sums
     return False
 
@@ -126,11 +126,11 @@ def _put_sums_right(change: Transaction, place: ByteLocation, found: VerifyResul
     """Where they are wrong or missing; `found` is whole."""
     assert found.sums is not None
     with suppress(IntegrityError):
-        known = change.integrity.sums(place)
+        known = change.integrity.checksums(place)
         if known is not None and known.sums == found.sums:
             return
     mtime_ns = found.mtime_ns if place.object_key is None else None
-    change.integrity.put_sums(place, found.sums, mtime_ns=mtime_ns)
+    change.integrity.put_checksums(place, found.sums, mtime_ns=mtime_ns)
 
 
 def _looked(parts: StoreContext, place: ByteLocation, digest: str) -> VerifyResult | None:
@@ -147,7 +147,7 @@ def _looked(parts: StoreContext, place: ByteLocation, digest: str) -> VerifyResu
             return None  # see "linked"
     known = None
     with parts.catalog.reading() as seen, suppress(IntegrityError):
-        known = seen.integrity.sums(place)
+        known = seen.integrity.checksums(place)
     sums = None if known is None else known.sums
     with suppress(FileNotFoundError):
         return verify_stored_file(parts.path_of(place), digest, sums, lambda count: None)

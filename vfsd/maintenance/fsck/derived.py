@@ -24,11 +24,14 @@ from vfsd.tiling.cost import JOINED_SIDES
 def budget_faults(parts: StoreContext, *, repair: bool) -> list[str]:
     """What is wrong, in words; with `repair` all of it is put right."""
     with parts.catalog.reading() as seen:
-        pins = seen.holdings.stray_pins()
-        limits = seen.holdings.store_limits()
+        pins = seen.derived_usage.stray_pins()
+        limits = seen.derived_usage.store_limits()
         over = {
             number: more
-            for number in [None, *sorted({one.video_id for one in seen.holdings.held(None)})]
+            for number in [
+                None,
+                *sorted({one.video_id for one in seen.derived_usage.segments(None)}),
+            ]
             if (more := exceeded(seen, number) or 0) > 0
         }
         names = {number: seen.videos.get(number).name for number in over if number is not None}
@@ -41,9 +44,9 @@ def budget_faults(parts: StoreContext, *, repair: bool) -> list[str]:
     if found and repair:
         now = time.time_ns()
         with parts.catalog.writing() as change:
-            change.holdings.unpin(pin.id for pin in pins)
+            change.derived_usage.unpin(pin.id for pin in pins)
             if limits > 1:
-                change.holdings.set_limit(None, change.holdings.limit(None))
+                change.derived_usage.set_limit(None, change.derived_usage.limit(None))
             gone = make_room_in_store(change, now_ns=now)
             for number in names:
                 gone += make_room(change, number, now_ns=now)
@@ -121,7 +124,7 @@ def _pack_fault(parts: StoreContext, segment: Segment, expected: int) -> str | N
 def decisions(run: CheckRun) -> Iterator[Finding]:
     parts = run.parts
     with parts.catalog.reading() as seen:
-        decisions = seen.decisions.newest()
+        decisions = seen.tiling_decisions.newest()
         segments = {segment.id: segment for segment in seen.segments.all()}
     for one in decisions:
         if one.segment_id is None:
@@ -130,7 +133,7 @@ def decisions(run: CheckRun) -> Iterator[Finding]:
         if segment is None or (segment.frames, segment.layout) != (one.frames, one.layout):
             if run.repair:
                 with parts.catalog.writing() as change:
-                    change.decisions.forget_segment(one.id)
+                    change.tiling_decisions.forget_segment(one.id)
             yield Finding(
                 "decisions",
                 f"decision {one.id} calls other tiles its own",
@@ -139,7 +142,7 @@ def decisions(run: CheckRun) -> Iterator[Finding]:
         elif one.undone_ns is not None and one.in_use:
             if run.repair:
                 with parts.catalog.writing() as change:
-                    change.decisions.note_redone([segment.id])
+                    change.tiling_decisions.note_redone([segment.id])
             yield Finding(
                 "decisions",
                 f"decision {one.id} was taken back, and its tiles are in use",

@@ -91,7 +91,7 @@ def _record(parts: StoreContext, key: str) -> bool:
     if size is None:
         return False
     with parts.catalog.writing() as change:
-        return change.objects.record_astray(key, size, now_ns=time.time_ns())
+        return change.objects.record_missing(key, size, now_ns=time.time_ns())
 
 
 def _proven_size(parts: StoreContext, key: str) -> int | None:

@@ -36,11 +36,11 @@ def rebuild_audio_index(parts: StoreContext, original: PhysicalVideo) -> bool | 
 def digests(run: CheckRun) -> Iterator[Finding]:
     """Objects are named by their content, and so that is what a video has to go by."""
     with run.parts.catalog.reading() as seen:
-        wrong = seen.integrity.strange_digests()
+        wrong = seen.integrity.digest_mismatches()
     for one in wrong:
         if run.repair:
             with run.parts.catalog.writing() as change:
-                change.integrity.put_digest(one)
+                change.integrity.correct_digest(one)
         with run.parts.catalog.reading() as seen:
             names = seen.tree.paths_of(one.ino) or [f"inode {one.ino}"]
         told = f"{names[0]!r} is object {one.object_key}, and is called {one.digest!r:.80}"
@@ -83,7 +83,7 @@ def _wrong_of(run: CheckRun, node: Node) -> Finding | None:
             return None  # it was written into, or has gone
         names = seen.tree.paths_of(node.ino) or [f"inode {node.ino}"]
         try:
-            original = seen.videos.of_inode(node.ino).original
+            original = seen.videos.by_inode(node.ino).original
         except (NotFoundError, IntegrityError):
             wrong: str | None = "has no original"
         else:
@@ -118,7 +118,7 @@ def _changed(run: CheckRun, node: Node) -> Finding | None:
     with run.parts.catalog.reading() as seen, suppress(IntegrityError):  # see "sums"
         if not is_same_file(seen, node):
             return None
-        known = seen.integrity.sums(ByteLocation(None, node.link_path))
+        known = seen.integrity.checksums(ByteLocation(None, node.link_path))
         mtime_ns = found.st_mtime_ns if known is None else known.mtime_ns
         if (found.st_size, found.st_mtime_ns) != (node.size, mtime_ns):
             return Finding("linked", f"{path} has changed since it was indexed")

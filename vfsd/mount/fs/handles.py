@@ -180,7 +180,7 @@ class FileHandles:
             raise os_error(errno.EROFS)
         if (writable or flags & os.O_TRUNC) and node.state is FileState.VIDEO:
             with self._context.catalog.reading() as seen:
-                seen.originals.require_free(node.ino)
+                seen.retention.require_free(node.ino)
         number = self.add(self._open_handle(node, caller, writable=writable))
         if flags & os.O_TRUNC and writable:
             try:

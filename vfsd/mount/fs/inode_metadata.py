@@ -236,7 +236,7 @@ class ExtendedAttributes:
             return None
         try:
             with self._context.catalog.reading() as seen:
-                video = seen.videos.of_inode(node.ino)
+                video = seen.videos.by_inode(node.ino)
         except NotFoundError:
             return None
         if key in _OPTIONAL and key not in self._present_optional(node):
@@ -251,7 +251,7 @@ class ExtendedAttributes:
             return None
         try:
             with self._context.catalog.reading() as seen:
-                video = seen.videos.of_inode(node.ino)
+                video = seen.videos.by_inode(node.ino)
         except NotFoundError:
             return None
         entry = self._context.quarantine.of(video.original)
@@ -261,11 +261,11 @@ class ExtendedAttributes:
         """Return which of `_OPTIONAL` the file has."""
         with self._context.catalog.reading() as seen:
             try:
-                video = seen.videos.of_inode(node.ino)
+                video = seen.videos.by_inode(node.ino)
             except NotFoundError:
                 return ()
-            values = ["held"] if seen.originals.holds(video.id) else []
-            if seen.originals.replacement(video.id, video.digest) is not None:
+            values = ["held"] if seen.retention.holds(video.id) else []
+            if seen.retention.replacement(video.id, video.digest) is not None:
                 values.append("replaced")
             found = seen.integrity.inspection(video.original.place)
             if found is not None and found.damage:
@@ -320,7 +320,7 @@ def _layout(video: LogicalVideo, catalog: Catalog) -> str:
 
 def _replaced(video: LogicalVideo, catalog: Catalog) -> str:
     with catalog.reading() as seen:
-        done = seen.originals.replacement(video.id, video.digest)
+        done = seen.retention.replacement(video.id, video.digest)
     if done is None:
         return ""
     values = {"digest": done.digest, "size": done.size, "at_ns": done.at_ns, "psnr": done.psnr}
@@ -329,7 +329,7 @@ def _replaced(video: LogicalVideo, catalog: Catalog) -> str:
 
 def _held(video: LogicalVideo, catalog: Catalog) -> str:
     with catalog.reading() as seen:
-        return hold_message(seen.originals.holds(video.id))
+        return hold_message(seen.retention.holds(video.id))
 
 
 def _damaged(video: LogicalVideo, catalog: Catalog) -> str:

@@ -471,7 +471,7 @@ class OpenInodes:
                 return True  # deleted by another process; writes are lost with the handles
             if copy is None and now.state is FileState.VIDEO:
                 return False
-            change.transaction.originals.require_free(node.ino)
+            change.transaction.retention.require_free(node.ino)
             if copy is not None:
                 os.replace(copy, self._context.directory.spool_file(node.ino))
                 if is_kept:

@@ -190,7 +190,7 @@ class HiddenNames:
     def make_permanent(self, change: TreeTransaction, hidden: HiddenName) -> None:
         """Record that a crash must not restore the name."""
         if hidden.is_orphan:
-            change.tree.settle_orphan(hidden.ino, hidden.parent, hidden.name)
+            change.tree.confirm_orphan(hidden.ino, hidden.parent, hidden.name)
 
     def settle(self) -> None:
         """Return when a crash would restore none of the names hidden so far."""
@@ -300,7 +300,7 @@ class HiddenNames:
         """
         change.touch(ino)
         node = change.tree.nodes([ino]).get(ino)
-        if node is None or node.nlink > 0 or change.transaction.originals.is_held(ino):
+        if node is None or node.nlink > 0 or change.transaction.retention.is_held(ino):
             return None
         return change.delete(node)
 
