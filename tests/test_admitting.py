@@ -241,7 +241,7 @@ def test_evicted_ones_leave_views_readable(shelf: Shelf) -> None:
 def test_a_budget_is_never_exceeded(shelf: Shelf) -> None:
     often(shelf)
     video = shelf.video(NAME)
-    shelf.store.tools.reads.flush()
+    shelf.store.tools.read_log.flush()
     some = shelf.store.proposals()
     limit = sum(one.bytes for one in some) // 2
     video.budget.set(limit)
@@ -271,13 +271,13 @@ def test_what_is_too_coarse_or_not_wanted_is_not_kept(
 ) -> None:
     with filled(tmp_path, settings) as shelf:
         often(shelf)
-        shelf.store.tools.reads.flush()
+        shelf.store.tools.read_log.flush()
         assert [one for one in shelf.store.proposals() if one.candidate is not None] == []
 
 
 def test_a_damaged_cache_makes_no_rendition(shelf: Shelf) -> None:
     often(shelf)
-    shelf.store.tools.reads.flush()
+    shelf.store.tools.read_log.flush()
     for path in shelf.store.parts.directory.cache.rglob("*"):
         if path.is_file() and is_slot(f"{path.parent.name}/{path.name}"):
             data = bytearray(path.read_bytes())
@@ -312,7 +312,7 @@ def test_other_codecs_become_renditions_too(tmp_path: Path, code: str) -> None:
 
 def test_two_processes_and_a_kill(shelf: Shelf) -> None:
     often(shelf)
-    shelf.store.tools.reads.flush()
+    shelf.store.tools.read_log.flush()
     place = str(shelf.store.parts.directory.root)
     command = [sys.executable, "-m", "tests.tuning", place]
     killed = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)

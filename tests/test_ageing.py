@@ -721,7 +721,7 @@ def go(store: Store, **how: bool) -> list[str]:
 
 def read(store: Store) -> None:
     store["a.mp4"].frames([0])
-    store.tools.reads.flush()
+    store.tools.read_log.flush()
 
 
 def replace(store: Store) -> None:
@@ -761,7 +761,7 @@ def test_the_first_run_counts_from_the_first_video(
     with pytest.raises(ForbiddenError, match=r"35 days after .* the first video was stored"):
         go(store)
     clock(29)
-    store.tools.reads.flush()
+    store.tools.read_log.flush()
     with pytest.raises(ForbiddenError, match="behind"):
         go(store)
     assert go(store, is_clock_right=True) == ["a.mp4"]

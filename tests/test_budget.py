@@ -578,7 +578,7 @@ def test_uses_are_counted_by_segment(store: Store, video: Video) -> None:
     video.read(frames=range(40, 50), region=(0, 0, 60, 60))
     video.read(frames=range(20, 50), region=(0, 0, 60, 60))
     list(video.scan(roi=(0, 0, 60, 60), frames=range(40, 50)).areas())
-    store.tools.reads.flush()
+    store.tools.read_log.flush()
     with store.catalog.reading() as seen:
         held = {one.id: one for one in seen.derived_usage.segments(video.info.id)}
         newest = seen.derived_usage.newest_read()

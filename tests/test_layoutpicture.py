@@ -33,7 +33,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 def facts_of(store: Store, name: str = "traffic.mp4", frame: int | None = None) -> LayoutFacts:
     """Of the first second, tiled or not, with all reads noted until now."""
-    store.tools.reads.close()
+    store.tools.read_log.close()
     video = store[name]
     (segment, *_) = [*store.catalog.segments(video.info), None]
     frames = range(30) if segment is None else segment.frames

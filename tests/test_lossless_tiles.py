@@ -334,7 +334,7 @@ def test_what_stays_longest_is_compressed_first(store: Store, video: Video) -> N
     take_tiles(store)
     for _ in range(3):
         video.frames([made[1].first_frame], psnr=99)
-    store.tools.reads.flush()
+    store.tools.read_log.flush()
     assert pending_compressions(store.parts) == []  # there is no budget
     video.budget.set(2 * sum(segment.size for segment in made))
     found = pending_compressions(store.parts)

@@ -22,7 +22,7 @@ def seen(store: Store) -> Video:
 
 
 def asked(store: Store, video: Video) -> list[LoggedQuery]:
-    store.tools.reads.close()
+    store.tools.read_log.close()
     return queries_of_reads(store.catalog.reads(video.info), video.original.media)
 
 

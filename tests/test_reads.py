@@ -214,7 +214,7 @@ def test_a_busy_catalog_costs_the_note_and_not_the_read(place: Path) -> None:
 
 def test_what_is_not_remembered_is_counted(place: Path) -> None:
     with Store.open(place) as store:
-        video, reads = store[NAME], store.tools.reads
+        video, reads = store[NAME], store.tools.read_log
         assert isinstance(reads, ReadLog)
         plan = plan_view(context_of(video), View(frames=(0, 1, 1)))
         read = describe_planned_read(
@@ -248,7 +248,7 @@ def test_notes_are_no_change_that_others_have_to_look_at(place: Path) -> None:
         assert watch.changed()
         assert not watch.changed()
         store[NAME][0]
-        store.tools.reads.close()
+        store.tools.read_log.close()
         assert len(list(other.catalog.reads())) == 1
         assert not watch.changed()
         store.catalog.tag(store[NAME].info, "night")

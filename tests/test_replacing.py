@@ -169,7 +169,7 @@ def test_what_is_known_of_a_video_stays(store: Store, video: Video) -> None:
     tiles = video.tiles.retile("uniform:2x2")
     renditions = video.renditions.make((160, 120))
     video.read(span=(0, 1), region=(0, 0, 160, 120))
-    store.tools.reads.flush()
+    store.tools.read_log.flush()
     node, digest = store.node(NAME), video.info.digest
     done = video.policy.replace_original()
     again = store[NAME]

@@ -142,7 +142,7 @@ def test_reading_on_decodes_on(fresh: Shelf, monkeypatch: pytest.MonkeyPatch) ->
 def test_a_sequential_reader_finds_the_next_slots_made(fresh: Shelf) -> None:
     file = fresh.open("traffic.mp4", "size=96x64.mp4")
     assert isinstance(file, RenderedFile)
-    assert len(file._rendition.slots) == 6
+    assert len(file._rendered.slots) == 6
     touch(file, 0)
     assert all_are_made(file, 1, 2)
     for slot in (1, 2, 3, 4):
@@ -189,13 +189,13 @@ def test_what_was_asked_for_before_a_jump_is_no_reason_to_go_on_there(fresh: She
 
 def touch(file: RenderedFile, slot: int) -> None:
     """Read the first byte of a slot."""
-    file.readinto(memoryview(bytearray(1)), file._rendition.slots[slot].start)
+    file.readinto(memoryview(bytearray(1)), file._rendered.slots[slot].start)
 
 
 def all_are_made(file: RenderedFile, *slots: int) -> bool:
     """Waits for that; not for ever."""
     cache, deadline = file._renderer._cache._memory, time.monotonic() + 20
-    rendition: Any = file._rendition
+    rendition: Any = file._rendered
     keys = [cache_file_name(rendition.digest, rendition.key_of_slot(slot)) for slot in slots]
     while any(cache.get(key) is None for key in keys) and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -207,7 +207,7 @@ def test_no_page_of_an_encoded_view_has_bytes_of_two_slots(fresh: Shelf) -> None
     for path in ("size=96x64.mp4", "roi=100x80+30+40.mkv"):
         file = fresh.open("traffic.mp4", path)
         assert isinstance(file, RenderedFile)
-        slots = file._rendition.slots
+        slots = file._rendered.slots
         assert all(slots[slot].start % 4096 == 0 for slot in range(len(slots)))
         file.close()
 

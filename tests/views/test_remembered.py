@@ -13,7 +13,7 @@ NAME = "traffic.mp4"
 
 def remembered(shelf: Shelf) -> list[LoggedRead]:
     """The oldest first; the store remembers nothing afterwards."""
-    shelf.store.tools.reads.close()
+    shelf.store.tools.read_log.close()
     return list(shelf.store.catalog.reads())[::-1]
 
 

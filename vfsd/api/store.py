@@ -174,7 +174,7 @@ class Store(Mapping[str, "Video"]):
         if not self._made_tools:
             from vfsd.read.read_context import ReadContext
 
-            made = ReadContext.of(self._parts, self._threads)
+            made = ReadContext.for_store(self._parts, self._threads)
             self._made_tools.append(made)
             if self._made_tools[0] is not made:
                 made.close()

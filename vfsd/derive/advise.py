@@ -72,7 +72,7 @@ def advise(
 
 def _remembered(video: VideoContext, newest: int) -> list[Query]:
     """The newest reads of the read log, as queries.  Raises `NotFoundError` without any."""
-    video.tools.reads.flush()
+    video.tools.read_log.flush()
     reads = list(islice(video.parts.catalog.reads(video.info), non_negative(newest, "newest")))
     found = [asked.query for asked in queries_of_reads(reads, video.original.media)]
     if not found:

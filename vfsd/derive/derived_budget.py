@@ -62,7 +62,7 @@ class DerivedBudget:
         """
         chosen = _checked_limit(limit)
         _require_writable(self._parts)
-        self._tools.reads.flush()
+        self._tools.read_log.flush()
 
         def allow(change: Transaction) -> list[ChargedSegment]:
             if self._video is not None:
@@ -85,7 +85,7 @@ class DerivedBudget:
                 "limit must be a budget such as 2GiB, 10x or none, got None",
                 hint="none removes the limit",
             )
-        self._tools.reads.flush()
+        self._tools.read_log.flush()
         with self._parts.catalog.reading() as seen:
             held = seen.derived_usage.segments(self._id)
             read = seen.derived_usage.newest_read()

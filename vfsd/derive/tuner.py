@@ -108,7 +108,7 @@ class Tuner:
 
         Proposals are left out if they do not fit the budget and all existing data is worth more.
         """
-        self._tools.reads.flush()
+        self._tools.read_log.flush()
         return by_value(
             proposal
             for video in self._videos()

@@ -203,7 +203,7 @@ class CropReader:
     ) -> None:
         """Log what was read up to the point where the reader stopped."""
         costs = self._tiles.costs if self._tiles is not None else DecodeCosts()
-        self._tools.reads.note(
+        self._tools.read_log.note(
             self._digest,
             lambda: describe_scan(
                 taken, self._physical, self._table, costs, size, self._purpose, timing
@@ -301,7 +301,7 @@ class CropReader:
                 segment,
                 tile,
                 frames,
-                self._tools.sources.note,
+                self._tools.tile_index.note,
                 interlaced=self._physical.media.interlaced,
             )
             for tile, frames in touched.frames.items()

@@ -124,12 +124,12 @@ class ReadContext:
 
     pool: DecoderPool
     packs: PackPool
-    sources: TileIndex
-    reads: ReadRecorder
+    tile_index: TileIndex
+    read_log: ReadRecorder
     damage_handler: DamageHandler
 
     @classmethod
-    def of(cls, parts: StoreContext, threads: int | None = None) -> ReadContext:
+    def for_store(cls, parts: StoreContext, threads: int | None = None) -> ReadContext:
         """Create the context of a store; `threads` decode in parallel, by default one per core."""
         reads: ReadRecorder = NullReadLog()
         if not parts.read_only:
@@ -144,7 +144,7 @@ class ReadContext:
         self.packs.evict_idle(seconds)
 
     def close(self) -> None:
-        self.reads.close()
+        self.read_log.close()
         self.pool.close()
         self.packs.close()
-        self.sources.close()
+        self.tile_index.close()

@@ -92,7 +92,7 @@ class TileReader:
     def __init__(self, tools: ReadContext) -> None:
         self._threads = tools.pool.threads
         self._packs = tools.packs
-        self._note = tools.sources.note
+        self._note = tools.tile_index.note
 
     def fillers(
         self, run: TileRun, frames: list[int], plan: ReadPlan, pixel_format: str

@@ -189,11 +189,11 @@ class VideoContext:
     @property
     def costs(self) -> DecodeCosts:
         """The cost of decoding on this host, as planners know it now."""
-        return self.tools.sources.of(self.info, 0.0).costs
+        return self.tools.tile_index.of(self.info, 0.0).costs
 
     def usual_tiles(self, info: LogicalVideo) -> AvailableTiles:
         """The tiles that a read without a `psnr` may use."""
-        return self.tools.sources.of(info, float(self.parts.settings.minimum_psnr))
+        return self.tools.tile_index.of(info, float(self.parts.settings.minimum_psnr))
 
     def tiles(self, info: LogicalVideo, psnr: float | None) -> AvailableTiles | None:
         """The tiles that a read with that `psnr` may use; None: the original alone."""
@@ -207,7 +207,7 @@ class VideoContext:
         self, kind: str, snapshot: VideoSnapshot, plan: Callable[[], ReadPlan], timing: ReadTiming
     ) -> None:
         """Write a finished read into the read log, which the tuner reads."""
-        self.tools.reads.note(
+        self.tools.read_log.note(
             snapshot.info.digest,
             lambda: describe_planned_read(kind, plan(), snapshot.table, self.costs, timing),
         )

@@ -32,11 +32,11 @@ _MIN_PIXELS = 5_000_000
 """Fewer pixels are not a reliable measurement.  One second of 640x360 has 7 million."""
 
 
-def cached_slot_name(rendition: RenderedView, slot: int) -> str:
+def cached_slot_name(rendered: RenderedView, slot: int) -> str:
     """Return the file name of a slot in the cache, see `vfsd.storage.file_cache`."""
-    if isinstance(rendition, TranscodedView):
-        return cache_file_name(rendition.digest, rendition.key_of_slot(slot))
-    return cache_file_name(rendition.digest, f"{rendition.key}.{slot}")
+    if isinstance(rendered, TranscodedView):
+        return cache_file_name(rendered.digest, rendered.key_of_slot(slot))
+    return cache_file_name(rendered.digest, f"{rendered.key}.{slot}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +53,13 @@ class RenderHistory:
         """Read the history from the catalog and from the files of the cache."""
         return cls(parts.catalog.encode_costs(host_name()), FileCache.of_store(parts).has)
 
-    def count_cached(self, rendition: RenderedView) -> int | None:
+    def count_cached(self, rendered: RenderedView) -> int | None:
         """Return the number of slots of a view in the cache; None if unknown or if none can be
         cached.
         """
-        if self.is_cached is None or not rendition.storable:
+        if self.is_cached is None or not rendered.storable:
             return None
-        return sum(self.is_cached(cached_slot_name(rendition, slot)) for slot in rendition.storable)
+        return sum(self.is_cached(cached_slot_name(rendered, slot)) for slot in rendered.storable)
 
 
 def store_encode_times(parts: StoreContext, times: EncodeTimes) -> None:
@@ -93,26 +93,26 @@ class CachedSlotCounts:
         # length of the cached prefix
         self._found: WeakKeyDictionary[RenderedView, int] = WeakKeyDictionary()
 
-    def is_complete(self, rendition: RenderedView) -> bool:
+    def is_complete(self, rendered: RenderedView) -> bool:
         """Return whether all slots worth a file were cached at the last `refresh`; False without
         any.
         """
-        return 0 < len(rendition.storable) == self._found.get(rendition)
+        return 0 < len(rendered.storable) == self._found.get(rendered)
 
-    def refresh(self, rendition: RenderedView) -> None:
+    def refresh(self, rendered: RenderedView) -> None:
         """Extend the count from the first slot that was missing."""
-        found = self._found.get(rendition, 0)
-        if found == len(rendition.storable):
+        found = self._found.get(rendered, 0)
+        if found == len(rendered.storable):
             return
-        for slot in sorted(rendition.storable)[found:]:
-            if not self._is_there(rendition, slot):
+        for slot in sorted(rendered.storable)[found:]:
+            if not self._is_there(rendered, slot):
                 break
             found += 1
-        self._found[rendition] = found
+        self._found[rendered] = found
 
-    def forget(self, rendition: RenderedView) -> None:
+    def forget(self, rendered: RenderedView) -> None:
         """Reset the count, because a slot has to be rendered."""
-        self._found.pop(rendition, None)
+        self._found.pop(rendered, None)
 
 
 _MAX_OPEN = 256
@@ -159,14 +159,14 @@ class MaterialisedViews:
             self._files.move_to_end(key)
             return os.dup(found.fd)
 
-    def request(self, rendition: RenderedView) -> None:
+    def request(self, rendered: RenderedView) -> None:
         """Schedule a file for a view that was read completely, unless it is too large.
 
         Raw pictures and stills get none: no cache file holds them, so they would have to be decoded
         again.
         """
-        key, size = rendition.key, rendition.slots.size
-        if not isinstance(rendition, PlannedView) or rendition.made == "decoded":
+        key, size = rendered.key, rendered.slots.size
+        if not isinstance(rendered, PlannedView) or rendered.made == "decoded":
             return
         if size > self._budget:
             return
@@ -174,7 +174,7 @@ class MaterialisedViews:
             if self._closed or key in self._files or key in self._coming:
                 return
             self._coming.add(key)
-            self._thread.submit(self._make, rendition)
+            self._thread.submit(self._make, rendered)
 
     def close(self) -> None:
         with self._guard:
@@ -198,28 +198,28 @@ class MaterialisedViews:
         for whole in files:
             os.close(whole.fd)
 
-    def _make(self, rendition: RenderedView) -> None:
+    def _make(self, rendered: RenderedView) -> None:
         try:
             fd = os.open(self._directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
             try:
-                self._fill(fd, rendition)
+                self._fill(fd, rendered)
             except BaseException:
                 os.close(fd)
                 raise
-            self._keep(rendition.key, _MaterialisedFile(fd, rendition.slots.size, rendition.digest))
+            self._keep(rendered.key, _MaterialisedFile(fd, rendered.slots.size, rendered.digest))
         except (OSError, VfsdError) as error:
             _log.debug("a view was not kept as a whole file: %s", error)
         finally:
             with self._guard:
-                self._coming.discard(rendition.key)
+                self._coming.discard(rendered.key)
 
-    def _fill(self, fd: int, rendition: RenderedView) -> None:
-        slots = rendition.slots
+    def _fill(self, fd: int, rendered: RenderedView) -> None:
+        slots = rendered.slots
         with open(fd, "wb", buffering=_COPY_BYTES, closefd=False) as file:
             for number in range(len(slots)):
                 if self._closed:
                     raise OSError(errno.EINTR, "the cache of whole views is closed")
-                data = self._slot(rendition, number)
+                data = self._slot(rendered, number)
                 file.write(data)
                 file.write(bytes(slots[number].size - len(data)))
 

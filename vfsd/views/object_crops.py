@@ -81,7 +81,7 @@ class ObjectTree:
                 return [(f"{frame:06}.png", False) for frame in np.unique(rows.frames).tolist()]
         raise NotFoundError(f"no such folder: {path!r}")
 
-    def rendition(self, path: str) -> RenderedView:
+    def view(self, path: str) -> RenderedView:
         """Return the view at `path`.  Raises `NotFoundError`."""
         match path.split("/")[1:]:
             case [label, name] if found := _CROP.fullmatch(name):

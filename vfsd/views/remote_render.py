@@ -51,18 +51,18 @@ class RemoteViews:
         self._remote = remote
         self._places: WeakKeyDictionary[RenderedView, tuple[int, str]] = WeakKeyDictionary()
 
-    def add(self, rendition: RenderedView, ino: int, path: str) -> None:
+    def add(self, rendered: RenderedView, ino: int, path: str) -> None:
         """Register the inode of the video and the path of a view."""
-        self._places[rendition] = (ino, path)
+        self._places[rendered] = (ino, path)
 
-    def make(self, rendition: RenderedView, slot: int, check: Checkpoint) -> Bytes | None:
+    def make(self, rendered: RenderedView, slot: int, check: Checkpoint) -> Bytes | None:
         """Return a slot of a view; None if it has to be rendered in this process."""
-        place = self._places.get(rendition)
+        place = self._places.get(rendered)
         # The first slot is a header, which is cheaper to compute than to request.
         if place is None or not slot:
             return None
-        room = rendition.slots[slot].size
-        return self._remote.make(SlotRequest(*place, rendition.key, slot, room), check)
+        room = rendered.slots[slot].size
+        return self._remote.make(SlotRequest(*place, rendered.key, slot, room), check)
 
 
 AllocateBuffer = Callable[[int], ByteBuffer]
@@ -79,7 +79,7 @@ class SlotRenderer:
         memory = parts.settings.decoder_memory // 2
         self._context = RenderContext(tools, memory, parts.quarantine, candidates)
         self._parts = parts
-        self._resolver = ViewResolver(parts, tools, lambda rendition, _ino, _path: rendition)
+        self._resolver = ViewResolver(parts, tools, lambda rendered, _ino, _path: rendered)
         self._made_of = RecentViews[str]()  # by key
 
     def make(self, order: SlotRequest, check: Checkpoint, place: AllocateBuffer) -> int | None:
@@ -88,16 +88,16 @@ class SlotRenderer:
         None means that the path has another view than requested.  Raises as `RenderedView.make`
         does, and what `check` and `place` raise.
         """
-        rendition = self._rendition(order)
-        if rendition is None or not order.slot < len(rendition.slots):
+        rendered = self._view_at(order)
+        if rendered is None or not order.slot < len(rendered.slots):
             return None
         context = self._context.checked(check)
-        if isinstance(rendition, InPlaceView):
-            size = rendition.slots[order.slot].size
+        if isinstance(rendered, InPlaceView):
+            size = rendered.slots[order.slot].size
             if size:
-                rendition.fill(order.slot, context, place(size))
+                rendered.fill(order.slot, context, place(size))
             return size
-        made = np.frombuffer(rendition.make(order.slot, context), np.uint8)
+        made = np.frombuffer(rendered.make(order.slot, context), np.uint8)
         if len(made):
             place(len(made))[:] = made
         return len(made)
@@ -111,7 +111,7 @@ class SlotRenderer:
         self._context.close()
         self._resolver.close()
 
-    def _rendition(self, order: SlotRequest) -> RenderedView | None:
+    def _view_at(self, order: SlotRequest) -> RenderedView | None:
         """Return the requested view; an open file keeps its view even if the path has another one
         by now.
         """

@@ -232,9 +232,9 @@ class Renderer:
         """Set up the caches and thread pools.
 
         Args:
-            elsewhere: renders slots in another process if possible.
+            remote: renders slots in another process if possible.
             whole_bytes: limit for views that are kept as whole files for the kernel.
-            are_others_hurried: tests whether other reads wait, so that large copies are
+            are_reads_waiting: tests whether other reads wait, so that large copies are
                 rate-limited.
         """
         files = candidates = None
@@ -244,7 +244,7 @@ class Renderer:
         memory = parts.settings.decoder_memory // 2
         self.context = RenderContext(tools, memory, parts.quarantine, candidates)
         self._parts = parts
-        self._reads = tools.reads
+        self._reads = tools.read_log
         self._cache = RenderCache(MemoryCache(_MEMORY_BYTES), files)
         self._cached_slots = CachedSlotCounts(self._is_in_cache)
         self._remote = remote
@@ -256,73 +256,71 @@ class Renderer:
         if whole_bytes:
             self._materialised = MaterialisedViews(parts.directory.cache, whole_bytes, self.slot)
 
-    def slot(
-        self, rendition: RenderedView, slot: int, patience: CancelCheck | None = None
-    ) -> Bytes:
+    def slot(self, rendered: RenderedView, slot: int, patience: CancelCheck | None = None) -> Bytes:
         """Return the bytes of a slot without its zero padding.
 
         Raises what `patience` raises, which is called now and then while this takes long.
         """
         return self._cache.get(
-            cached_slot_name(rendition, slot),
-            partial(self._make, rendition, slot),
-            self._pool_for(rendition, slot),
-            keep=slot in rendition.storable,
+            cached_slot_name(rendered, slot),
+            partial(self._make, rendered, slot),
+            self._pool_for(rendered, slot),
+            keep=slot in rendered.storable,
             patience=patience,
         )
 
     def prefetch(
-        self, rendition: RenderedView, slot: int, then: Callable[[], None]
+        self, rendered: RenderedView, slot: int, then: Callable[[], None]
     ) -> RenderTask | None:
         """Start to render a slot; see `RenderCache.prefetch`."""
         return self._cache.prefetch(
-            cached_slot_name(rendition, slot),
-            partial(self._make, rendition, slot),
-            self._pool_for(rendition, slot),
+            cached_slot_name(rendered, slot),
+            partial(self._make, rendered, slot),
+            self._pool_for(rendered, slot),
             then,
-            keep=slot in rendition.storable,
+            keep=slot in rendered.storable,
         )
 
-    def _make(self, rendition: RenderedView, slot: int, check: Checkpoint) -> Bytes:
-        if slot in rendition.storable:
-            self._cached_slots.forget(rendition)
+    def _make(self, rendered: RenderedView, slot: int, check: Checkpoint) -> Bytes:
+        if slot in rendered.storable:
+            self._cached_slots.forget(rendered)
         if self._remote is not None:
-            made = self._remote.make(rendition, slot, check)
+            made = self._remote.make(rendered, slot, check)
             if made is not None:
                 return made
-        return rendition.make(slot, self.context.checked(check))
+        return rendered.make(slot, self.context.checked(check))
 
-    def _is_in_cache(self, rendition: RenderedView, slot: int) -> bool:
-        return self._cache.has(cached_slot_name(rendition, slot))
+    def _is_in_cache(self, rendered: RenderedView, slot: int) -> bool:
+        return self._cache.has(cached_slot_name(rendered, slot))
 
-    def _pool_for(self, rendition: RenderedView, slot: int) -> RenderPool:
-        is_segment = slot in rendition.storable and not isinstance(rendition, StillView)
+    def _pool_for(self, rendered: RenderedView, slot: int) -> RenderPool:
+        is_segment = slot in rendered.storable and not isinstance(rendered, StillView)
         return self._segments if is_segment else self._pictures
 
     def measured(self, still: StillView) -> StillView:
         """Return a JPEG view with its size, encoding it if it is not cached."""
         return still.of_size(len(self.slot(still, 1)))
 
-    def is_made(self, rendition: RenderedView) -> bool:
+    def is_made(self, rendered: RenderedView) -> bool:
         """Return whether all slots that take work were cached when last checked."""
-        return self._cached_slots.is_complete(rendition)
+        return self._cached_slots.is_complete(rendered)
 
-    def note(self, rendition: RenderedView, read: SlotReadLog, timing: ReadTiming) -> None:
+    def note(self, rendered: RenderedView, read: SlotReadLog, timing: ReadTiming) -> None:
         """Add a read of these slots to the read log."""
         slots = read.sorted()
-        pictures = rendition.pictures(slots) if slots else None
+        pictures = rendered.pictures(slots) if slots else None
         if pictures is not None:
             self._reads.note(pictures.footage.digest, partial(pictures.log_entry, timing))
 
-    def whole(self, rendition: RenderedView) -> int | None:
+    def whole(self, rendered: RenderedView) -> int | None:
         """Return a new descriptor of a file with exactly the bytes of the view, or None."""
-        return None if self._materialised is None else self._materialised.open(rendition.key)
+        return None if self._materialised is None else self._materialised.open(rendered.key)
 
-    def reader_closed(self, rendition: RenderedView, read: SlotReadLog) -> None:
+    def reader_closed(self, rendered: RenderedView, read: SlotReadLog) -> None:
         """Update the caches after a reader of these slots has closed the view."""
-        self._cached_slots.refresh(rendition)
-        if self._materialised is not None and read.covers(len(rendition.slots)):
-            self._materialised.request(rendition)
+        self._cached_slots.refresh(rendered)
+        if self._materialised is not None and read.covers(len(rendered.slots)):
+            self._materialised.request(rendered)
 
     def evict_idle(self, seconds: float) -> None:
         """See `RenderContext.evict_idle`; also drops cached bytes of videos that were removed."""
@@ -349,19 +347,19 @@ class Renderer:
 class RenderedFile:
     """A view that is open for reading.  Thread-safe."""
 
-    def __init__(self, renderer: Renderer, rendition: RenderedView) -> None:
+    def __init__(self, renderer: Renderer, rendered: RenderedView) -> None:
         self._renderer = renderer
-        self._rendition = rendition
-        self._slots = rendition.slots
-        is_kept = bool(rendition.storable)
+        self._rendered = rendered
+        self._slots = rendered.slots
+        is_kept = bool(rendered.storable)
         self._prefetcher = Prefetcher(
             self._slots,
-            partial(renderer.prefetch, rendition),
+            partial(renderer.prefetch, rendered),
             # A decoder without an encoder continues where the last slot ended.
             max_running=renderer.encoder_count if is_kept else 1,
             most_bytes=_PREFETCH_CACHED_BYTES if is_kept else _PREFETCH_BYTES,
         )
-        self._whole = renderer.whole(rendition)
+        self._whole = renderer.whole(rendered)
         self._opened_ns = time.time_ns()
         self._waited = 0.0
         self._read = SlotReadLog()
@@ -374,7 +372,7 @@ class RenderedFile:
     @property
     def version(self) -> str:
         """Identifies the bytes of the file."""
-        return self._rendition.key
+        return self._rendered.key
 
     @property
     def whole(self) -> int | None:
@@ -384,7 +382,7 @@ class RenderedFile:
     @property
     def is_work(self) -> bool:
         """Whether a read may have to compute something."""
-        return self._rendition.is_work and not self._renderer.is_made(self._rendition)
+        return self._rendered.is_work and not self._renderer.is_made(self._rendered)
 
     def readinto(self, buffer: memoryview, offset: int, patience: CancelCheck | None = None) -> int:
         """Fill `buffer` from `offset` on and return the number of bytes.
@@ -403,7 +401,7 @@ class RenderedFile:
             place = self._slots.at(offset + done)
             within = offset + done - place.start
             count = min(wanted - done, place.size - within)
-            data = self._renderer.slot(self._rendition, place.slot, patience)
+            data = self._renderer.slot(self._rendered, place.slot, patience)
             self._read.add(place.slot)
             self._prefetcher.note_received(place.slot)
             part = np.frombuffer(data, np.uint8)[within : within + count]
@@ -423,7 +421,7 @@ class RenderedFile:
         """Return the bytes of a slot without its zero padding.  Raises as `readinto` does."""
         self._prefetcher.note_request(slot, slot)
         began = time.perf_counter()
-        data = self._renderer.slot(self._rendition, slot)
+        data = self._renderer.slot(self._rendered, slot)
         self._read.add(slot)
         self._prefetcher.note_received(slot)
         self._waited += time.perf_counter() - began
@@ -434,23 +432,23 @@ class RenderedFile:
         if self._whole is not None:
             os.close(self._whole)
             self._whole = None
-        self._renderer.reader_closed(self._rendition, self._read)
-        self._renderer.note(self._rendition, self._read, ReadTiming(self._opened_ns, self._waited))
+        self._renderer.reader_closed(self._rendered, self._read)
+        self._renderer.note(self._rendered, self._read, ReadTiming(self._opened_ns, self._waited))
 
 
 def write_view(
-    renderer: Renderer, rendition: RenderedView, out: BinaryIO, on_progress: Progress | None = None
+    renderer: Renderer, rendered: RenderedView, out: BinaryIO, on_progress: Progress | None = None
 ) -> int:
     """Write the whole file of a view and return the number of bytes.
 
     A seekable `out` gets the file without padding.  `on_progress` is called with the number of
     bytes of the padded file that were written since the last call.
     """
-    if isinstance(rendition, PaddedView) and out.seekable():
-        return _write_trimmed(renderer, rendition, out, on_progress)
-    if isinstance(rendition, StreamableView):
-        return _write_streamed(renderer, rendition, out, on_progress)
-    file = RenderedFile(renderer, rendition)
+    if isinstance(rendered, PaddedView) and out.seekable():
+        return _write_trimmed(renderer, rendered, out, on_progress)
+    if isinstance(rendered, StreamableView):
+        return _write_streamed(renderer, rendered, out, on_progress)
+    file = RenderedFile(renderer, rendered)
     buffer = memoryview(bytearray(_CHUNK))
     at = 0
     try:
@@ -467,7 +465,7 @@ def write_view(
 
 def _write_streamed(
     renderer: Renderer,
-    rendition: StreamableView,
+    rendered: StreamableView,
     out: BinaryIO,
     on_progress: Progress | None,
 ) -> int:
@@ -476,7 +474,7 @@ def _write_streamed(
     read = SlotReadLog()
     size = 0
     try:
-        with closing(rendition.stream(renderer.context)) as stream:
+        with closing(rendered.stream(renderer.context)) as stream:
             for slot, data in enumerate(stream):
                 seconds += time.perf_counter() - resumed
                 out.write(data)
@@ -486,23 +484,23 @@ def _write_streamed(
                     on_progress(len(data))
                 resumed = time.perf_counter()
     finally:
-        renderer.note(rendition, read, ReadTiming(opened_ns, seconds))
+        renderer.note(rendered, read, ReadTiming(opened_ns, seconds))
     return size
 
 
 def _write_trimmed(
-    renderer: Renderer, rendition: PaddedView, out: BinaryIO, on_progress: Progress | None
+    renderer: Renderer, rendered: PaddedView, out: BinaryIO, on_progress: Progress | None
 ) -> int:
     """Write the header last, because it lists the positions of the segments."""
-    file = RenderedFile(renderer, rendition)
-    slots = rendition.slots
+    file = RenderedFile(renderer, rendered)
+    slots = rendered.slots
     start = out.tell()
     sizes = np.zeros(len(slots) - 1, np.int64)
     out.write(bytes(slots[0].size))
     try:
         file.read_sequentially(1)
         for slot in range(1, len(slots)):
-            data = rendition.trimmed(slot, bytes(file.slot(slot)))
+            data = rendered.trimmed(slot, bytes(file.slot(slot)))
             out.write(data)
             sizes[slot - 1] = len(data)
             if on_progress is not None:
@@ -510,5 +508,5 @@ def _write_trimmed(
     finally:
         file.close()
     out.seek(start)
-    out.write(rendition.header_for(sizes))
+    out.write(rendered.header_for(sizes))
     return int(out.seek(0, os.SEEK_END)) - start

@@ -133,10 +133,10 @@ def explain_request(
     physical = footage.physical
     media = physical.media
     request = request.without_crop(media.display_width, media.display_height)
-    rendition = plan_view(footage, request, packs)
+    rendered = plan_view(footage, request, packs)
     view = request.resolve(media.display_width, media.display_height)
     sound = audio_summary(footage, request)
-    parts = rendition.parts
+    parts = rendered.parts
     tiles = view_input_for(request, footage).tiles
     found = {
         number: _decode_source(part, tiles)
@@ -146,11 +146,11 @@ def explain_request(
     return ViewExplanation(
         **_merged_steps(list(found.values())),
         view=view_path.format_view_path(request),
-        made=rendition.made,
-        why=rendition.why if isinstance(rendition, TranscodedView) else None,
-        cached=facts.count_cached(rendition),
-        cacheable=len(rendition.storable),
-        lost=_lost_data(rendition, media, found.values(), sound.codec),
+        made=rendered.made,
+        why=rendered.why if isinstance(rendered, TranscodedView) else None,
+        cached=facts.count_cached(rendered),
+        cacheable=len(rendered.storable),
+        lost=_lost_data(rendered, media, found.values(), sound.codec),
         damaged=count_in_ranges(np.concatenate(list(map(_frames_of_part, parts))), physical.damage),
         sound=sound.codec,
         sound_made=sound.made,
@@ -283,12 +283,12 @@ def _steps(
 
 
 def _lost_data(
-    rendition: PlannedView, media: MediaInfo, found: Iterable[ReadExplanation], sound: str | None
+    rendered: PlannedView, media: MediaInfo, found: Iterable[ReadExplanation], sound: str | None
 ) -> str | None:
-    losses = list(_lost_samples(rendition, media, found))
-    if media.interlaced and FIELD_ORDER not in rendition.marks and rendition.made in _ENCODED:
+    losses = list(_lost_samples(rendered, media, found))
+    if media.interlaced and FIELD_ORDER not in rendered.marks and rendered.made in _ENCODED:
         losses.append("it is marked as progressive, and its pictures are interlaced")
-    marks = lost_side_data(media, rendition.marks, copied=rendition.made == "copied")
+    marks = lost_side_data(media, rendered.marks, copied=rendered.made == "copied")
     said = (FIELD_ORDER, ALPHA) if "transparency" in losses else (FIELD_ORDER,)
     losses += _picture_data_names([name for name in marks if name not in said])
     losses += lost_streams_and_tags(media, sound)
@@ -303,14 +303,14 @@ def _picture_data_names(marks: list[str]) -> list[str]:
 
 
 def _lost_samples(
-    rendition: PlannedView, media: MediaInfo, found: Iterable[ReadExplanation]
+    rendered: PlannedView, media: MediaInfo, found: Iterable[ReadExplanation]
 ) -> Iterator[str]:
     """Yield what a lossless view loses of the samples."""
-    if not isinstance(rendition, TranscodedView) or not rendition.is_lossless:
+    if not isinstance(rendered, TranscodedView) or not rendered.is_lossless:
         return
     kept = lossless_layout(media)
-    if rendition.pixel_format != kept.layout:
-        asked = rendition.pixel_format
+    if rendered.pixel_format != kept.layout:
+        asked = rendered.pixel_format
         yield f"its pixels are {media.pixel_format}, and {asked} was requested"
     elif kept.lost is not None:
         yield kept.lost

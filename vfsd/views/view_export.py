@@ -46,8 +46,8 @@ def render(
     """
     renderer = Renderer(parts, tools)
     try:
-        rendition = plan_view(view_input_of(parts, tools, info), request, tools.packs)
-        return write_view(renderer, rendition, out, on_progress)
+        rendered = plan_view(view_input_of(parts, tools, info), request, tools.packs)
+        return write_view(renderer, rendered, out, on_progress)
     finally:
         renderer.close()
 
@@ -87,27 +87,27 @@ def open_view(parts: StoreContext, tools: ReadContext, info: LogicalVideo, path:
     with ExitStack() as stack:
         renderer = stack.enter_context(closing(Renderer(parts, tools)))
 
-        def finished(rendition: RenderedView, _ino: int, _path: str) -> RenderedView:
-            if isinstance(rendition, StillView) and rendition.is_measured:
-                return renderer.measured(rendition)
-            return rendition
+        def finished(rendered: RenderedView, _ino: int, _path: str) -> RenderedView:
+            if isinstance(rendered, StillView) and rendered.is_measured:
+                return renderer.measured(rendered)
+            return rendered
 
         stack.enter_context(parts.held(info.original))
         with closing(ViewResolver(parts, tools, finished)) as resolver:
-            rendition = resolver.resolve(*resolver.locate_in(resolver.from_record(info), path))
-        return ViewReader(f"{info.name}@/{path}", renderer, rendition, stack)
+            rendered = resolver.resolve(*resolver.locate_in(resolver.from_record(info), path))
+        return ViewReader(f"{info.name}@/{path}", renderer, rendered, stack)
 
 
 class ViewReader(io.RawIOBase):
     """A view as a file object, readable and seekable."""
 
     def __init__(
-        self, name: str, renderer: Renderer, rendition: RenderedView, until_closed: ExitStack
+        self, name: str, renderer: Renderer, rendered: RenderedView, until_closed: ExitStack
     ) -> None:
         """Take over the cleanup that `until_closed` has collected."""
         super().__init__()
         self.name = name
-        self._file = RenderedFile(renderer, rendition)
+        self._file = RenderedFile(renderer, rendered)
         self._at = 0
         self._until_closed = until_closed.pop_all()
 

@@ -111,7 +111,7 @@ def view_input_of(parts: StoreContext, tools: ReadContext, info: LogicalVideo) -
 
 def tiles_for_views(parts: StoreContext, tools: ReadContext, info: LogicalVideo) -> AvailableTiles:
     """Return the tiles with default costs, so that all processes choose the same ones."""
-    tiles = tools.sources.of(info, float(parts.settings.minimum_psnr))
+    tiles = tools.tile_index.of(info, float(parts.settings.minimum_psnr))
     return replace(tiles, costs=DecodeCosts(tiles.costs.by_name))
 
 

@@ -111,19 +111,19 @@ class RecentViews(Generic[Key]):
                 self._held.move_to_end(key)
             return found
 
-    def put(self, key: Key, rendition: RenderedView) -> None:
+    def put(self, key: Key, rendered: RenderedView) -> None:
         with self._guard:
             replaced = self._held.pop(key, None)
             if replaced is not None:
                 self._taken -= _memory_of(replaced)
-            self._held[key] = rendition
-            self._taken += _memory_of(rendition)
+            self._held[key] = rendered
+            self._taken += _memory_of(rendered)
             while self._taken > _RECENT_VIEW_BYTES and len(self._held) > 1:
                 self._taken -= _memory_of(self._held.popitem(last=False)[1])
 
 
-def _memory_of(rendition: RenderedView) -> int:
-    return _ENTRY_BYTES + rendition.memory
+def _memory_of(rendered: RenderedView) -> int:
+    return _ENTRY_BYTES + rendered.memory
 
 
 class ViewResolver:
@@ -230,7 +230,7 @@ class ViewResolver:
 
     def _make(self, known: KnownVideo, path: str) -> RenderedView:
         if is_below_objects(path):
-            return known.objects.rendition(path)
+            return known.objects.view(path)
         footage = known.footage
         if path == README_FILE:
             return TextView(readme_text(known.info, footage.table))

@@ -63,19 +63,19 @@ class OpenViews:
         return now if held is None or held.slots.size == now.slots.size else held
 
     def open(
-        self, video: LogicalVideo, path: str, rendition: RenderedView, renderer: Renderer
+        self, video: LogicalVideo, path: str, rendered: RenderedView, renderer: Renderer
     ) -> RenderedFile:
-        """Open `rendition`, or the view of another size that was opened since it was looked up."""
+        """Open `rendered`, or the view of another size that was opened since it was looked up."""
         key = _open_view_key(video, path)
         with self._guard:
-            held, count = self._open.get(key, (rendition, 0))
-            if held.slots.size != rendition.slots.size:
-                rendition = held
+            held, count = self._open.get(key, (rendered, 0))
+            if held.slots.size != rendered.slots.size:
+                rendered = held
             self._open[key] = (held, count + 1)
         with ExitStack() as stack:
             stack.callback(self._close, key)
             stack.enter_context(self._parts.held(video.original))
-            return _OpenView(renderer, rendition, stack)
+            return _OpenView(renderer, rendered, stack)
 
     def _close(self, key: tuple[int, str, str]) -> None:
         with self._guard:
@@ -85,11 +85,9 @@ class OpenViews:
 
 
 class _OpenView(RenderedFile):
-    def __init__(
-        self, renderer: Renderer, rendition: RenderedView, until_closed: ExitStack
-    ) -> None:
+    def __init__(self, renderer: Renderer, rendered: RenderedView, until_closed: ExitStack) -> None:
         """Take over the cleanup that `until_closed` has collected."""
-        super().__init__(renderer, rendition)
+        super().__init__(renderer, rendered)
         self._until_closed = until_closed.pop_all()
 
     def close(self) -> None:
@@ -144,10 +142,10 @@ class Views:
         """Serve the views of the store that `parts` describes.
 
         Args:
-            elsewhere: renders slots in other processes; without it this process renders them.
+            remote: renders slots in other processes; without it this process renders them.
             open_sink: opens a video for uploads; without it no view can be written.
             whole_bytes: limit for views that are kept as whole files (`ViewFile.whole`).
-            are_others_hurried: tests whether reads of other files wait.
+            are_reads_waiting: tests whether reads of other files wait.
         """
         self._parts = parts
         self._tools = tools
@@ -163,7 +161,7 @@ class Views:
             return ViewStat(True, 0, known.info.modified_ns)
         return ViewStat(
             False,
-            self._rendition(known, inner).slots.size,
+            self._view_at(known, inner).slots.size,
             known.info.modified_ns,
             not self._parts.read_only and upload_request(path) is not None,
         )
@@ -196,10 +194,10 @@ class Views:
         known, inner = self._resolver.locate(ino, path)
         if self._is_folder(known, inner):
             raise NotFoundError(f"{path!r} is a directory")
-        rendition = self._rendition(known, inner)
-        if isinstance(rendition, TextView):
-            return RenderedFile(self._renderer, rendition)
-        return self._opened.open(known.info, known.prefix + inner, rendition, self._renderer)
+        rendered = self._view_at(known, inner)
+        if isinstance(rendered, TextView):
+            return RenderedFile(self._renderer, rendered)
+        return self._opened.open(known.info, known.prefix + inner, rendered, self._renderer)
 
     def offer(self, ino: int, path: str) -> ViewUpload:
         """Return a view that is open for writing.
@@ -224,7 +222,7 @@ class Views:
         self._renderer.close()
         self._resolver.close()
 
-    def _rendition(self, known: KnownVideo, path: str) -> RenderedView:
+    def _view_at(self, known: KnownVideo, path: str) -> RenderedView:
         made = partial(self._resolver.resolve, known, path)
         return self._opened.found(known.info, known.prefix + path, made)
 
@@ -246,17 +244,17 @@ class Views:
             return known.objects.is_folder(path)
         return path in ("", FRAMES_DIR, LAYOUT_DIR) or is_explain_dir(path)
 
-    def _finished(self, rendition: RenderedView, ino: int, path: str) -> RenderedView:
+    def _finished(self, rendered: RenderedView, ino: int, path: str) -> RenderedView:
         """Return the view with its size; a view of unknown size is encoded first."""
-        finished = rendition
-        if isinstance(rendition, StillView) and rendition.is_measured:
-            self._made_elsewhere(rendition, ino, path)
-            finished = self._renderer.measured(rendition)
+        finished = rendered
+        if isinstance(rendered, StillView) and rendered.is_measured:
+            self._made_elsewhere(rendered, ino, path)
+            finished = self._renderer.measured(rendered)
         self._made_elsewhere(finished, ino, path)
         return finished
 
-    def _made_elsewhere(self, rendition: RenderedView, ino: int, path: str) -> None:
+    def _made_elsewhere(self, rendered: RenderedView, ino: int, path: str) -> None:
         if split_stream(path)[0] is not None:
             return  # the render process would have to examine the stream first
-        if self._remote is not None and not isinstance(rendition, TextView):
-            self._remote.add(rendition, ino, path)
+        if self._remote is not None and not isinstance(rendered, TextView):
+            self._remote.add(rendered, ino, path)
