@@ -22,7 +22,7 @@ from tests.stores import new_store
 from vfsd.api.store import Store
 from vfsd.api.video import Video, context_of
 from vfsd.catalog.videos import Videos
-from vfsd.codecs.probing.damage import DamageNotes, damaged_frames
+from vfsd.codecs.probing.damage import DamageCollector, damaged_frames
 from vfsd.codecs.probing.probe import Examination, examine
 from vfsd.codecs.probing.serialize import pack_examination, unpack_examination
 from vfsd.codecs.pyav import decode
@@ -183,7 +183,7 @@ def test_damage_spreads_along_the_group(
         flags[list(disposable)] |= np.uint8(PacketFlag.DISPOSABLE)
     numbers = np.arange(20, dtype=np.int64)
     columns = PacketColumns(numbers, numbers, numbers, numbers, flags)
-    notes = DamageNotes("h264", [])
+    notes = DamageCollector("h264", [])
     notes.packets |= hit
     expected, reaches = [], False
     for packet in range(20):
@@ -203,7 +203,7 @@ def test_leading_frames_depend_on_both_sides() -> None:
     columns = PacketColumns(pts, pts, pts, pts, flags)
     order = np.argsort(pts)
     for hit, expected in (({2}, [2, 3, 4]), ({3}, [3, 4, 5, 6]), ({4}, [3, 4])):
-        notes = DamageNotes("hevc", [])
+        notes = DamageCollector("hevc", [])
         notes.packets |= hit
         assert damaged_frames("hevc", columns, order, notes).tolist() == expected
 

@@ -207,7 +207,7 @@ def check_bitstream(data: bytes) -> None:
         lambda: bit_io.unescaped(body),
     )
     for read in readers:
-        with suppress(bit_io.DamagedError, RefusedMediaError):
+        with suppress(bit_io.BitstreamError, RefusedMediaError):
             read()
 
 

@@ -93,7 +93,7 @@ class AudioEncoder:
         self._fifo = av.AudioFifo()
         self._given = 0  # samples passed to the encoder
 
-    def take(self, frame: av.AudioFrame | None) -> None:
+    def push(self, frame: av.AudioFrame | None) -> None:
         """Add samples; None: no more will come."""
         if self._graph is None:
             if frame is None:
@@ -220,13 +220,13 @@ class PushedAudio:
                 hint="write pictures first, or repeat the last one",
             )
         for frame in self._form.silence(self._end, first):
-            self._encoder.take(frame)
+            self._encoder.push(frame)
         for frame in self._form.frames(samples, first):
-            self._encoder.take(frame)
+            self._encoder.push(frame)
         self._end, self._missed = end, None
         return end
 
-    def until(self, seconds: Fraction) -> Iterator[Packet[Stream]]:
+    def packets_until(self, seconds: Fraction) -> Iterator[Packet[Stream]]:
         """Yield the packets that may be written before the picture at `seconds`. Raises
         `UsageError`.
         """
@@ -234,7 +234,7 @@ class PushedAudio:
         if end > self._end and self._missed is None:
             self._missed = self._end
         for frame in self._form.silence(self._end, end):
-            self._encoder.take(frame)
+            self._encoder.push(frame)
             self._end += frame.samples
             yield from self._packets(seconds)
         yield from self._packets(seconds)
@@ -249,7 +249,7 @@ class PushedAudio:
 
     def finish(self, seconds: Fraction) -> Iterator[Packet[Stream]]:
         """Yield the remaining packets up to `seconds`."""
-        self._encoder.take(None)
+        self._encoder.push(None)
         yield from self._encoder.finish(round(seconds * self._encoder.rate))
 
     def close(self) -> None:
@@ -344,7 +344,7 @@ class AudioFile:
         except FFmpegError as error:
             raise self._unreadable(error) from error
 
-    def near(
+    def with_checked_gaps(
         self, packets: Iterator[tuple[Fraction, Packet[AudioStream]]]
     ) -> Iterator[tuple[Fraction, Packet[AudioStream]]]:
         """Yield `packets` unchanged, for mp4 and mov.
@@ -415,7 +415,7 @@ class CopiedAudio:
         self._next = next(self._packets, None)
         self.is_prompt = self._next is not None and self._next[0] < _PROMPT_SECONDS
 
-    def until(self, seconds: Fraction) -> Iterator[Packet[Stream]]:
+    def packets_until(self, seconds: Fraction) -> Iterator[Packet[Stream]]:
         """Yield the packets before `seconds`."""
         while self._next is not None and self._next[0] < seconds:
             begin, packet = self._next
@@ -424,7 +424,7 @@ class CopiedAudio:
             yield cast("Packet[Stream]", packet)
             self._next = next(self._packets, None)
 
-    finish = until
+    finish = packets_until
 
     def close(self) -> None:
         self._file.close()
@@ -471,7 +471,7 @@ class AudioPacketSource(Protocol):
     def is_prompt(self) -> bool:
         """Whether there is certainly a packet among the first seconds."""
 
-    def until(self, seconds: Fraction) -> Iterator[Packet[Stream]]:
+    def packets_until(self, seconds: Fraction) -> Iterator[Packet[Stream]]:
         """Yield the packets that may be written before the picture at `seconds`. Raises
         `UsageError`.
         """
@@ -508,7 +508,7 @@ def open_audio_source(
         if form.codec is None and file.codec in _COPIED_CODECS[container] and file.is_configured:
             if container == "matroska":
                 return CopiedAudio(output, file, file.packets(is_cut=True))
-            return CopiedAudio(output, file, file.near(file.packets(is_cut=False)))
+            return CopiedAudio(output, file, file.with_checked_gaps(file.packets(is_cut=False)))
         encoder = AudioEncoder(output, codec, file.rate, file.layout, file.kind)
         return _EncodedAudio(encoder, file.frames(), file)
     except BaseException:
@@ -531,7 +531,7 @@ class _EncodedAudio:
         self._take(1)
         self.is_prompt = encoder.taken > 0
 
-    def until(self, seconds: Fraction) -> Iterator[Packet[Stream]]:
+    def packets_until(self, seconds: Fraction) -> Iterator[Packet[Stream]]:
         end = int(seconds * self._encoder.rate)
         self._take(end)
         yield from self._encoder.packets(end)
@@ -548,6 +548,6 @@ class _EncodedAudio:
     def _take(self, end: int) -> None:
         while self._encoder.taken < end and self._frames is not None:
             frame = next(self._frames, None)
-            self._encoder.take(frame)
+            self._encoder.push(frame)
             if frame is None:
                 self._frames = None

@@ -37,11 +37,11 @@ SPLITTING_CONTAINERS = frozenset({"mpegts", "mpegps", "avi"})
 
 _SEEK_BACK_UNITS = (2, 8, 32)
 """Units before the wanted packet that seeks target, in the order of attempts."""
-_LOOKED_AT = 256
+_SEARCHED_PACKETS = 256
 """Packets before the wanted one in which these units are searched."""
 _MATCHED_UNITS = 3
 """Consecutive packets that must match the table to identify the target of a seek."""
-_MET = 64
+_MATCH_WINDOW = 64
 """Packets after a seek in which the match is searched."""
 _NEAR = 64
 """The demuxer reads on, rather than seeks, to a packet within this distance."""
@@ -93,7 +93,7 @@ class AudioUnits:
         """Yield packets. Raises `FFmpegError`."""
         return self._packets(is_cut=False)
 
-    def after_a_seek(self) -> Iterator[AudioUnit]:
+    def after_seek(self) -> Iterator[AudioUnit]:
         """Yield packets, without the rest of an earlier one; an error ends them."""
         with suppress(FFmpegError):
             yield from self._packets(is_cut=True)
@@ -165,7 +165,7 @@ class AudioUnitReader:
         for number, size in enumerate(sizes, self._next):
             packet = self._following()
             if packet is None or len(packet.payload) != size:
-                self._let_go()
+                self._close_container()
                 raise IntegrityError(
                     f"{self._source.name}: audio packet {number} is no longer in its place"
                 )
@@ -181,15 +181,15 @@ class AudioUnitReader:
             packet = None
         error, self._source.interrupted_by = self._source.interrupted_by, None
         if error is not None:
-            self._let_go()
+            self._close_container()
             raise error
         return packet
 
     def close(self) -> None:
-        self._let_go()
+        self._close_container()
         self._source.close()
 
-    def _let_go(self) -> None:
+    def _close_container(self) -> None:
         if self._opened is not None:
             self._opened.close()
         self._opened = self._units = None
@@ -199,8 +199,8 @@ class AudioUnitReader:
         """Move to `first` or to a packet before it."""
         if self._units is not None and self._next <= first <= self._next + _NEAR:
             return
-        if first <= _NEAR or not self._sought(first):
-            self._let_go()
+        if first <= _NEAR or not self._seek_before(first):
+            self._close_container()
             self._packets = iter(self._opened_units())
             self._next = 0
 
@@ -220,12 +220,12 @@ class AudioUnitReader:
                 discard_other_streams(self._opened, stream)
                 self._units = AudioUnits(self._opened, stream)
                 return self._units
-        self._let_go()
+        self._close_container()
         raise IntegrityError(
             f"{self._source.name}: audio stream {self._stream_index} no longer exists"
         )
 
-    def _sought(self, first: int) -> bool:
+    def _seek_before(self, first: int) -> bool:
         """Return whether a seek has led to `first`, or to a packet before it."""
         if self._container in SPLITTING_CONTAINERS:
             return any(self._seek(first, back) for back in _SEEK_BACK_UNITS)
@@ -237,7 +237,7 @@ class AudioUnitReader:
         Timestamps may be missing, or shared by several packets. So the first packet of a timestamp
         and those after it must match the table.
         """
-        low = max(0, first - _LOOKED_AT)
+        low = max(0, first - _SEARCHED_PACKETS)
         columns = self._table.columns(low, min(first + _MATCHED_UNITS, self._table.packets))
         rows = {pts: row for row, pts in enumerate(columns.pts.tolist())}
         sizes = columns.size.tolist()
@@ -249,8 +249,8 @@ class AudioUnitReader:
             self._opened.seek(aim, stream=units.stream)
         except FFmpegError:
             return False
-        following = (packet for packet in units.after_a_seek() if packet.payload)
-        met = list(islice(following, _MET))
+        following = (packet for packet in units.after_seek() if packet.payload)
+        met = list(islice(following, _MATCH_WINDOW))
         for skipped in range(1, len(met) - _MATCHED_UNITS + 1):
             pts, before = met[skipped].pts, met[skipped - 1].pts
             row = rows.get(round(pts * scale)) if pts is not None and pts != before else None
@@ -269,7 +269,7 @@ class AudioUnitReader:
         The first packet there may be the rest of an earlier one. So the first packet of a later
         unit and those after it must match the table.
         """
-        low = max(0, first - _LOOKED_AT)
+        low = max(0, first - _SEARCHED_PACKETS)
         columns = self._table.columns(low, min(first + _MATCHED_UNITS, self._table.packets))
         positions = columns.position[: first - low + 1]
         begun = np.unique(positions[positions >= 0])
@@ -282,8 +282,8 @@ class AudioUnitReader:
             self._opened.seek(int(begun[-1 - back]), unsupported_byte_offset=True)
         except FFmpegError:
             return False
-        following = units.after_a_seek()
-        met = list(islice(following, _MET))
+        following = units.after_seek()
+        met = list(islice(following, _MATCH_WINDOW))
         seen = [(packet.position, len(packet.payload)) for packet in met]
         for skipped in range(1, len(seen) - _MATCHED_UNITS + 1):
             run = seen[skipped : skipped + _MATCHED_UNITS]

@@ -43,7 +43,7 @@ def ebml_elements(data: bytes) -> Iterator[tuple[int, bytes]]:
         at += size
 
 
-def first(data: bytes, *path: int) -> bytes | None:
+def first_ebml_element(data: bytes, *path: int) -> bytes | None:
     """Return the body of the first element at a path of IDs; None if there is none."""
     for identifier in path:
         found = next((body for name, body in ebml_elements(data) if name == identifier), None)
@@ -53,7 +53,7 @@ def first(data: bytes, *path: int) -> bytes | None:
     return data
 
 
-def number(body: bytes) -> int:
+def ebml_number(body: bytes) -> int:
     """Return an unsigned integer."""
     return int.from_bytes(body, "big")
 
@@ -96,11 +96,11 @@ def audio_headers(stream: AudioStream, head: Sequence[Packet[AudioStream]]) -> A
 def _matroska_headers(stream: AudioStream) -> tuple[str, bytes, int]:
     """Return (CodecID, CodecPrivate, BitDepth)."""
     header = _muxer_header(stream, "matroska")
-    entry = first(header, _SEGMENT, _TRACKS, _ENTRY)
+    entry = first_ebml_element(header, _SEGMENT, _TRACKS, _ENTRY)
     if entry is not None:
-        codec = first(entry, _CODEC_ID) or b""
-        depth = number(first(entry, _AUDIO, _BIT_DEPTH) or b"")
-        private = first(entry, _CODEC_PRIVATE) or b""
+        codec = first_ebml_element(entry, _CODEC_ID) or b""
+        depth = ebml_number(first_ebml_element(entry, _AUDIO, _BIT_DEPTH) or b"")
+        private = first_ebml_element(entry, _CODEC_PRIVATE) or b""
         return codec.decode("ascii", "replace"), private, depth
     # PyAV refuses some codecs that Matroska supports. The WAV muxer describes them alike.
     header = _muxer_header(stream, "wav")

@@ -13,7 +13,7 @@ _EMULATION = re.compile(rb"\0\0(?=[\0-\3])")
 """Bytes after which a unit needs an emulation prevention byte (3)."""
 
 
-class DamagedError(ValueError):
+class BitstreamError(ValueError):
     """The bytes cannot be parsed."""
 
 
@@ -28,7 +28,7 @@ class BitString:
 class BitReader:
     """Reads fields of an unescaped payload, most significant bit first.
 
-    Raises `DamagedError` if the payload ends too early.
+    Raises `BitstreamError` if the payload ends too early.
     """
 
     def __init__(self, payload: bytes) -> None:
@@ -44,7 +44,7 @@ class BitReader:
         """Read an unsigned number of `count` bits."""
         self._left -= count
         if self._left < 0:
-            raise DamagedError("the unit is too short")
+            raise BitstreamError("the unit is too short")
         return self._value >> self._left & ((1 << count) - 1)
 
     def flag(self) -> bool:
@@ -55,7 +55,7 @@ class BitReader:
         """Read an unsigned Exp-Golomb number, ue(v)."""
         zeros = self._left - (self._value & ((1 << self._left) - 1)).bit_length()
         if zeros > 32:
-            raise DamagedError("an Exp-Golomb number is too long")
+            raise BitstreamError("an Exp-Golomb number is too long")
         return self.bits(2 * zeros + 1) - 1
 
     def signed_golomb(self) -> int:
@@ -72,7 +72,7 @@ class BitReader:
         """Return the bits left before rbsp_trailing_bits (7.3.2.11)."""
         left = self._value & ((1 << self._left) - 1)
         if not left:
-            raise DamagedError("the unit has no stop bit")
+            raise BitstreamError("the unit has no stop bit")
         stop = (left & -left).bit_length()
         return BitString(left >> stop, self._left - stop)
 

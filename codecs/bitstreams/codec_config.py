@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterator
 
 from vfsd.codecs.bitstreams import nal
-from vfsd.codecs.bitstreams.bit_io import BitReader, DamagedError
+from vfsd.codecs.bitstreams.bit_io import BitReader, BitstreamError
 
 _SEQUENCE_HEADER, _TEMPORAL_DELIMITER = 1, 2
 _HIGH_TIER_LEVEL = 8
@@ -17,7 +17,7 @@ _HIGH_TIER_LEVEL = 8
 
 
 def obu_units(packet: bytes) -> Iterator[tuple[int, int, int]]:
-    """Yield (type, start, end) of each OBU, header included (AV1, 5.3). Raises `DamagedError`."""
+    """Yield (type, start, end) of each OBU, header included (AV1, 5.3). Raises `BitstreamError`."""
     at = 0
     while at < len(packet):
         start, head = at, packet[at]
@@ -28,7 +28,7 @@ def obu_units(packet: bytes) -> Iterator[tuple[int, int, int]]:
         size = shift = 0
         while True:
             if at >= len(packet) or shift > 28:
-                raise DamagedError("an OBU does not fit")
+                raise BitstreamError("an OBU does not fit")
             byte = packet[at]
             at += 1
             size |= (byte & 127) << shift
@@ -37,7 +37,7 @@ def obu_units(packet: bytes) -> Iterator[tuple[int, int, int]]:
                 break
         at += size
         if at > len(packet):
-            raise DamagedError("an OBU does not fit")
+            raise BitstreamError("an OBU does not fit")
         yield head >> 3 & 15, start, at
 
 
@@ -47,17 +47,17 @@ def without_temporal_delimiter(packet: bytes) -> bytes:
 
 
 def av1_sequence_header(packet: bytes) -> bytes:
-    """Return the first sequence header of a temporal unit. Raises `DamagedError` without one."""
+    """Return the first sequence header of a temporal unit. Raises `BitstreamError` without one."""
     for kind, start, end in obu_units(packet):
         if kind == _SEQUENCE_HEADER:
             return packet[start:end]
-    raise DamagedError("no sequence header")
+    raise BitstreamError("no sequence header")
 
 
 def av1c(header: bytes, *, is_deep: bool) -> bytes:
     """Return the av1C record of a 4:2:0 stream with this sequence header (AV1 in ISOBMFF, 2.3.3).
 
-    `is_deep`: samples have 10 bits, not 8. Raises `DamagedError`.
+    `is_deep`: samples have 10 bits, not 8. Raises `BitstreamError`.
     """
     ((_, _, end),) = obu_units(header)
     reader = BitReader(header[2:end])  # header and size of so small an OBU take two bytes
@@ -68,7 +68,7 @@ def av1c(header: bytes, *, is_deep: bool) -> bytes:
         level = reader.bits(5)
     else:
         if reader.flag():
-            raise DamagedError("timing_info is not supported")
+            raise BitstreamError("timing_info is not supported")
         reader.flag()  # initial_display_delay_present_flag
         reader.bits(5)  # operating_points_cnt_minus_1
         reader.bits(12)  # operating_point_idc
@@ -91,13 +91,13 @@ def avcc(sets: tuple[bytes, ...], prefix: int) -> bytes:
     """Return an AVCDecoderConfigurationRecord (ISO/IEC 14496-15, 5.3.3.1) of parameter sets.
 
     It declares the highest profile and level of all sets, and the constraints that all share.
-    `prefix` is the size of length prefixes in packets. Raises `nal.DamagedError` if a set is
+    `prefix` is the size of length prefixes in packets. Raises `nal.BitstreamError` if a set is
     missing or damaged.
     """
     sequences = [unit for unit in sets if nal.unit_type("h264", unit) == nal.H264_SPS]
     pictures = [unit for unit in sets if nal.unit_type("h264", unit) == nal.H264_PPS]
     if not sequences or not pictures or len(sequences) > 31 or len(pictures) > 255:
-        raise nal.DamagedError("no usable parameter sets")
+        raise nal.BitstreamError("no usable parameter sets")
     all_told = [nal.parse_h264_sps(unit) for unit in sequences]
     told = max(all_told, key=lambda each: each.profile_bytes[0])
     constraints, level = 0xFF, 0
@@ -124,7 +124,7 @@ def hvcc(sets: tuple[bytes, ...], prefix: int, *, is_complete: bool = True) -> b
     kinds = (nal.HEVC_VPS, nal.HEVC_SPS, nal.HEVC_PPS)
     arrays = [[unit for unit in sets if nal.unit_type("hevc", unit) == kind] for kind in kinds]
     if not all(arrays):
-        raise nal.DamagedError("no usable parameter sets")
+        raise nal.BitstreamError("no usable parameter sets")
     # If there are several, the SPS with the highest profile and level.
     all_told = [nal.parse_hevc_sps(unit) for unit in arrays[1]]
     told = max(all_told, key=lambda each: (each.profile_bytes[0] & 0x1F, each.profile_bytes[-1]))

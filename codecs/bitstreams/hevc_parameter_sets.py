@@ -12,9 +12,9 @@ from fractions import Fraction
 from vfsd.codecs.bitstreams import nal
 from vfsd.codecs.bitstreams.bit_io import (
     BitReader,
+    BitstreamError,
     BitString,
     BitWriter,
-    DamagedError,
     escaped,
     unescaped,
 )
@@ -108,7 +108,7 @@ ReferenceSet = tuple[tuple[int, bool], ...]
 """Short-term reference pictures: (display order relative to the current picture, whether used)."""
 
 
-def require(condition: bool, what: str) -> None:
+def require_stitchable(condition: bool, what: str) -> None:
     """Raise `RefusedMediaError` unless `condition` holds; `what` is the reason."""
     if not condition:
         raise RefusedMediaError(f"this HEVC stream cannot be stitched: {what}")
@@ -135,7 +135,7 @@ class VideoParameterSet:
         reader = payload_of(unit, nal.HEVC_VPS)
         reader.bits(4 + 2)  # vps_video_parameter_set_id, base layer flags
         layers, sublayers = reader.bits(6), reader.bits(3)
-        require(layers == 0, "it has several layers")
+        require_stitchable(layers == 0, "it has several layers")
         reader.bits(1 + 16)
         _read_profile(reader)
         head = reader.between(0, reader.position)
@@ -143,16 +143,16 @@ class VideoParameterSet:
         tail_at = reader.position
         _require_no_sublayer_fields(reader, sublayers)
         _read_buffers(reader, sublayers)
-        require(reader.bits(6) == reader.golomb() == 0, "it has layers")
+        require_stitchable(reader.bits(6) == reader.golomb() == 0, "it has layers")
         if reader.flag():  # vps_timing_info_present_flag
             reader.bits(64)
             if reader.flag():
                 reader.golomb()
-            require(reader.golomb() == 0, "it has HRD parameters")
-        require(not reader.flag(), "it has a VPS extension")
+            require_stitchable(reader.golomb() == 0, "it has HRD parameters")
+        require_stitchable(not reader.flag(), "it has a VPS extension")
         tail = reader.between(tail_at, reader.position)
         if reader.rest().count:
-            raise DamagedError("the VPS has trailing bits")
+            raise BitstreamError("the VPS has trailing bits")
         return cls(head, level_idc, tail)
 
     def is_like(self, other: VideoParameterSet) -> bool:
@@ -201,27 +201,29 @@ class SequenceParameterSet:
         level_idc = reader.bits(8)
         middle_at = reader.position
         _require_no_sublayer_fields(reader, sublayers)
-        require(reader.golomb() == 0, "it has several sequence parameter sets")
-        require(reader.golomb() == 1, "chroma is not 4:2:0")
+        require_stitchable(reader.golomb() == 0, "it has several sequence parameter sets")
+        require_stitchable(reader.golomb() == 1, "chroma is not 4:2:0")
         middle = reader.between(middle_at, reader.position)
         width, height = reader.golomb(), reader.golomb()
         if not (0 < width <= MAX_HEVC_SIDE and 0 < height <= MAX_HEVC_SIDE):
-            raise DamagedError("picture size out of range")
+            raise BitstreamError("picture size out of range")
         window = _read_window(reader, width, height)
         tail_at = reader.position
-        require(reader.golomb() == reader.golomb() == 0, "it has more than 8 bits per sample")
+        require_stitchable(
+            reader.golomb() == reader.golomb() == 0, "it has more than 8 bits per sample"
+        )
         order_bits = reader.golomb() + 4
         buffers = _read_buffers(reader, sublayers)
         coding_log = reader.golomb() + 3
         tree_log = coding_log + reader.golomb()
         if not (tree_log <= 6 and order_bits <= 16 and buffers <= _MAX_REFERENCES):
-            raise DamagedError("SPS fields out of range")
+            raise BitstreamError("SPS fields out of range")
         if width % (1 << coding_log) or height % (1 << coding_log):
-            raise DamagedError("picture size must be a multiple of the smallest coding block")
+            raise BitstreamError("picture size must be a multiple of the smallest coding block")
         for _ in range(4):  # sizes and depths of transform blocks
             reader.golomb()
         if reader.flag():
-            require(not reader.flag(), "it has scaling lists")
+            require_stitchable(not reader.flag(), "it has scaling lists")
         reader.flag()  # amp_enabled_flag
         adaptive_offset = reader.flag()
         if reader.flag():  # pcm_enabled_flag
@@ -230,14 +232,14 @@ class SequenceParameterSet:
             reader.golomb()
             reader.flag()
         sets = _read_reference_sets(reader)
-        require(not reader.flag(), "it has long-term references")
-        require(not reader.flag(), "it uses temporal motion vector prediction")
+        require_stitchable(not reader.flag(), "it has long-term references")
+        require_stitchable(not reader.flag(), "it uses temporal motion vector prediction")
         reader.flag()  # strong_intra_smoothing_enabled_flag
         rate = _read_vui(reader) if reader.flag() else None
-        require(not reader.flag(), "it has an SPS extension")
+        require_stitchable(not reader.flag(), "it has an SPS extension")
         tail = reader.between(tail_at, reader.position)
         if reader.rest().count:
-            raise DamagedError("the SPS has trailing bits")
+            raise BitstreamError("the SPS has trailing bits")
         return cls(
             *(head, level_idc, middle, width, height, window, tail, order_bits, buffers),
             *(1 << coding_log, 1 << tree_log, adaptive_offset, sets, rate),
@@ -272,27 +274,27 @@ class SequenceParameterSet:
 def payload_of(unit: bytes, kind: int) -> BitReader:
     """Return a reader after the header of a parameter set of that kind.
 
-    Raises `DamagedError`, `RefusedMediaError`.
+    Raises `BitstreamError`, `RefusedMediaError`.
     """
     if len(unit) < 3 or nal.unit_type("hevc", unit) != kind:
-        raise DamagedError("a parameter set is empty or of the wrong kind")
+        raise BitstreamError("a parameter set is empty or of the wrong kind")
     reader = BitReader(unescaped(unit))
-    require(reader.bits(HEADER_BITS) & 0x1FF == 1, "it has layers")
+    require_stitchable(reader.bits(HEADER_BITS) & 0x1FF == 1, "it has layers")
     return reader
 
 
 def _read_profile(reader: BitReader) -> None:
     """Read profile_tier_level without the level (7.3.3)."""
     reader.bits(2)
-    require(not reader.flag(), "it has the High tier")
-    require(reader.bits(5) == _MAIN, "it does not have the Main profile")
+    require_stitchable(not reader.flag(), "it has the High tier")
+    require_stitchable(reader.bits(5) == _MAIN, "it does not have the Main profile")
     reader.bits(32 + 48)
 
 
 def _require_no_sublayer_fields(reader: BitReader, sublayers: int) -> None:
     """Read the end of profile_tier_level (7.3.3), which must not describe sub-layers."""
     if sublayers:
-        require(reader.bits(2 * sublayers) == 0, "it describes sub-layers")
+        require_stitchable(reader.bits(2 * sublayers) == 0, "it describes sub-layers")
         reader.bits(2 * (8 - sublayers))
 
 
@@ -301,7 +303,7 @@ def _read_buffers(reader: BitReader, sublayers: int) -> int:
     buffers = 0
     for _ in range(sublayers + 1 if reader.flag() else 1):
         buffers = reader.golomb() + 1
-        require(reader.golomb() == 0, "pictures are reordered")
+        require_stitchable(reader.golomb() == 0, "pictures are reordered")
         reader.golomb()  # sps_max_latency_increase_plus1
     return buffers
 
@@ -310,16 +312,16 @@ def _read_window(reader: BitReader, width: int, height: int) -> ConformanceWindo
     if not reader.flag():
         return ConformanceWindow()
     left, right, top, bottom = (2 * reader.golomb() for _ in range(4))
-    require(left == top == 0, "pictures are cropped at the left or the top")
+    require_stitchable(left == top == 0, "pictures are cropped at the left or the top")
     if right >= width or bottom >= height:
-        raise DamagedError("the conformance window is empty")
+        raise BitstreamError("the conformance window is empty")
     return ConformanceWindow(right, bottom)
 
 
 def _read_reference_sets(reader: BitReader) -> tuple[ReferenceSet, ...]:
     count = reader.golomb()
     if count > _MAX_SHORT_TERM_SETS:
-        raise DamagedError("too many reference picture sets")
+        raise BitstreamError("too many reference picture sets")
     sets: list[ReferenceSet] = []
     for index in range(count):
         sets.append(parse_reference_set(reader, index, sets))
@@ -333,10 +335,10 @@ def parse_reference_set(
     `known`.
     """
     if index and reader.flag():
-        require(False, "a reference picture set is predicted from another")
+        require_stitchable(False, "a reference picture set is predicted from another")
     earlier, later = reader.golomb(), reader.golomb()
     if earlier + later > _MAX_REFERENCES:
-        raise DamagedError("too many reference pictures")
+        raise BitstreamError("too many reference pictures")
     found = []
     for count, sign in ((earlier, -1), (later, 1)):
         distance = 0
@@ -360,16 +362,16 @@ def _read_vui(reader: BitReader) -> Fraction | None:
         reader.golomb()
         reader.golomb()
     reader.flag()
-    require(reader.bits(2) == 0, "it has fields")
-    require(not reader.flag(), "it has a default display window")
+    require_stitchable(reader.bits(2) == 0, "it has fields")
+    require_stitchable(not reader.flag(), "it has a default display window")
     rate = None
     if reader.flag():
         ticks, scale = reader.bits(32), reader.bits(32)
         rate = Fraction(scale, ticks) if ticks and scale else None
         if reader.flag():
             reader.golomb()
-        require(not reader.flag(), "it has HRD parameters")
-    require(not reader.flag(), "it has bitstream restrictions")
+        require_stitchable(not reader.flag(), "it has HRD parameters")
+    require_stitchable(not reader.flag(), "it has bitstream restrictions")
     return rate
 
 
@@ -413,11 +415,11 @@ class PictureParameterSet:
     def parse(cls, unit: bytes) -> PictureParameterSet:
         reader = payload_of(unit, nal.HEVC_PPS)
         ordinal, sequence = reader.golomb(), reader.golomb()
-        require(sequence == 0, "it has several sequence parameter sets")
+        require_stitchable(sequence == 0, "it has several sequence parameter sets")
         if ordinal > 63:
-            raise DamagedError("PPS ID out of range")
+            raise BitstreamError("PPS ID out of range")
         head_at = reader.position
-        require(not reader.flag(), "it has dependent slices")
+        require_stitchable(not reader.flag(), "it has dependent slices")
         hides_pictures, extra_bits = reader.flag(), reader.bits(3)
         reader.flag()  # sign_data_hiding_enabled_flag
         cabac_init = reader.flag()
@@ -431,11 +433,11 @@ class PictureParameterSet:
         reader.signed_golomb()
         reader.signed_golomb()
         chroma_offsets = reader.flag()
-        require(reader.bits(2) == 0, "it uses weighted prediction")
+        require_stitchable(reader.bits(2) == 0, "it uses weighted prediction")
         reader.flag()  # transquant_bypass_enabled_flag
         middle = reader.between(middle_at, reader.position)
         tiled = reader.flag()
-        require(not reader.flag(), "it has wavefronts")
+        require_stitchable(not reader.flag(), "it has wavefronts")
         uniform, tiles = _read_tile_grid(reader) if tiled else (None, None)
         tail_at = reader.position
         filter_across_slices = reader.flag()
@@ -445,14 +447,14 @@ class PictureParameterSet:
             if not off:
                 reader.signed_golomb()
                 reader.signed_golomb()
-        require(not reader.flag(), "it has scaling lists")
+        require_stitchable(not reader.flag(), "it has scaling lists")
         modifies_lists = reader.flag()
         reader.golomb()  # log2_parallel_merge_level_minus2
-        require(not reader.flag(), "it has slice header extensions")
-        require(not reader.flag(), "it has a PPS extension")
+        require_stitchable(not reader.flag(), "it has slice header extensions")
+        require_stitchable(not reader.flag(), "it has a PPS extension")
         tail = reader.between(tail_at, reader.position)
         if reader.rest().count:
-            raise DamagedError("the PPS has trailing bits")
+            raise BitstreamError("the PPS has trailing bits")
         return cls(
             *(head, init_qp, middle, uniform, tiles, tail, ordinal, hides_pictures, extra_bits),
             *(cabac_init, references, chroma_offsets, filter_across_slices, override, off),
@@ -466,7 +468,7 @@ class PictureParameterSet:
         return (self.head, self.middle, self.tail) == (other.head, other.middle, other.tail)
 
     def tiles_of(self, sequence: SequenceParameterSet) -> TileGrid:
-        """Return the tiles of pictures of `sequence` (6.5.1). Raises `DamagedError`."""
+        """Return the tiles of pictures of `sequence` (6.5.1). Raises `BitstreamError`."""
         across = -(-sequence.width // sequence.tree_block)
         down = -(-sequence.height // sequence.tree_block)
         if self.uniform is not None:
@@ -480,7 +482,7 @@ class PictureParameterSet:
         else:
             columns, rows = (across,), (down,)
         if min(*columns, *rows) < 1:
-            raise DamagedError("the tiles do not fit in the picture")
+            raise BitstreamError("the tiles do not fit in the picture")
         return TileGrid(columns, rows)
 
     def tiled(self, tiles: TileGrid, ordinal: int) -> PictureParameterSet:
@@ -520,12 +522,12 @@ class PictureParameterSet:
 def _read_tile_grid(reader: BitReader) -> tuple[tuple[int, int] | None, TileGrid | None]:
     columns, rows = reader.golomb() + 1, reader.golomb() + 1
     if not (columns <= 20 and rows <= 22 and columns * rows > 1):
-        raise DamagedError("number of tiles out of range")
+        raise BitstreamError("number of tiles out of range")
     uniform, tiles = None, None
     if reader.flag():
         uniform = (columns, rows)
     else:
         widths = tuple(reader.golomb() + 1 for _ in range(columns - 1))
         tiles = TileGrid(widths, tuple(reader.golomb() + 1 for _ in range(rows - 1)))
-    require(not reader.flag(), "it filters across tiles")
+    require_stitchable(not reader.flag(), "it filters across tiles")
     return uniform, tiles

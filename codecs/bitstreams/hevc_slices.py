@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from vfsd.codecs.bitstreams.bit_io import (
     BitReader,
+    BitstreamError,
     BitString,
     BitWriter,
-    DamagedError,
     escaped,
     escaped_offset,
     unescaped,
@@ -21,7 +21,7 @@ from vfsd.codecs.bitstreams.hevc_parameter_sets import (
     ReferenceSet,
     SequenceParameterSet,
     parse_reference_set,
-    require,
+    require_stitchable,
 )
 
 _TRAIL, _TRAIL_REFERENCE, _IDR, _IDR_LAST = 0, 1, 19, 20
@@ -66,9 +66,9 @@ class SliceSegment:
 
 
 def holds_slice(unit: bytes) -> bool:
-    """Return whether a unit is a slice segment. Raises `DamagedError` without a header."""
+    """Return whether a unit is a slice segment. Raises `BitstreamError` without a header."""
     if len(unit) < 3:
-        raise DamagedError("a unit is too short")
+        raise BitstreamError("a unit is too short")
     return unit[0] >> 1 & 0x3F < _FIRST_RESERVED
 
 
@@ -90,29 +90,31 @@ class SliceHeaderSyntax:
         self._tiled = picture.tiles is not None or picture.uniform is not None
 
     def parse(self, unit: bytes) -> SliceSegment:
-        """Parse a slice. Raises `DamagedError`; `RefusedMediaError` for one that cannot be
+        """Parse a slice. Raises `BitstreamError`; `RefusedMediaError` for one that cannot be
         moved.
         """
         sequence, picture = self._sequence, self._picture
         reader = BitReader(unescaped(unit[:_MAX_HEADER_BYTES]))
         header = reader.bits(_HEADER_BITS)
-        require(header & 0x81FF == 1, "it has several layers")
+        require_stitchable(header & 0x81FF == 1, "it has several layers")
         kind = header >> 9
         is_idr = kind in (_IDR, _IDR_LAST)
-        require(is_idr or kind in (_TRAIL, _TRAIL_REFERENCE), f"it has slices of kind {kind}")
+        require_stitchable(
+            is_idr or kind in (_TRAIL, _TRAIL_REFERENCE), f"it has slices of kind {kind}"
+        )
         is_first = reader.flag()
         keeps_no_earlier = reader.flag() if is_idr else False
         picture_set = reader.golomb()
         if picture_set != picture.id:
-            raise DamagedError("a slice refers to a missing PPS")
+            raise BitstreamError("a slice refers to a missing PPS")
         address = 0 if is_first else reader.bits(self._address_bits)
         if address >= self._blocks or is_first != (address == 0):
-            raise DamagedError("slice address out of range")
+            raise BitstreamError("slice address out of range")
         start = reader.position
         reader.bits(picture.extra_bits)
         slice_type = reader.golomb()
         if slice_type > _I or (is_idr and slice_type != _I):
-            raise DamagedError("slice type out of range")
+            raise BitstreamError("slice type out of range")
         shown = reader.flag() if picture.hides_pictures else True
         order = 0
         references: ReferenceSet = ()
@@ -131,13 +133,13 @@ class SliceHeaderSyntax:
         self._filters(reader, offset)
         after = reader.between(start, reader.position)
         if self._tiled:
-            require(reader.golomb() == 0, "a slice holds several tiles")
+            require_stitchable(reader.golomb() == 0, "a slice holds several tiles")
         if not reader.flag() or reader.bits(-reader.position % 8):
-            raise DamagedError("a slice header has trailing bits")
+            raise BitstreamError("a slice header has trailing bits")
         traits = PictureFields(kind, keeps_no_earlier, shown, order, references)
         data_at = escaped_offset(unit, reader.position // 8)
         if data_at >= len(unit):
-            raise DamagedError("a slice has no data")
+            raise BitstreamError("a slice has no data")
         return SliceSegment(unit, traits, address, picture_set, before, slice_qp, after, data_at)
 
     def write(self, part: SliceSegment, address: int) -> bytes:
@@ -166,7 +168,7 @@ class SliceHeaderSyntax:
             return parse_reference_set(reader, len(known), known)
         index = reader.bits((len(known) - 1).bit_length()) if len(known) > 1 else 0
         if index >= len(known):
-            raise DamagedError("a slice refers to a missing reference picture set")
+            raise BitstreamError("a slice refers to a missing reference picture set")
         return known[index]
 
     def _prediction(self, reader: BitReader, slice_type: int, references: ReferenceSet) -> None:
@@ -177,10 +179,10 @@ class SliceHeaderSyntax:
             if slice_type == _B:
                 second = reader.golomb() + 1
         if max(first, second) > _MAX_REFERENCES:
-            raise DamagedError("too many reference pictures")
+            raise BitstreamError("too many reference pictures")
         used = sum(is_used for _, is_used in references)
         if not used:
-            raise DamagedError("an inter slice has no reference pictures")
+            raise BitstreamError("an inter slice has no reference pictures")
         if picture.modifies_lists and used > 1:
             for count in (first, second) if slice_type == _B else (first,):
                 if reader.flag():

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from copy import copy
 
-from vfsd.codecs.bitstreams.bit_io import BitReader, DamagedError
+from vfsd.codecs.bitstreams.bit_io import BitReader, BitstreamError
 from vfsd.codecs.bitstreams.picture_headers import PacketTrait
 
 _PREFIX = b"\0\0\1"
@@ -127,7 +127,7 @@ class Mpeg4Inspector:
     def __call__(self, packet: bytes, key: bool) -> int:
         try:
             return self._inspect(packet)
-        except DamagedError:
+        except BitstreamError:
             return PacketTrait.ODD
 
     def _inspect(self, packet: bytes) -> int:
@@ -196,20 +196,20 @@ class _VopClock:
     def picture(self, head: bytes) -> tuple[int, bool]:
         """Return (type, whether it is coded) of the picture with that header.
 
-        Raises `DamagedError` for a B picture that is not between its neighbours.
+        Raises `BitstreamError` for a B picture that is not between its neighbours.
         """
         if not self._ticks:
-            raise DamagedError("a picture without a layer header")
+            raise BitstreamError("a picture without a layer header")
         bits = BitReader(head)
         kind, seconds = bits.bits(2), 0
         while bits.flag():
             seconds += 1
             if seconds > _MAX_SECONDS:
-                raise DamagedError("picture time out of range")
+                raise BitstreamError("picture time out of range")
         marked = bits.flag()
         tick = bits.bits(max(1, (self._ticks - 1).bit_length()))
         if not (marked and bits.flag()):
-            raise DamagedError("a picture header without marker bits")
+            raise BitstreamError("a picture header without marker bits")
         is_coded = bits.flag()
         if kind != _OBJECT_B:
             self._seconds_before = self._seconds
@@ -220,7 +220,7 @@ class _VopClock:
             time = (self._seconds_before + seconds) * self._ticks + tick
             before = self._step - (self._last - time)
             if not 0 < before < self._step:
-                raise DamagedError("a B picture that is not between its neighbours")
+                raise BitstreamError("a B picture that is not between its neighbours")
         return kind, is_coded
 
 
@@ -239,7 +239,7 @@ def _ticks_of(layer: bytes) -> int:
         if bits.flag():
             bits.bits(79)
     if bits.bits(2) != _RECTANGULAR:
-        raise DamagedError(f"a layer of version {version} with a shape")
+        raise BitstreamError(f"a layer of version {version} with a shape")
     if not bits.flag():
-        raise DamagedError("a layer header without marker bits")
+        raise BitstreamError("a layer header without marker bits")
     return bits.bits(16)

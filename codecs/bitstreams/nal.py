@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from vfsd.codecs.bitstreams.bit_io import BitReader, unescaped
-from vfsd.codecs.bitstreams.bit_io import DamagedError as DamagedError
+from vfsd.codecs.bitstreams.bit_io import BitstreamError as BitstreamError
 
 START_CODE = b"\0\0\0\1"
 
@@ -34,7 +34,7 @@ def prefix_size(codec: str, extradata: bytes) -> int:
 def nal_units(packet: bytes, prefix: int) -> Iterator[tuple[int, int]]:
     """Yield (start, end) of each NAL unit in `packet`, without start codes and trailing zeros.
 
-    Raises `DamagedError` if the lengths do not fill the packet, or if there is no start code.
+    Raises `BitstreamError` if the lengths do not fill the packet, or if there is no start code.
     """
     return _prefixed_units(packet, prefix) if prefix else _annexb_units(packet)
 
@@ -45,14 +45,14 @@ def _prefixed_units(packet: bytes, prefix: int) -> Iterator[tuple[int, int]]:
         start = at + prefix
         at = start + int.from_bytes(packet[at:start], "big")
         if start >= end or at > end or at == start:
-            raise DamagedError("a length prefix exceeds the packet")
+            raise BitstreamError("a length prefix exceeds the packet")
         yield start, at
 
 
 def _annexb_units(packet: bytes) -> Iterator[tuple[int, int]]:
     code = packet.find(b"\0\0\1")
     if code < 0:
-        raise DamagedError("no start code")
+        raise BitstreamError("no start code")
     while code >= 0:
         start = code + 3
         code = packet.find(b"\0\0\1", start)
@@ -84,7 +84,7 @@ def parameter_sets(codec: str, extradata: bytes) -> tuple[bytes, ...]:
     """Return the parameter sets of a codec configuration, in order; empty if there are none.
 
     `extradata` is an avcC or hvcC record, or Annex B as in elementary and transport streams. Raises
-    `DamagedError`.
+    `BitstreamError`.
     """
     if not extradata:
         return ()
@@ -111,7 +111,7 @@ def _hvcc_units(record: bytes) -> Iterator[bytes]:
     at = 23
     for _ in range(record[22]):
         if at + 3 > len(record):
-            raise DamagedError("the hvcC record is too short")
+            raise BitstreamError("the hvcC record is too short")
         kind = record[at] & 0x3F
         left, at = int.from_bytes(record[at + 1 : at + 3], "big"), at + 3
         while left:
@@ -125,7 +125,7 @@ def _length_prefixed_units(record: bytes, at: int) -> tuple[bytes, int]:
     start = at + 2
     end = start + int.from_bytes(record[at:start], "big")
     if start > len(record) or end > len(record) or end == start:
-        raise DamagedError("the codec configuration is too short")
+        raise BitstreamError("the codec configuration is too short")
     return record[start:end], end
 
 
@@ -146,14 +146,14 @@ _H264_HIGH_PROFILES = frozenset((100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 
 
 
 def parse_h264_sps(unit: bytes) -> SpsFields:
-    """Parse an SPS with its NAL header (H.264 7.3.2.1.1). Raises `DamagedError`."""
+    """Parse an SPS with its NAL header (H.264 7.3.2.1.1). Raises `BitstreamError`."""
     return read_h264_sps(unit)[0]
 
 
 def read_h264_sps(unit: bytes) -> tuple[SpsFields, BitReader]:
     """Parse an SPS as `parse_h264_sps` does; also return a reader after frame_mbs_only_flag."""
     if len(unit) < 5:
-        raise DamagedError("the sequence parameter set is too short")
+        raise BitstreamError("the sequence parameter set is too short")
     reader = BitReader(unescaped(unit)[4:])
     reader.golomb()  # seq_parameter_set_id
     samples = read_h264_sample_format(reader, unit[1])
@@ -224,14 +224,14 @@ def skip_display_order(reader: BitReader) -> None:
 
 
 def parse_hevc_sps(unit: bytes) -> SpsFields:
-    """Parse an SPS with its NAL header (H.265 7.3.2.2). Raises `DamagedError`."""
+    """Parse an SPS with its NAL header (H.265 7.3.2.2). Raises `BitstreamError`."""
     return read_hevc_sps(unit)[0]
 
 
 def read_hevc_sps(unit: bytes) -> tuple[SpsFields, BitReader]:
     """Parse an SPS as `parse_hevc_sps` does; also return a reader after bit_depth_chroma_minus8."""
     if len(unit) < 15:
-        raise DamagedError("the sequence parameter set is too short")
+        raise BitstreamError("the sequence parameter set is too short")
     reader = BitReader(unescaped(unit)[2:])
     reader.bits(4)  # sps_video_parameter_set_id
     sublayers = reader.bits(3) + 1
@@ -285,7 +285,7 @@ def h264_recovery_is_exact(sei: bytes) -> bool:
             try:
                 reader = BitReader(payload[at : at + size])
                 return reader.golomb() == 0 and reader.flag() and not reader.flag()
-            except DamagedError:
+            except BitstreamError:
                 return False
         at += size
     return False

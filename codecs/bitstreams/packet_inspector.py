@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vfsd.codecs.bitstreams import nal
-from vfsd.codecs.bitstreams.bit_io import BitReader, DamagedError
+from vfsd.codecs.bitstreams.bit_io import BitReader, BitstreamError
 from vfsd.codecs.bitstreams.mpeg_video import Mpeg4Inspector, Mpeg12Inspector
 from vfsd.codecs.bitstreams.picture_headers import (
     PacketTrait,
@@ -75,7 +75,7 @@ def _new_inspector(codec: str, extradata: bytes) -> Inspector | None:
     if codec == "mpeg4":
         try:
             return Mpeg4Inspector(extradata)
-        except DamagedError:
+        except BitstreamError:
             return None
     return _TYPED_INSPECTORS.get(codec)
 
@@ -98,7 +98,7 @@ class _SizeChangeInspector:
 def _parameter_sets(codec: str, extradata: bytes) -> set[bytes]:
     try:
         return set(nal.parameter_sets(codec, extradata))
-    except nal.DamagedError:
+    except nal.BitstreamError:
         return set()
 
 
@@ -132,7 +132,7 @@ class _H264Inspector:
                         traits |= PacketTrait.FOREIGN
                 elif kind == nal.H264_SEI and key:
                     recovers |= nal.h264_recovery_is_exact(packet[start:end])
-        except nal.DamagedError:
+        except nal.BitstreamError:
             return PacketTrait.DAMAGED
         if not coded:
             return PacketTrait.DAMAGED
@@ -171,7 +171,7 @@ class _HevcInspector:
                         traits |= PacketTrait.FOREIGN
                 elif kind in (36, 37):  # EOS or EOB: a CRA picture after it decodes differently
                     traits |= PacketTrait.ODD
-        except nal.DamagedError:
+        except nal.BitstreamError:
             return PacketTrait.DAMAGED
         if not any(kind < 32 for kind in kinds):
             return PacketTrait.DAMAGED
@@ -310,7 +310,7 @@ def _flv1(packet: bytes, key: bool) -> int:
         form = bits.bits(3)
         bits.bits({0: 16, 1: 32}.get(form, 0))
         return _typed_picture(bits.bits(2) == 0, key)
-    except DamagedError:
+    except BitstreamError:
         return PacketTrait.DAMAGED
 
 

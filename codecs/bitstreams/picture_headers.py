@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
-from vfsd.codecs.bitstreams.bit_io import BitReader, DamagedError
+from vfsd.codecs.bitstreams.bit_io import BitReader, BitstreamError
 from vfsd.codecs.bitstreams.codec_config import av1_sequence_header
 
 
@@ -76,7 +76,7 @@ def _vp9_size(packet: bytes) -> PictureSize | None:
         else:
             bits.bits(1 if profile & 1 else 0)
         return bits.bits(16) + 1, bits.bits(16) + 1
-    except DamagedError:
+    except BitstreamError:
         return None
 
 
@@ -84,7 +84,7 @@ def _av1_size(packet: bytes) -> PictureSize | None:
     """Return the whole sequence header, since encoders repeat it unchanged."""
     try:
         return tuple(av1_sequence_header(packet))
-    except DamagedError:
+    except BitstreamError:
         return None
 
 
@@ -115,7 +115,7 @@ def _flv1_size(packet: bytes) -> PictureSize | None:
         bits.bits(17 + 5 + 8)
         form = bits.bits(3)
         return form, bits.bits(_FLV1_BITS.get(form, 0))
-    except DamagedError:
+    except BitstreamError:
         return None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vfsd.codecs.bitstreams import nal
-from vfsd.codecs.bitstreams.bit_io import DamagedError, escaped, unescaped
+from vfsd.codecs.bitstreams.bit_io import BitstreamError, escaped, unescaped
 
 SEI_CODECS = ("h264", "hevc")
 USER_DATA_UNREGISTERED, USER_DATA_REGISTERED = 5, 4
@@ -72,7 +72,7 @@ def carried_messages(
     kinds = carried_types(before, after)
     try:
         units = [packet[a:b] for a, b in nal.nal_units(packet, prefix)] if kinds else []
-    except DamagedError:
+    except BitstreamError:
         return ()
     found = (carried_unit_messages(before, kinds, unit) for unit in units)
     return tuple(one for one in found if one)
@@ -119,4 +119,4 @@ def with_sei_messages(codec: str, packet: bytes, told: tuple[tuple[SeiMessage, .
             at = start - 3
             at -= at > 0 and packet[at - 1] == 0
             return packet[:at] + added + packet[at:]
-    raise DamagedError("the packet has no slice")
+    raise BitstreamError("the packet has no slice")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vfsd.codecs.bitstreams import bit_io, nal
-from vfsd.codecs.bitstreams.bit_io import BitReader, BitString, BitWriter, DamagedError
+from vfsd.codecs.bitstreams.bit_io import BitReader, BitstreamError, BitString, BitWriter
 
 _MACROBLOCK = 16
 _HIGH = 100
@@ -32,8 +32,8 @@ class H264Sequence:
     macroblocks: tuple[int, int]  #: columns and rows
     crop: tuple[int, int, int, int]  #: left, right, top, bottom, in pairs of pixels
     references: int  #: max_num_ref_frames
-    head: BitString  #: bits from the ID up to vui_parameters_present_flag
-    looks: BitString | None  #: VUI bits from the aspect ratio to the timing; None: no VUI
+    prefix_bits: BitString  #: bits from the ID up to vui_parameters_present_flag
+    vui_bits: BitString | None  #: VUI bits from the aspect ratio to the timing; None: no VUI
     reorder: int | None  #: max_num_reorder_frames; None: unspecified
     buffered: int | None  #: max_dec_frame_buffering; None: unspecified
 
@@ -52,7 +52,7 @@ class H264Sequence:
 def parse_h264_sequence(unit: bytes) -> H264Sequence | None:
     """Parse an SPS with its NAL header, of progressive 4:2:0 of 8 bits.
 
-    None for any other kind of pictures. Raises `DamagedError`.
+    None for any other kind of pictures. Raises `BitstreamError`.
     """
     reader = BitReader(bit_io.unescaped(unit)[1:])
     profile, constraints, level = reader.bits(8), reader.bits(8), reader.bits(8)
@@ -77,31 +77,31 @@ def parse_h264_sequence(unit: bytes) -> H264Sequence | None:
     crop = (0, 0, 0, 0)
     if reader.flag():
         crop = (reader.golomb(), reader.golomb(), reader.golomb(), reader.golomb())
-    head = reader.between(start, reader.position)
-    looks = reorder = buffered = None
+    prefix_bits = reader.between(start, reader.position)
+    vui_bits = reorder = buffered = None
     if reader.flag():
-        looks, reorder, buffered = _read_vui(reader)
+        vui_bits, reorder, buffered = _read_vui(reader)
     return H264Sequence(
-        profile, constraints, level, number, (columns, rows), crop, references, head, looks,
-        reorder, buffered,
+        profile, constraints, level, number, (columns, rows), crop, references, prefix_bits,
+        vui_bits, reorder, buffered,
     )  # fmt: skip
 
 
 def with_source_vui(unit: bytes, source: H264Sequence, reorder: int) -> bytes:
     """Return an SPS of our encoder with the VUI of `source` and max_num_reorder_frames `reorder`.
 
-    It declares the higher level of both. Raises `DamagedError`.
+    It declares the higher level of both. Raises `BitstreamError`.
     """
     own = parse_h264_sequence(unit)
     if own is None:
-        raise bit_io.DamagedError("unsupported SPS")
+        raise bit_io.BitstreamError("unsupported SPS")
     writer = BitWriter()
     writer.bits(8, own.profile)
     writer.bits(8, own.constraints)
     writer.bits(8, max(own.level, source.level))
-    writer.append(own.head)
+    writer.append(own.prefix_bits)
     writer.flag(True)  # vui_parameters_present_flag
-    writer.append(source.looks or BitString(0, 5))
+    writer.append(source.vui_bits or BitString(0, 5))
     writer.bits(3, 0)  # no NAL and VCL HRD parameters, pic_struct_present_flag
     writer.flag(True)  # bitstream_restriction_flag
     writer.flag(True)  # motion_vectors_over_pic_boundaries_flag
@@ -130,17 +130,17 @@ def _read_vui(reader: BitReader) -> tuple[BitString, int | None, int | None]:
         reader.golomb()
     if reader.flag():
         reader.bits(65)  # timing info
-    looks = reader.between(start, reader.position)
+    vui_bits = reader.between(start, reader.position)
     buffers = [_skip_hrd(reader) for _ in range(2)]
     if any(buffers):
         reader.flag()  # low_delay_hrd_flag
     reader.flag()  # pic_struct_present_flag
     if not reader.flag():
-        return looks, None, None
+        return vui_bits, None, None
     reader.flag()  # motion_vectors_over_pic_boundaries_flag
     for _ in range(4):
         reader.golomb()
-    return looks, reader.golomb(), reader.golomb()
+    return vui_bits, reader.golomb(), reader.golomb()
 
 
 def _skip_hrd(reader: BitReader) -> bool:
@@ -149,7 +149,7 @@ def _skip_hrd(reader: BitReader) -> bool:
         return False
     count = reader.golomb() + 1
     if count > _MAX_CPBS:
-        raise bit_io.DamagedError("cpb_cnt_minus1 out of range")
+        raise bit_io.BitstreamError("cpb_cnt_minus1 out of range")
     reader.bits(8)
     for _ in range(count):
         reader.golomb()
@@ -209,7 +209,7 @@ class HevcSequence:
 
 
 def parse_hevc_sequence(unit: bytes) -> HevcSequence:
-    """Parse an SPS with its NAL header. Raises `DamagedError`."""
+    """Parse an SPS with its NAL header. Raises `BitstreamError`."""
     reader = BitReader(bit_io.unescaped(unit))
     reader.bits(_HEADER_BITS)
     video_number, sublayers = reader.bits(4), reader.bits(3)
@@ -252,7 +252,7 @@ def _skip_sublayers(reader: BitReader, sublayers: int) -> None:
 def free_parameter_set_id(sets: tuple[bytes, ...]) -> int | None:
     """Return an ID for `with_parameter_set_id` that these sets do not use; None if all are used.
 
-    Raises `DamagedError`.
+    Raises `BitstreamError`.
     """
     used = set()
     for unit in sets:
@@ -270,7 +270,7 @@ def free_parameter_set_id(sets: tuple[bytes, ...]) -> int | None:
 def with_parameter_set_id(unit: bytes, number: int) -> bytes:
     """Return a parameter set of ID 0 with another ID, and with references to it.
 
-    `number` is below 16; a PPS gets 15 more. Raises `DamagedError`.
+    `number` is below 16; a PPS gets 15 more. Raises `BitstreamError`.
     """
     kind = nal.unit_type("hevc", unit)
     payload = bit_io.unescaped(unit)
@@ -278,12 +278,12 @@ def with_parameter_set_id(unit: bytes, number: int) -> bytes:
     writer.bits(_HEADER_BITS, reader.bits(_HEADER_BITS))
     if kind == nal.HEVC_PPS:
         if (reader.golomb(), reader.golomb()) != (0, 0):
-            raise DamagedError("the PPS or its SPS does not have ID 0")
+            raise BitstreamError("the PPS or its SPS does not have ID 0")
         writer.golomb(_FIRST_PPS_ID + number)
         writer.golomb(number)
     else:
         if reader.bits(4):
-            raise DamagedError("the VPS ID is not 0")
+            raise BitstreamError("the VPS ID is not 0")
         writer.bits(4, number)
         if kind == nal.HEVC_SPS:
             start = reader.position
@@ -292,7 +292,7 @@ def with_parameter_set_id(unit: bytes, number: int) -> bytes:
             _skip_sublayers(reader, sublayers)
             writer.append(reader.between(start, reader.position))
             if reader.golomb():
-                raise DamagedError("the SPS ID is not 0")
+                raise BitstreamError("the SPS ID is not 0")
             writer.golomb(number)
     writer.append(reader.rest())
     return bit_io.escaped(writer.finished())
@@ -301,18 +301,18 @@ def with_parameter_set_id(unit: bytes, number: int) -> bytes:
 def with_pps_id(unit: bytes, number: int) -> bytes:
     """Return a slice of PPS 0 that refers to the PPS from `with_parameter_set_id`.
 
-    Other units stay unchanged. Raises `DamagedError`.
+    Other units stay unchanged. Raises `BitstreamError`.
     """
     kind = nal.unit_type("hevc", unit)
     if kind >= _FIRST_WITHOUT_SLICE:
         return unit
     payload = bit_io.unescaped(unit)
     if len(payload) < 4:
-        raise DamagedError("a slice is too short")
+        raise BitstreamError("a slice is too short")
     before = 2 if _FIRST_RANDOM_ACCESS <= kind <= _LAST_RANDOM_ACCESS else 1
     told, after = payload[2], 7 - before
     if not told >> after & 1:
-        raise DamagedError("the PPS ID of a slice is not 0")
+        raise BitstreamError("the PPS ID of a slice is not 0")
     value = told >> after + 1
     value = value << 9 | _FIRST_PPS_ID + number + 1
     value = value << after | told & (1 << after) - 1
@@ -323,7 +323,7 @@ def as_idr_packet(packet: bytes, prefix: int) -> bytes:
     """Return a key packet marked as BLA_N_LP: no picture after it is shown before it.
 
     Decoders then start again at it, and first show all earlier pictures (8.1.3, C.5.2.2). `prefix`
-    is as in `nal.nal_units`. Raises `DamagedError`.
+    is as in `nal.nal_units`. Raises `BitstreamError`.
     """
     changed = bytearray(packet)
     for start, end in nal.nal_units(packet, prefix):

@@ -13,7 +13,7 @@ from av.bitstream import BitStreamFilterContext
 from av.packet import Packet
 
 from vfsd.codecs.bitstreams import nal
-from vfsd.codecs.bitstreams.bit_io import BitReader, DamagedError
+from vfsd.codecs.bitstreams.bit_io import BitReader, BitstreamError
 from vfsd.core.model import MediaInfo
 
 _UNSPECIFIED = 2
@@ -126,7 +126,7 @@ class SignalType:
 
 
 def parse_signal_type(codec: str, unit: bytes) -> SignalType:
-    """Parse an SPS of h264 or hevc with its NAL header. Raises `DamagedError`."""
+    """Parse an SPS of h264 or hevc with its NAL header. Raises `BitstreamError`."""
     reader = _hevc_vui_reader(unit) if codec == "hevc" else _h264_vui_reader(unit)
     if not reader.flag():
         return SignalType()
@@ -202,7 +202,7 @@ def _hevc_vui_reader(unit: bytes) -> BitReader:
     if reader.flag():
         count = reader.golomb()
         if count > _MAX_LONG_TERM:
-            raise DamagedError("too many long-term reference pictures")
+            raise BitstreamError("too many long-term reference pictures")
         reader.bits(count * (order_bits + 1))
     reader.flag()  # sps_temporal_mvp_enabled_flag
     reader.flag()  # strong_intra_smoothing_enabled_flag
@@ -226,7 +226,7 @@ def _skip_reference_sets(reader: BitReader) -> None:
     """Skip short-term sets (7.3.7), which may be predicted from the previous one."""
     count = reader.golomb()
     if count > _MAX_SETS:
-        raise DamagedError("too many reference picture sets")
+        raise BitstreamError("too many reference picture sets")
     deltas: list[int] = []
     for index in range(count):
         deltas = (
@@ -235,7 +235,7 @@ def _skip_reference_sets(reader: BitReader) -> None:
             else _skip_explicit_set(reader)
         )
         if len(deltas) > _MAX_DELTAS:
-            raise DamagedError("too many reference pictures")
+            raise BitstreamError("too many reference pictures")
 
 
 def _skip_predicted_set(reader: BitReader, before: list[int]) -> list[int]:
@@ -256,7 +256,7 @@ def _skip_predicted_set(reader: BitReader, before: list[int]) -> list[int]:
 def _skip_explicit_set(reader: BitReader) -> list[int]:
     counts = (reader.golomb(), reader.golomb())
     if sum(counts) > _MAX_DELTAS:
-        raise DamagedError("too many reference pictures")
+        raise BitstreamError("too many reference pictures")
     found = []
     for count, sign in zip(counts, (-1, 1), strict=True):
         distance = 0

@@ -65,7 +65,7 @@ class PacketFormat:
         return self.stored == self.wanted or (self.stored == 4 and self.wanted == 0)
 
     def convert(self, packet: bytes, is_key: bool) -> bytes:
-        """Return `packet` in the form of the container. Raises `nal.DamagedError`."""
+        """Return `packet` in the form of the container. Raises `nal.BitstreamError`."""
         if self.stored != self.wanted:
             packet = _with_prefixes(packet, self.stored, self.wanted)
         return self._with_sets(packet) if is_key and self.repeated else packet
@@ -95,7 +95,7 @@ def container_packet_format(media: MediaInfo, largest: int) -> PacketFormat | No
         sets = nal.parameter_sets(media.codec, media.extradata)
         record = codec_config.avcc if media.codec == "h264" else codec_config.hvcc
         return PacketFormat(media.codec, record(sets, wanted), 0, wanted)
-    except nal.DamagedError:
+    except nal.BitstreamError:
         return None
 
 
@@ -103,7 +103,7 @@ def stream_packet_format(media: MediaInfo) -> PacketFormat | None:
     """Return the format for elementary streams; None if parameter sets are not available."""
     try:
         sets = nal.parameter_sets(media.codec, media.extradata)
-    except nal.DamagedError:
+    except nal.BitstreamError:
         return None
     prefix = nal.prefix_size(media.codec, media.extradata)
     if prefix and not sets:

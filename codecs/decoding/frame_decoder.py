@@ -155,10 +155,10 @@ class FrameDecoder:
                 return
             except (FFmpegError, _MissingFrameError):
                 self._decoder.discard(wish.threads)
-        start = self._earlier(wish.run.first_packet)
+        start = self._previous_key(wish.run.first_packet)
         end = min(self._table.packets, wish.run.end_packet + EXTRA_PACKETS)
         packet_of = {frame: packet for packet, frame in wish.wanted.items()}
-        for index, frame in self._concealing(start, end, iter([list(wish.wanted.items())])):
+        for index, frame in self._conceal(start, end, iter([list(wish.wanted.items())])):
             del wish.wanted[packet_of[index]]
             yield index, frame
 
@@ -192,13 +192,13 @@ class FrameDecoder:
     ) -> Iterator[tuple[int, av.VideoFrame]]:
         if not left:
             return
-        end = self._reach(left)[1]
+        end = self._packet_span(left)[1]
         for attempt in range(2):
-            starts = self._strict_starts(self._reach(left)[0])
+            starts = self._strict_starts(self._packet_span(left)[0])
             if attempt >= len(starts):
                 break
             try:
-                skip = self._needless(starts[attempt], left)
+                skip = self._unneeded(starts[attempt], left)
                 packets = self._reader.packets(starts[attempt], end, skip=skip)
                 if before_packet is not None:
                     packets = _before_packets(packets, before_packet)
@@ -210,9 +210,9 @@ class FrameDecoder:
                 return
             except (FFmpegError, _MissingFrameError):
                 self._decoder.discard(threads)
-        start = self._earlier(self._reach(left)[0])
+        start = self._previous_key(self._packet_span(left)[0])
         end = min(self._table.packets, end + EXTRA_PACKETS)
-        yield from self._concealing(start, end, _chunks(self._table, left))
+        yield from self._conceal(start, end, _chunks(self._table, left))
 
     def survey(
         self, first: int, end: int, *, skip: Container[int] = ()
@@ -240,11 +240,11 @@ class FrameDecoder:
         decoder = self._decoder
         if decoder.lead(wish.run, wish.threads):
             leading = self._leading(decoder.first)
-            yield self._strictly(decoder.go_on, decoder.fed, leading, wish)
+            yield self._decode_strictly(decoder.resume, decoder.fed, leading, wish)
         for start in self._strict_starts(wish.run.first_packet):
-            yield self._strictly(decoder.begin, start, self._leading(start), wish)
+            yield self._decode_strictly(decoder.begin, start, self._leading(start), wish)
 
-    def _strictly(
+    def _decode_strictly(
         self, decode: StrictDecode, first: int, leading: range, wish: _RunRequest
     ) -> Iterator[tuple[int, int, av.VideoFrame]]:
         """Decode from packet `first` on; packets in `leading` may not be decodable."""
@@ -266,7 +266,7 @@ class FrameDecoder:
         decoded = decode(packets, wish.threads, ignored=leading, passing=on_the_way)
         return self._sorted(decoded, iter([list(wanted.items())]))
 
-    def _needless(self, first: int, frames: range) -> set[int]:
+    def _unneeded(self, first: int, frames: range) -> set[int]:
         """Return the packets from `first` on that are not needed to decode all of `frames`."""
         head = self._table.packets_of(frames[:_MAX_REORDER]).tolist()
         return self._disposable(first, head[0]).difference(head)
@@ -282,9 +282,9 @@ class FrameDecoder:
         Pictures after an open key picture may list earlier pictures as references without using
         them. A strict decoder treats that as damage unless it has seen them.
         """
-        return [key, self._earlier(key)] if key and self._leading(key) else [key]
+        return [key, self._previous_key(key)] if key and self._leading(key) else [key]
 
-    def _concealing(
+    def _conceal(
         self, start: int, end: int, wanted: Iterator[list[tuple[int, int]]]
     ) -> Iterator[tuple[int, av.VideoFrame]]:
         if self._on_damage is not None:
@@ -299,13 +299,13 @@ class FrameDecoder:
                 hint="`vfsd verify` decodes the whole file, and corrects a wrong frame table",
             ) from None
 
-    def _reach(self, frames: range) -> tuple[int, int]:
+    def _packet_span(self, frames: range) -> tuple[int, int]:
         """Return the half-open interval of packets that decoding all of `frames` needs."""
         last = range(max(frames.start, frames.stop - _MAX_REORDER), frames.stop)
         end = max(self._table.decode_run(index).end_packet for index in last)
         return self._table.decode_run(frames.start).first_packet, end
 
-    def _earlier(self, key: int) -> int:
+    def _previous_key(self, key: int) -> int:
         """Return the key packet before `key`; 0 if there is none."""
         for first in range(key - 1, -1, -_CHUNK_PACKETS):
             low = max(0, first + 1 - _CHUNK_PACKETS)

@@ -83,7 +83,7 @@ OnPassedFrame = Callable[[int, av.VideoFrame], None]
 
 
 class StrictDecode(Protocol):
-    """The signature of `PacketDecoder.begin` and `PacketDecoder.go_on`."""
+    """The signature of `PacketDecoder.begin` and `PacketDecoder.resume`."""
 
     def __call__(
         self,
@@ -156,7 +156,7 @@ class PacketDecoder:
         self._table = table
         self._contexts: dict[_DecoderMode, VideoCodecContext] = {}
         self._flushed: set[_DecoderMode] = set()  # decoders that were used and flushed
-        self._told = media_coding(media)
+        self._coding = media_coding(media)
         self._first_size = first_size
         self._is_mixed = False  # some pictures have other colors than `media` declares
         self._place: _DecoderPosition | None = None
@@ -220,7 +220,7 @@ class PacketDecoder:
         run = _DecodeFeed(self._fresh_context(kind), kind, ignored)
         yield from self._decoded(run, packets, passing)
 
-    def go_on(
+    def resume(
         self,
         packets: Packets,
         threads: int,
@@ -256,18 +256,18 @@ class PacketDecoder:
         self, run: _DecodeFeed, packets: Packets, passing: OnPassedFrame | None
     ) -> Iterator[tuple[int, av.VideoFrame]]:
         for pictures in run.pictures(packets):
-            came = self._recognised(run, pictures, passing)
+            came = self._with_packets(run, pictures, passing)
             self._place = run.place
             yield from came
             self.origin.require_same_process("a read")
         self._place = None
         cut_off = -1 if run.damage is None else self._cut_off(run.last)
-        came = self._recognised(run, run.drained(), passing)
+        came = self._with_packets(run, run.drained(), passing)
         yield from (one for one in came if one[0] != cut_off)
         if run.damage is not None:
             raise run.damage
 
-    def _recognised(
+    def _with_packets(
         self, run: _DecodeFeed, pictures: list[av.VideoFrame], passing: OnPassedFrame | None
     ) -> list[tuple[int, av.VideoFrame]]:
         """Return (packet, picture) for each picture, scaled and cropped."""
@@ -277,7 +277,7 @@ class PacketDecoder:
         came = [
             (one.pts, shown(with_true_range_name(one))) for one in pictures if one.pts is not None
         ]
-        if not self._is_mixed and any(map(self._means_else, pictures)):
+        if not self._is_mixed and any(map(self._has_other_colors, pictures)):
             self._is_mixed = True
             if run.kind in self._flushed:
                 raise StaleColorsError
@@ -293,13 +293,13 @@ class PacketDecoder:
                 passing(packet, picture)
         return came
 
-    def _means_else(self, picture: av.VideoFrame) -> bool:
+    def _has_other_colors(self, picture: av.VideoFrame) -> bool:
         """Return whether the samples have another range or matrix than `media` declares.
 
         Packets need not signal colors. A decoder keeps the last ones, and flushing does not reset
         them.
         """
-        return frame_coding(picture, self._told) != self._told
+        return frame_coding(picture, self._coding) != self._coding
 
     def _cut_off(self, last: int) -> int:
         """Return the packet with an incomplete picture if `last` is the last readable packet; else

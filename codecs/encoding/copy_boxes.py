@@ -12,8 +12,8 @@ from vfsd.codecs.decoding.demuxer import MediaSource
 from vfsd.codecs.inventory.mp4_boxes import (
     FileWindow,
     Mp4Box,
+    child_boxes,
     first_mp4_box,
-    inside,
     iter_boxes,
     track_id,
 )
@@ -90,7 +90,7 @@ def _headers(window: FileWindow) -> _HeaderBoxes:
     movie: Mp4Box | None = None
     tracks: dict[int, tuple[Mp4Box | None, Mp4Box | None]] = {}
     moov = first_mp4_box(window, None, b"moov")
-    for box in inside(window, moov) if moov else ():
+    for box in child_boxes(window, moov) if moov else ():
         if box.kind == b"mvhd":
             movie = box
         elif box.kind == b"trak":
@@ -152,13 +152,13 @@ class _BoxCopier:
         new = first_mp4_box(self._made, None, b"moov")
         if old is None or new is None:
             return
-        sources = [one for one in inside(self._given, old) if one.kind == b"trak"]
+        sources = [one for one in child_boxes(self._given, old) if one.kind == b"trak"]
         by_number = {number: track for track, number in self._tracks.items()}
         for number, track in enumerate(sources):
             told = track_id(self._given, first_mp4_box(self._given, track, b"tkhd"))
             self._new_ids[told] = by_number.get(number, 0)
         parts: list[bytes] = []
-        for one in inside(self._made, new):
+        for one in child_boxes(self._made, new):
             if one.kind == b"trak":
                 number = self._tracks.get(
                     track_id(self._made, first_mp4_box(self._made, one, b"tkhd")), -1
@@ -186,7 +186,7 @@ class _BoxCopier:
             carry(one, media, marks)
             if one.kind == b"mdia" and media is not None
             else _box_bytes(self._made, one)
-            for one in inside(self._made, new)
+            for one in child_boxes(self._made, new)
             if one.kind != b"tref"
         ]
         return make_box(b"trak", _merge_boxes([*parts, self._references(old)], self._safe(old)))
@@ -195,7 +195,7 @@ class _BoxCopier:
         """Return the tref box of a track with the new track IDs; empty if a track is missing."""
         found = first_mp4_box(self._given, old, b"tref")
         parts = []
-        for one in inside(self._given, found) if found is not None else ():
+        for one in child_boxes(self._given, found) if found is not None else ():
             data = self._given.read(one.content, one.end - one.content)
             ids = struct.unpack(f">{len(data) // 4}I", data[: len(data) // 4 * 4])
             new_ids = [self._new_ids.get(number, 0) for number in ids]
@@ -231,7 +231,7 @@ class _BoxCopier:
     def _data_media(self, new: Mp4Box, old: Mp4Box, marks: bytes) -> bytes:
         """Return an mdia box with the handler, media header and sample description of `old`."""
         parts = []
-        for one in inside(self._made, new):
+        for one in child_boxes(self._made, new):
             source = first_mp4_box(self._given, old, one.kind)
             if one.kind == b"hdlr" and source is not None:
                 parts.append(_box_bytes(self._given, source))
@@ -244,7 +244,7 @@ class _BoxCopier:
     def _data_information(self, new: Mp4Box, old: Mp4Box) -> bytes:
         """Return a minf box with everything of `old` except the sample tables."""
         parts = []
-        for one in inside(self._given, old):
+        for one in child_boxes(self._given, old):
             kept = first_mp4_box(self._made, new, one.kind)
             if one.kind == b"stbl" and kept is not None:
                 parts.append(self._data_tables(kept, one))
@@ -260,7 +260,7 @@ class _BoxCopier:
             _box_bytes(self._given, described)
             if one.kind == b"stsd" and described is not None
             else _box_bytes(self._made, one)
-            for one in inside(self._made, new)
+            for one in child_boxes(self._made, new)
         ]
         return make_box(b"stbl", *parts)
 
@@ -268,7 +268,7 @@ class _BoxCopier:
         """Return an mdia box with the handler of `old`, which has its name, and with `marks`."""
         handler = first_mp4_box(self._given, old, b"hdlr")
         parts = []
-        for one in inside(self._made, new):
+        for one in child_boxes(self._made, new):
             if one.kind == b"hdlr" and handler is not None and self._are_alike(one, handler):
                 parts.append(_box_bytes(self._given, handler))
             elif one.kind == b"minf" and marks:
@@ -297,7 +297,7 @@ class _BoxCopier:
             self._with_marks(one, marks)
             if one.kind in (*_PARENTS, b"stsd")
             else _box_bytes(self._made, one)
-            for one in inside(self._made, parent)
+            for one in child_boxes(self._made, parent)
         ]
         return make_box(parent.kind, *parts)
 
@@ -320,7 +320,7 @@ class _BoxCopier:
         kind.
         """
         found: dict[bytes, list[bytes]] = {}
-        for one in inside(self._given, parent):
+        for one in child_boxes(self._given, parent):
             if one.end - one.start <= _MAX_BYTES and self._is_safe(one):
                 found.setdefault(one.kind, []).append(_box_bytes(self._given, one))
         return found
@@ -331,7 +331,7 @@ class _BoxCopier:
                 child.kind in _USER_DATA
                 or child.kind[:1] == b"\xa9"
                 or (child.kind == b"meta" and self._is_safe(child))
-                for child in inside(self._given, one)
+                for child in child_boxes(self._given, one)
             )
         if one.kind == b"meta":
             is_plain = self._given.read(one.content + 4, 4) == b"hdlr"

@@ -368,7 +368,7 @@ class FileWriter:
         """Write the audio packets that belong before the picture at `seconds`."""
         if self._sound is not None:
             with _refusing_input():
-                for sounding in self._sound.until(seconds):
+                for sounding in self._sound.packets_until(seconds):
                     self._output.mux(sounding)
 
     def _time_of(self, packet: Packet[VideoStream]) -> Fraction:

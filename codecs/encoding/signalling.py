@@ -17,7 +17,7 @@ from av.video.codeccontext import VideoCodecContext
 from av.video.stream import VideoStream
 
 from vfsd.codecs.bitstreams import nal
-from vfsd.codecs.bitstreams.bit_io import DamagedError
+from vfsd.codecs.bitstreams.bit_io import BitstreamError
 from vfsd.codecs.bitstreams.sei_messages import (
     PERSISTENT_TYPES,
     SEI_CODECS,
@@ -223,7 +223,7 @@ def packet_signal_type(codec: str, data: bytes, prefix: int | None = None) -> Si
         for unit in units:
             if nal.unit_type(codec, unit) == kind:
                 return parse_signal_type(codec, unit)
-    except (DamagedError, IndexError):
+    except (BitstreamError, IndexError):
         pass
     return None
 

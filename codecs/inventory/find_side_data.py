@@ -21,7 +21,13 @@ from vfsd.codecs.decoding.frame_side_data import carried_data, side_data_title
 from vfsd.codecs.inventory.collector import ItemCollector
 from vfsd.codecs.inventory.inband import packet_lister
 from vfsd.codecs.inventory.matroska_elements import MatroskaElement, iter_elements
-from vfsd.codecs.inventory.mp4_boxes import FileWindow, Mp4Box, first_mp4_box, inside, iter_boxes
+from vfsd.codecs.inventory.mp4_boxes import (
+    FileWindow,
+    Mp4Box,
+    child_boxes,
+    first_mp4_box,
+    iter_boxes,
+)
 from vfsd.codecs.pyav import decode
 from vfsd.core.model import MediaInfo
 
@@ -189,7 +195,7 @@ def _box_side_data(window: FileWindow, stream_index: int) -> dict[str, str]:
 def _entries(window: FileWindow, stream_index: int) -> Iterator[Mp4Box]:
     """Yield the sample entries of a track."""
     moov = first_mp4_box(window, None, b"moov")
-    traks = [one for one in inside(window, moov) if one.kind == b"trak"] if moov else []
+    traks = [one for one in child_boxes(window, moov) if one.kind == b"trak"] if moov else []
     place = traks[stream_index] if stream_index < len(traks) else None
     for kind in (b"mdia", b"minf", b"stbl", b"stsd"):
         place = place and first_mp4_box(window, place, kind)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from vfsd.codecs.bitstreams import codec_config, nal
-from vfsd.codecs.bitstreams.bit_io import DamagedError, unescaped
+from vfsd.codecs.bitstreams.bit_io import BitstreamError, unescaped
 from vfsd.codecs.bitstreams.sei_messages import (
     PERSISTENT_TYPES,
     USER_DATA_REGISTERED,
@@ -140,13 +140,13 @@ class _NalLister:
                         self._sequence(data[start:end])
                     continue
                 self._unit(data[start:end])
-        except DamagedError:
+        except BitstreamError:
             self._into.add(f"{self._path}/damaged packet", data)
 
     def _sequence(self, unit: bytes) -> None:
         try:
             told = parse_signal_type(self._codec, unit)
-        except (DamagedError, IndexError):
+        except (BitstreamError, IndexError):
             return  # the set is damaged or unknown
         if told.overscan is not None:
             self._signal("overscan", "appropriate" if told.overscan else "not appropriate")
@@ -199,7 +199,7 @@ class _NalLister:
 def configured_units(codec: str, extradata: bytes) -> Iterator[bytes]:
     """Yield the units of an H.264 or HEVC configuration that are not plain parameter sets."""
     if not nal.prefix_size(codec, extradata):
-        with suppress(DamagedError):
+        with suppress(BitstreamError):
             for start, end in nal.nal_units(extradata, 0) if extradata else ():
                 yield extradata[start:end]
     elif codec == "hevc":
@@ -263,7 +263,7 @@ class _ObuLister:
                     self._metadata(data[start:end])
                 elif kind not in _OBU_PLAIN:
                     self._into.add(f"{self._path}/OBU {kind}", data[start:end])
-        except DamagedError:
+        except BitstreamError:
             self._into.add(f"{self._path}/damaged packet", data)
 
     def _metadata(self, unit: bytes) -> None:

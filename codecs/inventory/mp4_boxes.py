@@ -89,7 +89,7 @@ def iter_boxes(window: FileWindow, start: int, end: int) -> Iterator[Mp4Box]:
         at += size
 
 
-def inside(window: FileWindow, parent: Mp4Box) -> Iterator[Mp4Box]:
+def child_boxes(window: FileWindow, parent: Mp4Box) -> Iterator[Mp4Box]:
     """Yield the boxes in a box that holds nothing else."""
     return iter_boxes(window, parent.content, parent.end)
 

@@ -37,7 +37,7 @@ def project_points(matrix: Homography, points: PointArray) -> PointArray:
     return np.asarray(moved, dtype=np.float64).reshape(-1, 2)
 
 
-def corners(size: ImageSize) -> PointArray:
+def image_corners(size: ImageSize) -> PointArray:
     """Return the outer corners of a picture, clockwise from the upper left one."""
     width, height = size[0] - 0.5, size[1] - 0.5
     return np.array([[-0.5, -0.5], [width, -0.5], [width, height], [-0.5, height]])
@@ -56,7 +56,7 @@ def projected_outline(matrix: Homography, right: ImageSize) -> PointArray | None
     """
     if not np.isfinite(matrix).all():
         return None
-    points = corners(right)
+    points = image_corners(right)
     depth = points @ matrix[2, :2] + matrix[2, 2]
     if not (depth > 0.05 * depth.max()).all():
         return None
@@ -65,11 +65,11 @@ def projected_outline(matrix: Homography, right: ImageSize) -> PointArray | None
     turns = _cross(following, np.roll(following, -1, axis=0))
     if not (turns > 0).all():  # clockwise, as the picture's own corners are
         return None
-    scale = area(quad) / (right[0] * right[1])
+    scale = polygon_area(quad) / (right[0] * right[1])
     return quad if 1 / 16 <= scale <= 16 else None
 
 
-def area(polygon: PointArray) -> float:
+def polygon_area(polygon: PointArray) -> float:
     """Return the area of a polygon in square pixels."""
     return float(cv2.contourArea(polygon.astype(np.float32))) if len(polygon) > 2 else 0.0
 
@@ -78,13 +78,13 @@ def hull_area(points: PointArray) -> float:
     """Return the area of the convex hull of points in square pixels."""
     if len(points) < 3:
         return 0.0
-    return area(cv2.convexHull(points.astype(np.float32)).reshape(-1, 2).astype(np.float64))
+    return polygon_area(cv2.convexHull(points.astype(np.float32)).reshape(-1, 2).astype(np.float64))
 
 
 def common_polygon(quad: PointArray, left: ImageSize) -> PointArray:
     """Return the intersection of a convex polygon and the left picture; empty if there is none."""
     found, polygon = cv2.intersectConvexConvex(
-        quad.astype(np.float32), corners(left).astype(np.float32)
+        quad.astype(np.float32), image_corners(left).astype(np.float32)
     )
     if not found or polygon is None:
         return np.zeros((0, 2))
@@ -96,7 +96,9 @@ def overlap_shares(matrix: Homography, left: ImageSize, right: ImageSize) -> tup
     result = []
     for one, other, way in ((left, right, matrix), (right, left, inverse_homography(matrix))):
         quad = projected_outline(way, other)
-        result.append(0.0 if quad is None else area(common_polygon(quad, one)) / (one[0] * one[1]))
+        result.append(
+            0.0 if quad is None else polygon_area(common_polygon(quad, one)) / (one[0] * one[1])
+        )
     return min(result[0], 1.0), min(result[1], 1.0)
 
 
@@ -112,8 +114,8 @@ def corner_displacement(matrix: Homography, left: ImageSize, right: ImageSize) -
 
     0 means that both show the same, in any size.
     """
-    quad = project_points(matrix, corners(right))
-    return float(np.linalg.norm(quad - corners(left), axis=1).max() / left[0])
+    quad = project_points(matrix, image_corners(right))
+    return float(np.linalg.norm(quad - image_corners(left), axis=1).max() / left[0])
 
 
 def _resizing(old: ImageSize, new: ImageSize) -> Homography:

@@ -53,7 +53,7 @@ class ExposureMatch:
 SAME_EXPOSURE = ExposureMatch()
 
 
-def exposure(pairs: Sequence[tuple[PixelArray, PixelArray, PixelMask]]) -> ExposureMatch:
+def match_exposure(pairs: Sequence[tuple[PixelArray, PixelArray, PixelMask]]) -> ExposureMatch:
     """Return the exposure match from (left picture, warped right picture, common pixels).
 
     Means and deviations are made equal. Unlike least squares, this is symmetric. Returns
@@ -94,7 +94,7 @@ def warp_with_mask(
     picture: PixelArray, matrix: Homography, size: ImageSize
 ) -> tuple[PixelArray, PixelMask]:
     """Return `picture` warped to `size` pixels, and a mask of complete pixels."""
-    return warp_picture(picture, matrix, size), there(image_size(picture), matrix, size)
+    return warp_picture(picture, matrix, size), warp_mask(image_size(picture), matrix, size)
 
 
 def warp_picture(picture: PixelArray, matrix: Homography, size: ImageSize) -> PixelArray:
@@ -108,7 +108,7 @@ def warp_picture(picture: PixelArray, matrix: Homography, size: ImageSize) -> Pi
     return np.asarray(laid, dtype=np.uint8)
 
 
-def there(picture: ImageSize, matrix: Homography, size: ImageSize) -> PixelMask:
+def warp_mask(picture: ImageSize, matrix: Homography, size: ImageSize) -> PixelMask:
     """Return a mask of `size` pixels that a warped picture covers completely."""
     width, height = picture
     inside = np.zeros((height, width), np.uint8)
@@ -151,19 +151,21 @@ class OverlapPieces:
     right: PixelArray
 
 
-def unprojected(left: PixelArray, right: PixelArray, seen: PixelMask) -> PixelArray:
+def keep_left(left: PixelArray, right: PixelArray, seen: PixelMask) -> PixelArray:
     """Return the left picture alone."""
     return left
 
 
-def mean(left: PixelArray, right: PixelArray, seen: PixelMask) -> PixelArray:
+def average_pair(left: PixelArray, right: PixelArray, seen: PixelMask) -> PixelArray:
     """Return the mean of both pictures where both are known."""
     both = cv2.addWeighted(left, 0.5, right, 0.5, 0)
     seen = seen if left.ndim == 2 else seen[:, :, np.newaxis]
     return np.where(seen, both, left).astype(np.uint8)
 
 
-MERGES: Mapping[str, MergeFunction] = MappingProxyType({"unprojected": unprojected, "mean": mean})
+MERGES: Mapping[str, MergeFunction] = MappingProxyType(
+    {"unprojected": keep_left, "mean": average_pair}
+)
 """Merge functions by their stored name."""
 
 
@@ -371,7 +373,7 @@ class PlaneMerger:
 
     def _masks(self) -> list[PixelMask]:
         if self._seen is None:
-            self._seen = [there(cut.right, cut.to_middle, cut.middle) for cut in self._cuts]
+            self._seen = [warp_mask(cut.right, cut.to_middle, cut.middle) for cut in self._cuts]
         return self._seen
 
 
@@ -380,13 +382,13 @@ def match_plane_exposure(
 ) -> PlaneExposure:
     """Return the exposure match of pairs of whole pictures, by plane.
 
-    Means and deviations of the common part are made equal, as in `exposure`.
+    Means and deviations of the common part are made equal, as in `match_exposure`.
     """
     gains: list[float] = []
     offsets: list[float] = []
     for number, share in enumerate(shares):
         mine = _plane_cut(cut, share)
-        seen = there(mine.right, mine.matrix, mine.left)
+        seen = warp_mask(mine.right, mine.matrix, mine.left)
         left = np.concatenate([one[number][seen] for one, _ in pairs]).astype(np.float32)
         right = np.concatenate(
             [

@@ -19,7 +19,7 @@ from av.video.frame import PictureType
 from av.video.stream import VideoStream
 
 from vfsd.codecs.bitstreams import nal
-from vfsd.codecs.bitstreams.bit_io import BitReader, DamagedError, unescaped
+from vfsd.codecs.bitstreams.bit_io import BitReader, BitstreamError, unescaped
 from vfsd.codecs.bitstreams.packet_inspector import INTRA_CODECS
 from vfsd.codecs.decoding.decoder_context import configure_decoder
 from vfsd.codecs.decoding.demuxer import LogMessage
@@ -44,7 +44,7 @@ class FrameNumTracker:
         try:
             for unit in nal.parameter_sets("h264", extradata):
                 self._learn(unit)
-        except DamagedError:
+        except BitstreamError:
             pass
 
     def follows(self, packet: bytes) -> bool:
@@ -56,7 +56,7 @@ class FrameNumTracker:
                     self._learn(packet[start:end])
                 elif kind in (1, nal.H264_IDR):
                     return self._goes_on(packet[start : min(end, start + _HEADER_BYTES)], kind)
-        except DamagedError:
+        except BitstreamError:
             self._before = None
         return True
 
@@ -157,7 +157,7 @@ _UNREFERENCED_B = frozenset(("mpeg1video", "mpeg2video", "mpeg4", "vc1", "wmv3",
 """Codecs in which B pictures are never references."""
 
 
-class DamageNotes:
+class DamageCollector:
     """Collects damaged packets while a stream is decoded packet by packet with one thread."""
 
     def __init__(self, decoder: str, messages: list[LogMessage]) -> None:
@@ -167,18 +167,18 @@ class DamageNotes:
         self._decoder = decoder
         self._messages = messages
 
-    def fed(self, packet: int, source: Packet[VideoStream]) -> None:
+    def on_packet(self, packet: int, source: Packet[VideoStream]) -> None:
         """Evaluate errors after `packet`, from the demuxer, was fed to the decoder."""
         if source.is_corrupt or any(map(self._is_of_picture, self._messages)):
             self.packets.add(packet)
         self._messages.clear()
 
-    def failed(self, packet: int) -> None:
+    def on_error(self, packet: int) -> None:
         """Note that the decoder has refused `packet`."""
         self.packets.add(packet)
         self._messages.clear()
 
-    def came(self, pictures: Sequence[av.VideoFrame]) -> None:
+    def on_frames(self, pictures: Sequence[av.VideoFrame]) -> None:
         """Evaluate pictures whose pts is the number of their packet."""
         for one in pictures:
             if one.pts is None:
@@ -193,7 +193,7 @@ class DamageNotes:
         return name == self._decoder and not any(word in text for word in _HARMLESS_UNITS)
 
 
-def damaged_frames(codec: str, columns: PacketColumns, order: Ints, notes: DamageNotes) -> Ints:
+def damaged_frames(codec: str, columns: PacketColumns, order: Ints, notes: DamageCollector) -> Ints:
     """Return the numbers of damaged frames, ascending.
 
     Damage of a packet that others refer to affects every frame up to the next key packet. It also

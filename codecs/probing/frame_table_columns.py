@@ -215,7 +215,7 @@ def unwrap_timestamps(scan: PacketScan) -> tuple[Ints, Ints, bool]:
     return np.where(scan.pts == NO_TIMESTAMP, NO_TIMESTAMP, scan.pts + shift), dts + shift, True
 
 
-def settle(
+def complete_timestamps(
     pts: Ints,
     dts: Ints,
     duration: Ints,

@@ -21,7 +21,7 @@ from vfsd.codecs.decoding.frame_decoder import EXTRA_PACKETS, FrameDecoder
 from vfsd.codecs.frames.color import DEFAULT_CODING, frame_coding
 from vfsd.codecs.frames.frame_transforms import FirstSizeScaler
 from vfsd.codecs.frames.planes import fingerprint, without_range_name
-from vfsd.codecs.probing.damage import DamageNotes, PacketDamageChecker
+from vfsd.codecs.probing.damage import DamageCollector, PacketDamageChecker
 from vfsd.codecs.probing.packet_scan import DecoderOutput, ScanProgress
 from vfsd.codecs.pyav import decode
 from vfsd.core.frame_table import FrameTable
@@ -50,7 +50,7 @@ class FullDecode(DecoderOutput):
     first: av.VideoFrame | None  #: the first picture in its coded size
     size: tuple[int, int]  #: (width, height) after scaling
     sizes: frozenset[tuple[int, int]]  #: all coded (width, height)
-    damage: DamageNotes
+    damage: DamageCollector
 
 
 def decode_all(
@@ -98,7 +98,7 @@ def _decode_once(
     packets = demux_until_error(opened, stream)
     checks = PacketDamageChecker(stream)
     with capture_errors() as messages:
-        notes = DamageNotes(context.codec.name, messages)
+        notes = DamageCollector(context.codec.name, messages)
         for index, packet in enumerate(one for one in packets if one.pos not in left_out):
             if not packet.size:
                 continue
@@ -112,15 +112,15 @@ def _decode_once(
             except MemoryError:
                 raise  # it is about the machine, not the file
             except FFmpegError:
-                notes.failed(index)
+                notes.on_error(index)
                 continue
-            notes.fed(index, packet)
-            notes.came(pictures)
+            notes.on_packet(index, packet)
+            notes.on_frames(pictures)
             frames.add(index, pictures)
         for _ in range(_MAX_DRAIN_ERRORS):
             try:
                 pictures = decode(context, None)
-                notes.came(pictures)
+                notes.on_frames(pictures)
                 frames.add(index + 1, pictures)
             except EOFError:
                 break

@@ -117,7 +117,7 @@ class PayloadLocator:
         return found + offset
 
 
-def scan(
+def scan_packets(
     source: MediaSource,
     container: Container,
     opened: InputContainer,

@@ -34,11 +34,11 @@ from vfsd.codecs.probing.audio_scan import AudioScan, scan_audio, unusable_audio
 from vfsd.codecs.probing.damage import damaged_frames
 from vfsd.codecs.probing.frame_table_columns import (
     TableTimestamps,
+    complete_timestamps,
     h264_leading,
     initial_packet_flags,
     proven_timestamps,
     reorder_delay,
-    settle,
 )
 from vfsd.codecs.probing.full_decode import FullDecode, KeyPacketProof, decode_all
 from vfsd.codecs.probing.media_info import (
@@ -52,7 +52,7 @@ from vfsd.codecs.probing.packet_scan import (
     TIMESTAMP_ORDER_CODECS,
     PacketScan,
     predict_output,
-    scan,
+    scan_packets,
 )
 from vfsd.codecs.probing.scan_validation import (
     TrialDecode,
@@ -224,7 +224,7 @@ class _Examiner:
             stream = choose_stream(opened, self._wanted)
             discard_other_streams(opened, stream)
             self._claims = claimed_rates(stream)
-            scanned = scan(
+            scanned = scan_packets(
                 self._source,
                 self._container,
                 opened,
@@ -239,15 +239,15 @@ class _Examiner:
             doubt = packet_scan_problem(stream, scanned)
             if first and not doubt and not full:
                 media, notes = describe_stream(self._container, opened, stream, first[0])
-                prints = list(map(fingerprint, first))
+                fingerprints = list(map(fingerprint, first))
                 doubt = timestamp_order_problem(self._container, stream, scanned)
-                believed = None
+                trusted = None
                 if not doubt and media.codec in TIMESTAMP_ORDER_CODECS:
-                    believed = self._believe(scanned, media, prints, list(notes))
-                if believed is None:
-                    believed = self._predict(scanned, media, prints, notes)
-                if believed is not None:
-                    return believed
+                    trusted = self._trust_packets(scanned, media, fingerprints, list(notes))
+                if trusted is None:
+                    trusted = self._predict_output(scanned, media, fingerprints, notes)
+                if trusted is not None:
+                    return trusted
                 doubt = doubt or "the first pictures do not match their packets"
             decoded = decode_all(
                 self._source,
@@ -266,8 +266,8 @@ class _Examiner:
             notes.append(f"decoded from end to end: {doubt}")
         return self._prove(scanned, media, decoded, notes)
 
-    def _believe(
-        self, scanned: PacketScan, media: MediaInfo, first_prints: list[int], notes: list[str]
+    def _trust_packets(
+        self, scanned: PacketScan, media: MediaInfo, first_fingerprints: list[int], notes: list[str]
     ) -> Examination | None:
         """Return the table by container and packets; None if a sample decode contradicts it."""
         hidden = (scanned.traits & PacketTrait.HIDDEN != 0) | scanned.discard
@@ -281,10 +281,10 @@ class _Examiner:
             return None
         times = self._times(scanned.pts, scanned.dts, scanned.duration, order, media, delay)
         result = self._examination(scanned, media, order, flags, times, delay, notes)
-        return result if self._sample_agrees(result, first_prints) else None
+        return result if self._sample_matches(result, first_fingerprints) else None
 
-    def _predict(
-        self, scanned: PacketScan, media: MediaInfo, first_prints: list[int], notes: list[str]
+    def _predict_output(
+        self, scanned: PacketScan, media: MediaInfo, first_fingerprints: list[int], notes: list[str]
     ) -> Examination | None:
         """Return the table that decoders of the codec should give; None if a trial
         contradicts it.
@@ -292,30 +292,34 @@ class _Examiner:
         for output in predict_output(media.codec, scanned):
             if not len(output.order):
                 continue
-            told = list(notes)
+            trial_notes = list(notes)
             hidden = _outside_order(output.order, len(scanned))
             flags = initial_packet_flags(scanned, hidden)
-            _note_hidden(hidden, told)
+            _note_hidden(hidden, trial_notes)
             delay = max(reorder_delay(output.order), media.reorder_delay)
-            pts, dts, duration = proven_timestamps(self._container, scanned, output, media, told)
+            pts, dts, duration = proven_timestamps(
+                self._container, scanned, output, media, trial_notes
+            )
             times = self._times(pts, dts, duration, output.order, media, delay)
-            result = self._examination(scanned, media, output.order, flags, times, delay, told)
+            result = self._examination(
+                scanned, media, output.order, flags, times, delay, trial_notes
+            )
             with PacketReader(
                 self._source.shared, result.media, result.access, _frame_table(result)
             ) as reader:
-                trial = TrialDecode(reader, result.columns, scanned, output, self._alive)
-                if trial.agrees(first_prints):
+                trial = TrialDecode(reader, result.columns, scanned, output, self._keep_alive)
+                if trial.matches(first_fingerprints):
                     return result
         return None
 
-    def _alive(self) -> None:
+    def _keep_alive(self) -> None:
         if self._on_progress:
             self._on_progress(self._source.size, self._source.size)
 
-    def _sample_agrees(self, result: Examination, first_prints: list[int]) -> bool:
+    def _sample_matches(self, result: Examination, first_fingerprints: list[int]) -> bool:
         """Return whether the first packets decode to one picture each, in table order.
 
-        The first pictures must also match `first_prints`.
+        The first pictures must also match `first_fingerprints`.
         """
         hidden = result.columns.flags & PacketFlag.HIDDEN != 0
         packets = min(int(result.order.min()) + _SAMPLE_PACKETS, len(result.columns))
@@ -336,7 +340,10 @@ class _Examiner:
                     if frame.pts is not None and hidden[frame.pts]:
                         continue
                     shown = len(order)
-                    if shown < len(first_prints) and fingerprint(frame) != first_prints[shown]:
+                    if (
+                        shown < len(first_fingerprints)
+                        and fingerprint(frame) != first_fingerprints[shown]
+                    ):
                         return False
                     order.append(-1 if frame.pts is None else frame.pts)
         return order == expected
@@ -397,7 +404,7 @@ class _Examiner:
     def _times(
         self, pts: Ints, dts: Ints, duration: Ints, order: Ints, media: MediaInfo, delay: int
     ) -> TableTimestamps:
-        return settle(
+        return complete_timestamps(
             pts,
             dts,
             duration,

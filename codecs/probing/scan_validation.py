@@ -97,7 +97,7 @@ def _has_odd_parameters(container: Container, codec: str, extradata: bytes) -> b
                 return True
             if codec == "h264" and kind == nal.H264_SPS and container.name not in _FRAME_CONTAINERS:
                 return nal.parse_h264_sps(unit).has_fields
-    except nal.DamagedError:
+    except nal.BitstreamError:
         return True
     return False
 
@@ -151,22 +151,22 @@ class TrialDecode:
         self._leading = columns.flags & PacketFlag.LEADING != 0
         self._keys = np.flatnonzero(columns.flags & PacketFlag.KEY)
 
-    def agrees(self, first_prints: Sequence[int]) -> bool:
+    def matches(self, first_fingerprints: Sequence[int]) -> bool:
         """Return whether each run gives the predicted pictures at the predicted times.
 
-        The first pictures of the file must also have the fingerprints `first_prints`.
+        The first pictures of the file must also have the fingerprints `first_fingerprints`.
         """
         end = min(int(self._output.order[0]) + _RUN_PACKETS, self._packets)
         first = self._decoded(0, end)
-        if not self._is_as_thought(0, end, first):
+        if not self._is_as_predicted(0, end, first):
             return False
-        prints = [print_ for packet, _, print_ in first if not self._hidden[packet]]
-        if prints[: len(first_prints)] != list(first_prints)[: len(prints)]:
+        prints = [crc for packet, _, crc in first if not self._hidden[packet]]
+        if prints[: len(first_fingerprints)] != list(first_fingerprints)[: len(prints)]:
             return False
         runs = sorted(set(self._runs()))
-        if not all(self._is_as_thought(*run, self._decoded(*run)) for run in runs):
+        if not all(self._is_as_predicted(*run, self._decoded(*run)) for run in runs):
             return False
-        return self._second_key_agrees()
+        return self._second_key_matches()
 
     def _runs(self) -> Iterator[tuple[int, int]]:
         """Yield (key packet, end) of the runs to decode."""
@@ -189,7 +189,7 @@ class TrialDecode:
         if packet - start <= _MAX_RUN_PACKETS:
             yield start, min(packet + _RUN_PACKETS, self._packets)
 
-    def _second_key_agrees(self) -> bool:
+    def _second_key_matches(self) -> bool:
         """Return whether pictures after the second key packet are the same when decoding starts
         there.
         """
@@ -198,22 +198,22 @@ class TrialDecode:
             return True
         key = int(keys[0])
         end = min(key + _RUN_PACKETS, self._packets)
-        through = {packet: print_ for packet, _, print_ in self._decoded(0, end)}
-        alone = {packet: print_ for packet, _, print_ in self._decoded(key, end)}
+        through = {packet: crc for packet, _, crc in self._decoded(0, end)}
+        alone = {packet: crc for packet, _, crc in self._decoded(key, end)}
         wanted = [p for p in range(key, end) if not self._hidden[p] and not self._leading[p]]
         return all(through.get(p) == alone.get(p) for p in wanted)
 
-    def _is_as_thought(self, start: int, end: int, found: _FoundFrames) -> bool:
+    def _is_as_predicted(self, start: int, end: int, found: _FoundFrames) -> bool:
         order, fed = self._output.order, self._output.fed
         inside = (order >= start) & (order < end) & ((fed < end) | (end == self._packets))
-        thought = list(zip(order[inside].tolist(), fed[inside].tolist(), strict=True))
+        predicted = list(zip(order[inside].tolist(), fed[inside].tolist(), strict=True))
         got = [(packet, at) for packet, at, _ in found if not self._hidden[packet]]
         if start:
             following = self._keys[self._keys > start][:1].tolist() or [self._packets]
             led = set((np.flatnonzero(self._leading[start : following[0]]) + start).tolist())
-            thought = [one for one in thought if one[0] not in led]
+            predicted = [one for one in predicted if one[0] not in led]
             got = [one for one in got if one[0] not in led]
-        return got == thought
+        return got == predicted
 
     def _decoded(self, start: int, end: int) -> _FoundFrames:
         """Decode a half-open run of packets; the decoder is drained at the end of the file."""

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from vfsd.codecs.bitstreams import nal
-from vfsd.codecs.bitstreams.bit_io import DamagedError
+from vfsd.codecs.bitstreams.bit_io import BitstreamError
 from vfsd.codecs.bitstreams.hevc_parameter_sets import (
     HIGHEST_LEVEL_IDC,
     ConformanceWindow,
@@ -59,11 +59,11 @@ class ParameterSets:
     def parse(cls, units: tuple[bytes, ...]) -> ParameterSets:
         """Parse the units (VPS, SPS, PPS).
 
-        Raises `DamagedError`, and `RefusedMediaError` for streams that cannot be stitched.
+        Raises `BitstreamError`, and `RefusedMediaError` for streams that cannot be stitched.
         """
         kinds = [nal.unit_type("hevc", unit) if unit else None for unit in units]
         if kinds != [nal.HEVC_VPS, nal.HEVC_SPS, nal.HEVC_PPS]:
-            raise DamagedError("the stream must have one VPS, SPS and PPS")
+            raise BitstreamError("the stream must have one VPS, SPS and PPS")
         video, sequence, picture = units
         return cls(
             VideoParameterSet.parse(video),
@@ -119,7 +119,7 @@ class ParameterSets:
 def slices_of(packet: bytes) -> list[bytes]:
     """Return the slice units of `packet`.
 
-    Raises `DamagedError`, and `RefusedMediaError` for other units that matter.
+    Raises `BitstreamError`, and `RefusedMediaError` for other units that matter.
     """
     found = []
     for start, end in nal.nal_units(packet, 0):
@@ -141,10 +141,10 @@ def require_profile(profile: str) -> None:
 
 @contextmanager
 def refuse_damaged_streams() -> Iterator[None]:
-    """Convert `DamagedError` to `RefusedMediaError`."""
+    """Convert `BitstreamError` to `RefusedMediaError`."""
     try:
         yield
-    except DamagedError as error:
+    except BitstreamError as error:
         raise RefusedMediaError(f"this HEVC stream is damaged: {error}") from error
 
 
@@ -200,10 +200,10 @@ class _TileExtractor:
         pictures = []
         for found in units:
             if len(found) != len(self):
-                raise DamagedError("a picture must have one slice for each tile")
+                raise BitstreamError("a picture must have one slice for each tile")
             part = self._reader.parse(found[index])
             if part.address != address:
-                raise DamagedError("a slice does not begin at its tile")
+                raise BitstreamError("a slice does not begin at its tile")
             pictures.append(nal.START_CODE + writer.write(part, 0))
         return TileStream(rect, sets.write(), tuple(pictures))
 
@@ -219,7 +219,7 @@ class _TileExtractor:
             max(0, y2 - (sequence.height - sequence.window.bottom)),
         )
         if hidden.right >= x2 - x1 or hidden.bottom >= y2 - y1:
-            raise DamagedError("a tile shows nothing")
+            raise BitstreamError("a tile shows nothing")
         one = TileGrid((layout.columns[column],), (layout.rows[row],))
         sets = self._sets.changed(x2 - x1, y2 - y1, hidden, one)
         return Rect(x1, y1, x2 - hidden.right, y2 - hidden.bottom), sets

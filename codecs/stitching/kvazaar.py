@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vfsd.codecs.bitstreams import nal
-from vfsd.codecs.bitstreams.bit_io import DamagedError
+from vfsd.codecs.bitstreams.bit_io import BitstreamError
 from vfsd.codecs.bitstreams.hevc_parameter_sets import ConformanceWindow
 from vfsd.codecs.bitstreams.hevc_slices import begins_picture, holds_slice
 from vfsd.codecs.encoding.encoder import EncoderSettings, PictureInput
@@ -152,7 +152,7 @@ def encode_tiled(
         with refuse_damaged_streams():
             sets, packets = _split_stream(stream)
             if len(packets) != count:
-                raise DamagedError(f"{count} pictures gave {len(packets)} packets")
+                raise BitstreamError(f"{count} pictures gave {len(packets)} packets")
             sets = _cropped_parameter_sets(sets, settings)
         return extract_tiles(sets, packets, profile=STITCHABLE)
     except VfsdError as error:
@@ -323,13 +323,13 @@ def _split_stream(stream: bytes) -> tuple[tuple[bytes, ...], list[bytes]]:
         unit = stream[start:end]
         if nal.is_parameter_set("hevc", nal.unit_type("hevc", unit)):
             if pictures:
-                raise DamagedError("parameter sets between pictures")
+                raise BitstreamError("parameter sets between pictures")
             sets.append(unit)
         elif holds_slice(unit):
             if begins_picture(unit):
                 pictures.append([])
             elif not pictures:
-                raise DamagedError("a picture has no first slice")
+                raise BitstreamError("a picture has no first slice")
             pictures[-1] += (nal.START_CODE, unit)
     return tuple(sets), [b"".join(parts) for parts in pictures]
 
@@ -344,7 +344,7 @@ def _cropped_parameter_sets(
         _padded_side(settings.width),
         _padded_side(settings.height),
     ):
-        raise DamagedError("the coded size differs from the settings")
+        raise BitstreamError("the coded size differs from the settings")
     window = ConformanceWindow(sequence.width - settings.width, sequence.height - settings.height)
     resized = sequence.resized(sequence.width, sequence.height, window, sequence.level_idc)
     return units[0], resized.write(), units[2]

@@ -18,7 +18,7 @@ from vfsd.codecs.bitstreams.hevc_parameter_sets import (
     MIN_ROW_HEIGHT,
     ConformanceWindow,
     TileGrid,
-    require,
+    require_stitchable,
 )
 from vfsd.codecs.bitstreams.hevc_slices import MAX_HEADER_GROWTH, PictureFields, SliceHeaderSyntax
 from vfsd.codecs.stitching.hevc_tiles import (
@@ -101,7 +101,7 @@ class Stitcher:
                 units: ParameterSets.parse(units) for units in {t.parameter_sets for t in tiles}
             }
         sets = [known[tile.parameter_sets] for tile in tiles]
-        require(
+        require_stitchable(
             all(one.is_like(sets[0]) for one in sets), "the tiles have different encoder settings"
         )
         block = sets[0].sequence.tree_block
@@ -150,11 +150,13 @@ class Stitcher:
         with refuse_damaged_streams():
             for address, ordinal, reader in self._parts:
                 units = slices_of(packets[ordinal])
-                require(len(units) == 1, "a tile must have one slice in each picture")
+                require_stitchable(len(units) == 1, "a tile must have one slice in each picture")
                 part = reader.parse(units[0])
-                require(part.address == 0, "a slice must begin its picture")
+                require_stitchable(part.address == 0, "a slice must begin its picture")
                 traits = traits or part.traits
-                require(part.traits == traits, "the tiles are pictures of different kinds")
+                require_stitchable(
+                    part.traits == traits, "the tiles are pictures of different kinds"
+                )
                 written += (nal.START_CODE, self._target.write(part, address))
         return b"".join(written)
 
@@ -191,7 +193,7 @@ def stitch(
         for packets in zip(*(tile.pictures for tile in tiles), strict=True)
     )
     kind = nal.unit_type("hevc", pictures[0][len(nal.START_CODE) :])
-    require(kind in _IDR, "a segment must begin with an IDR picture")
+    require_stitchable(kind in _IDR, "a segment must begin with an IDR picture")
     return StitchedSegment(
         *(stitcher.rect, stitcher.level_idc, stitcher.is_conformant),
         *(stitcher.parameter_sets, pictures),
@@ -247,7 +249,7 @@ def _hidden_window(
 
 def _check_tile(rect: Rect, sets: ParameterSets, whole: Rect, window: ConformanceWindow) -> None:
     sequence, picture = sets.sequence, sets.picture
-    require(picture.tiles is None and picture.uniform is None, "a tile is itself tiled")
+    require_stitchable(picture.tiles is None and picture.uniform is None, "a tile is itself tiled")
     shown = (sequence.width - sequence.window.right, sequence.height - sequence.window.bottom)
     if shown != (rect.width, rect.height):
         raise UsageError(f"the stream of tile {rect} shows {shown[0]}x{shown[1]} pixels")
@@ -256,7 +258,9 @@ def _check_tile(rect: Rect, sets: ParameterSets, whole: Rect, window: Conformanc
     block = sequence.tree_block
     if (not right and rect.width % block) or (not bottom and rect.height % block):
         raise UsageError(f"tile {rect} must have inner edges at multiples of {block} pixels")
-    require(sequence.window == wanted, f"tile {rect} hides other pixels than its neighbours")
+    require_stitchable(
+        sequence.window == wanted, f"tile {rect} hides other pixels than its neighbours"
+    )
 
 
 def _block_sizes(edges: Sequence[int], block: int) -> tuple[int, ...]:
@@ -334,12 +338,12 @@ def stream_head(
     """
     with refuse_damaged_streams():
         first, *others = [ParameterSets.parse(units) for units in samples]
-    require(
+    require_stitchable(
         all(first.is_like(other) for other in others), "the tiles have different encoder settings"
     )
     layouts = sorted(set(grids))
     ids = {grid: 0 if in_stream else number for number, grid in enumerate(layouts)}
-    require(max(ids.values()) < MAX_PICTURE_SETS, "the stream has too many layouts")
+    require_stitchable(max(ids.values()) < MAX_PICTURE_SETS, "the stream has too many layouts")
     block, grain = first.sequence.tree_block, first.sequence.coding_block
     width, height = (-(-layouts[0][axis][-1] // grain) * grain for axis in (0, 1))
     window = ConformanceWindow(width - shown[0], height - shown[1])

@@ -174,9 +174,9 @@ def _without_timing(stream: bytes) -> bytes:
     unit = stream[start : stream.index(b"\0\0\1", start)].rstrip(b"\0")
     told = splice_parameter_sets.parse_h264_sequence(unit)
     assert told is not None
-    assert told.looks is not None
+    assert told.vui_bits is not None
     bare = BitWriter()
-    bare.append(told.head)
+    bare.append(told.prefix_bits)
     bare.flag(False)
     return stream.replace(unit, unit[:4] + escaped(bare.finished()))
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.codecs.making import pictures
 from vfsd.codecs.bitstreams import nal
-from vfsd.codecs.bitstreams.bit_io import DamagedError
+from vfsd.codecs.bitstreams.bit_io import BitstreamError
 from vfsd.codecs.bitstreams.splice_parameter_sets import (
     as_idr_packet,
     free_parameter_set_id,
@@ -83,10 +83,10 @@ def test_pictures_are_coded_in_whole_blocks(block: int, size: tuple[int, int]) -
 
 def test_what_has_a_number_gets_no_other() -> None:
     for unit in parameter_sets(settings(2)):
-        with pytest.raises(DamagedError):
+        with pytest.raises(BitstreamError):
             with_parameter_set_id(unit, 3)
     for start, end in nal.nal_units(coded(settings(2)), 0):
-        with pytest.raises(DamagedError):
+        with pytest.raises(BitstreamError):
             with_pps_id(coded(settings(2))[start:end], 3)
         break
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from vfsd.codecs.bitstreams.bit_io import (
     BitReader,
+    BitstreamError,
     BitWriter,
-    DamagedError,
     escaped,
     escaped_offset,
     unescaped,
@@ -63,7 +63,7 @@ def test_numbers_come_back(numbers: list[int], odd: int) -> None:
 
 
 def test_a_payload_without_an_end_is_damaged() -> None:
-    with pytest.raises(DamagedError):
+    with pytest.raises(BitstreamError):
         BitReader(b"\0\0").rest()
 
 
@@ -77,7 +77,7 @@ def test_any_bytes_are_sets_or_damaged_or_refused(data: bytes) -> None:
         for unit in (data, bytes((kind << 1, 1)) + data):
             try:
                 parsed = parse(unit)
-            except (DamagedError, RefusedMediaError):
+            except (BitstreamError, RefusedMediaError):
                 continue
             if not (isinstance(parsed, PictureParameterSet) and parsed.uniform):
                 assert parse(parsed.write()) == parsed
@@ -97,7 +97,7 @@ def test_any_bytes_are_slices_or_damaged_or_refused(data: bytes) -> None:
     for unit in (data, b"\x26\1" + data, b"\2\1" + data):
         try:
             part = syntax.parse(unit)
-        except (DamagedError, RefusedMediaError):
+        except (BitstreamError, RefusedMediaError):
             continue
         again = syntax.parse(syntax.write(part, part.address))
         assert again.traits == part.traits

@@ -9,7 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vfsd.codecs.probing.frame_table_columns import TableTimestamps, settle, unwrap_timestamps
+from vfsd.codecs.probing.frame_table_columns import (
+    TableTimestamps,
+    complete_timestamps,
+    unwrap_timestamps,
+)
 from vfsd.codecs.probing.packet_scan import NO_TIMESTAMP, PacketScan
 from vfsd.core.frame_table_pages import Ints
 
@@ -25,7 +29,9 @@ def _settled(
     shown = np.flatnonzero(pts != NO_TIMESTAMP)
     order = shown[np.argsort(pts[shown])]
     duration = np.zeros(len(pts), np.int64)
-    return settle(pts, dts, duration, order, reorder_delay=delay, time_base=time_base, rate=rate)
+    return complete_timestamps(
+        pts, dts, duration, order, reorder_delay=delay, time_base=time_base, rate=rate
+    )
 
 
 def _scan(dts: list[int], pts: list[int]) -> PacketScan:

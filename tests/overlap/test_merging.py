@@ -10,13 +10,13 @@ from vfsd.codecs.joints.overlap_geometry import Homography, SeamCut, cut_at_seam
 from vfsd.codecs.joints.plane_merge import (
     SAME_EXPOSURE,
     ExposureMatch,
-    mean,
+    average_pair,
+    keep_left,
     mean_square,
     psnr_of_square,
     restore_left,
     restore_right,
     split_pair,
-    unprojected,
     warp_with_mask,
 )
 
@@ -36,7 +36,7 @@ def test_the_left_picture_comes_back_as_it_was(overlap: float) -> None:
     filmed = FilmedScene.of(Cameras(overlap=overlap), seed=1)
     left, right = filmed.left(7), filmed.right(7)
     where = cut_of(filmed.cameras)
-    pieces = split_pair(left, right, where, LIGHT, unprojected)
+    pieces = split_pair(left, right, where, LIGHT, keep_left)
     np.testing.assert_array_equal(restore_left(pieces, where), left)
     again = restore_right(pieces, where, LIGHT)
     np.testing.assert_array_equal(again[:, where.edge :], right[:, where.edge :])
@@ -49,11 +49,11 @@ def test_the_mean_is_near_both(overlap: float) -> None:
     filmed = FilmedScene.of(Cameras(overlap=overlap), seed=2)
     left, right = filmed.left(7), filmed.right(7)
     where = cut_of(filmed.cameras)
-    pieces = split_pair(left, right, where, LIGHT, mean)
+    pieces = split_pair(left, right, where, LIGHT, average_pair)
     first = psnr_of_square(mean_square(restore_left(pieces, where), left))
     second = psnr_of_square(mean_square(restore_right(pieces, where, LIGHT), right))
     assert min(first, second) > 42
-    others = split_pair(left, right, where, LIGHT, unprojected)
+    others = split_pair(left, right, where, LIGHT, keep_left)
     assert second > psnr_of_square(mean_square(restore_right(others, where, LIGHT), right)) + 2
 
 
@@ -69,7 +69,7 @@ def test_side_by_side_nothing_is_kept_twice_and_everything_comes_back() -> None:
     left, right = filmed.left(3), filmed.right(3)
     where = cut_of(filmed.cameras)
     assert (where.seam, where.edge, where.origin, where.middle) == (160, 160, (160, 0), (160, 240))
-    for merge in (unprojected, mean):
+    for merge in (keep_left, average_pair):
         pieces = split_pair(left, right, where, SAME_EXPOSURE, merge)
         np.testing.assert_array_equal(restore_left(pieces, where), left)
         np.testing.assert_array_equal(restore_right(pieces, where, SAME_EXPOSURE), right)
@@ -83,7 +83,7 @@ def test_what_is_above_and_below_the_left_picture_is_kept_too() -> None:
     right[20:, :160] = left[:220, 160:]
     where = cut_at_seam(matrix, SIZE, SIZE)
     assert where is not None
-    pieces = split_pair(left, right, where, SAME_EXPOSURE, unprojected)
+    pieces = split_pair(left, right, where, SAME_EXPOSURE, keep_left)
     np.testing.assert_array_equal(restore_left(pieces, where), left)
     np.testing.assert_array_equal(restore_right(pieces, where, SAME_EXPOSURE), right)
 
@@ -96,7 +96,7 @@ def test_a_picture_within_the_left_one_needs_no_piece_of_its_own() -> None:
     rng = np.random.default_rng(1)
     left = rng.integers(0, 256, (240, 320, 3), dtype=np.uint8)
     right = left[50:170, 100:260]
-    pieces = split_pair(left, right, where, SAME_EXPOSURE, unprojected)
+    pieces = split_pair(left, right, where, SAME_EXPOSURE, keep_left)
     assert pieces.right.shape[1] == 0
     np.testing.assert_array_equal(restore_right(pieces, where, SAME_EXPOSURE), right)
 

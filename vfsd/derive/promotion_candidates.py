@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from vfsd.codecs.bitstreams.nal import DamagedError
+from vfsd.codecs.bitstreams.nal import BitstreamError
 from vfsd.codecs.cells.pack import CellStream
 from vfsd.codecs.containers.muxers import PacketFormat
 from vfsd.disk import view_cache_dir
@@ -120,7 +120,7 @@ class CandidateIndex:
             packets = [
                 framing.convert(data[at : at + size], is_key=False) for at, size in candidate.places
             ]
-        except DamagedError:
+        except BitstreamError:
             return None
         return CellStream(made.codec, *made.size, made.extradata, packets)
 

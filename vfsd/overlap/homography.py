@@ -17,11 +17,11 @@ from vfsd.codecs.joints.overlap_geometry import (
     ImageSize,
     PixelArray,
     PointArray,
-    area,
     common_polygon,
     hull_area,
     inverse_homography,
     overlap_shares,
+    polygon_area,
     project_points,
     projected_outline,
 )
@@ -149,7 +149,7 @@ def fit_homography(found: Matches, left: ImageSize, right: ImageSize) -> Homogra
         (inverse_homography(matrix), right, left, points.right),
     ):
         quad = projected_outline(way, there)
-        if quad is None or hull_area(seen) < MIN_SPREAD * area(common_polygon(quad, here)):
+        if quad is None or hull_area(seen) < MIN_SPREAD * polygon_area(common_polygon(quad, here)):
             return None
     if max(overlap_shares(matrix, left, right)) < MIN_COMMON_AREA:
         return None

@@ -32,9 +32,9 @@ from vfsd.codecs.joints.overlap_geometry import (
 from vfsd.codecs.joints.plane_merge import (
     PlaneJoint,
     PlaneMerger,
+    keep_left,
     match_plane_exposure,
     plane_mean_squares,
-    unprojected,
 )
 from vfsd.core.model import MediaInfo
 from vfsd.core.psnr import PsnrFigures, psnr_from_mse
@@ -91,7 +91,7 @@ class JoinFit:
     def _with(self, matrix: Homography) -> Iterator[PlaneJoint]:
         left, right = self._sizes
         if left == right and corner_displacement(matrix, left, right) <= COPY_MAX_DISPLACEMENT:
-            yield from self._cut(np.eye(3), unprojected.__name__)
+            yield from self._cut(np.eye(3), keep_left.__name__)
         yield from self._cut(matrix, self._merge)
 
     def _cut(self, matrix: Homography, merge: str) -> Iterator[PlaneJoint]:

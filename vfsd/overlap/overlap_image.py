@@ -13,8 +13,8 @@ from vfsd.codecs.joints.overlap_geometry import (
     Homography,
     PixelArray,
     PointArray,
-    corners,
     cut_at_seam,
+    image_corners,
     image_size,
     project_points,
 )
@@ -48,8 +48,8 @@ def draw_pair(tools: ReadContext, pair: VideoPair, time: Fraction) -> PixelArray
 def draw(left: PixelArray, right: PixelArray, matrix: Homography, pair: VideoPair) -> PixelArray:
     """Draw two displayed frames of a pair; `matrix` maps the right one to the left one."""
     found = pair.overlap
-    quad = project_points(matrix, corners(image_size(right)))
-    around = np.concatenate([quad, corners(image_size(left))])
+    quad = project_points(matrix, image_corners(image_size(right)))
+    around = np.concatenate([quad, image_corners(image_size(left))])
     low, high = around.min(axis=0), around.max(axis=0)
     across, longest = float(high[0] - low[0]), float((high - low).max())
     scale = min(max(1.0, _NARROWEST / across), _LONGEST / longest)
@@ -62,7 +62,7 @@ def draw(left: PixelArray, right: PixelArray, matrix: Homography, pair: VideoPai
     )
     width, height = (int(side) + 2 * _MARGIN for side in (high - low) * scale)
     canvas = _blended(left, found.agreement.exposure.to_left(right), place, matrix, (width, height))
-    _outline(canvas, project_points(place, corners(image_size(left))), _LEFT)
+    _outline(canvas, project_points(place, image_corners(image_size(left))), _LEFT)
     _outline(canvas, project_points(place, quad), _RIGHT)
     names = [("left: " + pair.left.name, _LEFT), ("right: " + pair.right.name, _RIGHT)]
     here = None if found.cut is None else cut_at_seam(matrix, image_size(left), image_size(right))

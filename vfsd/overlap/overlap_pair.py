@@ -26,7 +26,7 @@ from vfsd.codecs.joints.overlap_geometry import (
 from vfsd.codecs.joints.plane_merge import (
     ExposureMatch,
     PixelMask,
-    exposure,
+    match_exposure,
     mean_square,
     psnr_of_square,
     warp_with_mask,
@@ -72,7 +72,7 @@ def measure_agreement(
         warp_with_mask(picture, matrix, size)
         for picture, matrix in zip(right, alignment.matrices, strict=True)
     ]
-    light = exposure([(one, *over) for one, over in zip(left, laid, strict=True)])
+    light = match_exposure([(one, *over) for one, over in zip(left, laid, strict=True)])
     laid = [(light.to_left(picture), mask) for picture, mask in laid]
     forth = [
         psnr_of_square(mean_square(one, picture, mask))

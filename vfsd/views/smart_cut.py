@@ -186,7 +186,7 @@ def smart_cut_source(media: MediaInfo) -> SmartCutSource | str:
         sets = nal.parameter_sets(media.codec, media.extradata)
         prefix = nal.prefix_size(media.codec, media.extradata)
         found = (_h264 if media.codec == "h264" else _hevc)(media, sets, prefix)
-    except nal.DamagedError:
+    except nal.BitstreamError:
         found = None
     return found or "its parameter sets cannot be combined with others"
 
@@ -378,7 +378,7 @@ def _is_random_access_point(footage: ViewInput, packet: int, source: SmartCutSou
         try:
             ((_, data),) = reader.read(packet, packet + 1)
             units = [data[start:end] for start, end in nal.nal_units(data, source.prefix)]
-        except (IntegrityError, nal.DamagedError):
+        except (IntegrityError, nal.BitstreamError):
             return False
     kinds = [nal.unit_type(source.codec, unit) for unit in units]
     sets = {

@@ -213,7 +213,7 @@ class RunStart:
     """How to start a run whose first pictures refer to earlier packets."""
 
     left_out: int  #: packets to skip after the first
-    convert: Callable[[bytes], bytes]  #: rewrites the first packet; raises `nal.DamagedError`
+    convert: Callable[[bytes], bytes]  #: rewrites the first packet; raises `nal.BitstreamError`
 
 
 class CopiedRun:
@@ -259,7 +259,7 @@ class CopiedRun:
                     if index == self._packets.start and self._opening is not None:
                         packet = self._opening.convert(packet)
                     payloads.append(self.framing.convert(packet, bool(is_key)))
-                except nal.DamagedError as error:
+                except nal.BitstreamError as error:
                     raise IntegrityError(f"packet {index} is damaged: {error}") from error
         return payloads
 

@@ -1,1 +1,1147 @@
-../../../catalog/migrations/versions/v1_first.py
+"""The first schema."""
+
+import os
+import time
+from functools import partial
+from typing import Any
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "v1"
+down_revision = None
+
+_Id = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+
+
+def _column(name: str, kind: Any, comment: str, **rest: Any) -> sa.Column[Any]:
+    return sa.Column(name, kind, comment=comment, **rest)
+
+
+_required = partial(_column, nullable=False)
+_optional = partial(_column, nullable=True)
+
+_NEXT = "[89ab][0-9a-f]"
+_LETTERS = "|".join(
+    (
+        "[0-7][0-9a-f]",
+        f"(c[2-9a-f]|d[0-9a-f]){_NEXT}",
+        f"e0[ab][0-9a-f]{_NEXT}",
+        f"e[1-9a-cef]({_NEXT}){{2}}",
+        f"ed[89][0-9a-f]{_NEXT}",
+        f"f0[9ab][0-9a-f]({_NEXT}){{2}}",
+        f"f[1-3]({_NEXT}){{3}}",
+        f"f48[0-9a-f]({_NEXT}){{2}}",
+    )
+)
+"""UTF-8 in hexadecimal digits.  PostgreSQL refuses to convert anything else."""
+
+_NAME_OF_SQLITE = "CAST(entries.name AS TEXT)"
+_NAME_OF_POSTGRESQL = (
+    f"CASE WHEN encode(entries.name, 'hex') ~ '^({_LETTERS})*$' "
+    "THEN convert_from(entries.name, 'UTF8') ELSE encode(entries.name, 'escape') END"
+)
+
+# Read-only views for people who use SQL.
+_FILES = """
+CREATE VIEW v_files AS
+WITH RECURSIVE walk(ino, path) AS (
+    SELECT CAST(1 AS BIGINT), {root}
+    UNION ALL
+    SELECT entries.ino, CASE WHEN walk.path = '' THEN {name}
+                             ELSE walk.path || '/' || {name} END
+    FROM walk JOIN entries ON entries.parent = walk.ino
+)
+SELECT walk.path AS path, nodes.ino AS ino, nodes.mode AS mode, nodes.size AS size,
+       nodes.mtime_ns AS mtime_ns, nodes.state AS state, nodes.reason AS reason,
+       nodes.object_key AS object_key
+FROM walk JOIN nodes ON nodes.ino = walk.ino
+WHERE walk.path <> ''
+"""
+
+_VIEWS = (
+    """
+CREATE VIEW v_videos AS
+SELECT v_files.path AS name, videos.id AS id, physical_videos.codec AS codec,
+       physical_videos.container AS container, physical_videos.width AS width,
+       physical_videos.height AS height, physical_videos.frames AS frames,
+       1.0 * (physical_videos.end_pts - physical_videos.first_pts)
+           * physical_videos.time_base_num / physical_videos.time_base_den AS seconds,
+       v_files.size AS size, v_files.mtime_ns AS mtime_ns, videos.digest AS digest,
+       videos.metadata AS metadata, videos.created_ns AS created_ns
+FROM videos
+JOIN v_files ON v_files.ino = videos.ino
+JOIN physical_videos ON physical_videos.video_id = videos.id
+                    AND physical_videos.role = 'original'
+""",
+    """
+CREATE VIEW v_detections AS
+SELECT v_files.path AS name, detections.video_id AS video_id, detections.frame AS frame,
+       labels.name AS label, detections.x1 AS x1, detections.y1 AS y1, detections.x2 AS x2,
+       detections.y2 AS y2, detections.confidence AS confidence, detections.track AS track,
+       sources.name AS source, sources.model AS model, sources.version AS version,
+       detections.attributes AS attributes
+FROM detections
+JOIN videos ON videos.id = detections.video_id
+JOIN v_files ON v_files.ino = videos.ino AND v_files.state = 'video'
+JOIN labels ON labels.id = detections.label_id
+JOIN sources ON sources.id = detections.source_id
+""",
+    """
+CREATE VIEW v_reads AS
+SELECT v_files.path AS name, reads.video_id AS video_id, reads.at_ns AS at_ns,
+       reads.kind AS kind, reads.first_frame AS first_frame, reads.end_frame AS end_frame,
+       reads.frames AS frames, reads.x1 AS x1, reads.y1 AS y1, reads.x2 AS x2, reads.y2 AS y2,
+       reads.width AS width, reads.height AS height, reads.labels AS labels,
+       reads.pixels AS pixels, reads.untiled_pixels AS untiled_pixels,
+       reads.predicted AS predicted, reads.untiled_predicted AS untiled_predicted,
+       reads.seconds AS seconds, reads.segments AS segments, reads.tiles AS tiles,
+       reads.original_frames AS original_frames
+FROM reads
+JOIN videos ON videos.id = reads.video_id
+JOIN v_files ON v_files.ino = videos.ino AND v_files.state = 'video'
+""",
+    """
+CREATE VIEW v_decisions AS
+SELECT v_files.path AS name, decisions.id AS id, decisions.video_id AS video_id,
+       decisions.segment_id AS segment_id, decisions.at_ns AS at_ns, decisions.maker AS maker,
+       decisions.first_frame AS first_frame, decisions.end_frame AS end_frame,
+       decisions.layout AS layout, decisions.tiles AS tiles, decisions.profile AS profile,
+       decisions.reasons AS reasons, decisions.reads AS reads,
+       decisions.predicted_seconds AS predicted_seconds,
+       decisions.predicted_saved AS predicted_saved,
+       decisions.predicted_bytes AS predicted_bytes, decisions.seconds AS seconds,
+       decisions.bytes AS bytes, decisions.undone_ns AS undone_ns
+FROM decisions
+JOIN videos ON videos.id = decisions.video_id
+JOIN v_files ON v_files.ino = videos.ino AND v_files.state = 'video'
+""",
+    """
+CREATE VIEW v_evictions AS
+SELECT v_files.path AS name, evictions.id AS id, evictions.video_id AS video_id,
+       evictions.at_ns AS at_ns, evictions.why AS why, evictions.role AS role,
+       evictions.first_frame AS first_frame, evictions.end_frame AS end_frame,
+       evictions.width AS width, evictions.height AS height, evictions.layout AS layout,
+       evictions.profile AS profile, evictions.bytes AS bytes, evictions.retired AS retired,
+       evictions.created_ns AS created_ns, evictions.used_ns AS used_ns, evictions.uses AS uses,
+       evictions.saved AS saved
+FROM evictions
+JOIN videos ON videos.id = evictions.video_id
+JOIN v_files ON v_files.ino = videos.ino AND v_files.state = 'video'
+""",
+    """
+CREATE VIEW v_original_log AS
+SELECT id, at_ns, action, video_id, name, reason, digest, size, new_digest, new_size, psnr, details
+FROM original_log
+""",
+)
+
+
+def upgrade() -> None:
+    for create in (
+        _create_identity,
+        _create_stored,
+        _create_tree,
+        _create_encodings,
+        _create_tiles,
+        _create_readlog,
+        _create_limits,
+        _create_originals,
+        _create_semantic,
+    ):
+        create()
+    _create_views()
+    _create_root()
+
+
+def _create_identity() -> None:
+    """The store that owns the catalog."""
+    op.create_table(
+        "store_identity",
+        _required("one", sa.Integer(), "1: there is one row only", autoincrement=False),
+        _required("id", sa.Text(), "the id in the marker of the store's directory"),
+        sa.PrimaryKeyConstraint("one", name=op.f("pk_store_identity")),
+        sa.CheckConstraint("one = 1", name=op.f("ck_store_identity_one")),
+        comment=("The store whose catalog it is. Empty until a store has opened it for writing."),
+    )
+
+
+def _create_stored() -> None:
+    """Objects, and what is known of their bytes."""
+    op.create_table(
+        "objects",
+        _required("key", sa.String(length=64), "blake3 of the bytes, hexadecimal"),
+        _required("size", sa.BigInteger(), "bytes"),
+        _required("created_ns", sa.BigInteger(), "when it was first published"),
+        sa.PrimaryKeyConstraint("key", name=op.f("pk_objects")),
+        sa.CheckConstraint("size >= 0", name=op.f("ck_objects_size")),
+        comment=(
+            "Immutable objects. A row is written only after the bytes are durable; "
+            "bytes without a row are garbage."
+        ),
+    )
+    op.create_table(
+        "scrubs",
+        _required("id", _Id, "by order of time"),
+        _required("what", sa.Text(), "the names that it is about; empty: everything"),
+        _required("begun_ns", sa.BigInteger(), "when it began"),
+        _optional("ended_ns", sa.BigInteger(), "when it was through; null: it was interrupted"),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_scrubs")),
+        comment="Runs of `vfsd scrub`. Only the newest rows are kept.",
+        sqlite_autoincrement=True,
+    )
+    op.create_table(
+        "block_sums",
+        _required("id", _Id, "a number"),
+        _optional(
+            "object_key", sa.String(length=64), "the object; null for a file indexed in place"
+        ),
+        _optional("link_path", sa.LargeBinary(), "the file indexed in place"),
+        _required("size", sa.BigInteger(), "bytes of the file"),
+        _optional(
+            "mtime_ns",
+            sa.BigInteger(),
+            ("files indexed in place only: their mtime; with another one the sums say nothing"),
+        ),
+        _required("block", sa.Integer(), "bytes of a block; the last may be shorter"),
+        _required("sums", sa.LargeBinary(), "the first 8 bytes of the blake3 of each block"),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_block_sums")),
+        sa.CheckConstraint(
+            "(object_key IS NULL) <> (link_path IS NULL)", name=op.f("ck_block_sums_place")
+        ),
+        sa.ForeignKeyConstraint(
+            ["object_key"],
+            ["objects.key"],
+            name=op.f("fk_block_sums_object_key"),
+            ondelete="CASCADE",
+        ),
+        sa.UniqueConstraint("object_key", name=op.f("uq_block_sums_object_key")),
+        sa.UniqueConstraint("link_path", name=op.f("uq_block_sums_link_path")),
+        sa.CheckConstraint("size >= 0 AND block > 0", name=op.f("ck_block_sums_size")),
+        comment=("Sums of the blocks of originals, by which what is read of them is compared."),
+    )
+    op.create_table(
+        "inspections",
+        _required("id", _Id, "a number"),
+        _optional(
+            "object_key", sa.String(length=64), "the object; null for a file indexed in place"
+        ),
+        _optional("link_path", sa.LargeBinary(), "the file indexed in place"),
+        _optional("looked_ns", sa.BigInteger(), "when all of it was last looked at; null: never"),
+        _optional(
+            "damage",
+            sa.JSON(none_as_null=True),
+            ("the bytes that are not those that were stored: a list of [first, end]; null: none"),
+        ),
+        _optional("found_ns", sa.BigInteger(), "when that was found; goes with damage"),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_inspections")),
+        sa.CheckConstraint(
+            "(object_key IS NULL) <> (link_path IS NULL)", name=op.f("ck_inspections_place")
+        ),
+        sa.ForeignKeyConstraint(
+            ["object_key"],
+            ["objects.key"],
+            name=op.f("fk_inspections_object_key"),
+            ondelete="CASCADE",
+        ),
+        sa.UniqueConstraint("object_key", name=op.f("uq_inspections_object_key")),
+        sa.UniqueConstraint("link_path", name=op.f("uq_inspections_link_path")),
+        comment="What was found by looking at stored bytes.",
+    )
+
+
+def _create_tree() -> None:
+    """Inodes, names and extended attributes."""
+    op.create_table(
+        "nodes",
+        _required("ino", _Id, "inode number; 1 is the root"),
+        _required("mode", sa.Integer(), "file type and permission bits, as in stat"),
+        _required("uid", sa.BigInteger(), "owner"),
+        _required("gid", sa.BigInteger(), "group"),
+        _required("nlink", sa.Integer(), "names; of a directory 2 + subdirectories"),
+        _required(
+            "size",
+            sa.BigInteger(),
+            "bytes; of spooled and plain files the private file knows better",
+            server_default="0",
+        ),
+        _required("atime_ns", sa.BigInteger(), "last access, as set by utimens"),
+        _required("mtime_ns", sa.BigInteger(), "last change of content"),
+        _required("ctime_ns", sa.BigInteger(), "last change of anything"),
+        _required("rdev", sa.BigInteger(), "device files only", server_default="0"),
+        _optional("target", sa.LargeBinary(), "symbolic links only: where it points"),
+        _optional(
+            "state",
+            sa.String(length=8),
+            (
+                "regular files only: spooled (private file, not yet judged), plain "
+                "(private file, no video), video (object or linked file)"
+            ),
+        ),
+        _optional(
+            "object_key",
+            sa.String(length=64),
+            ("videos only: the object that holds the bytes; null for one indexed in place"),
+        ),
+        _optional(
+            "link_path", sa.LargeBinary(), "videos indexed in place only: absolute path of the file"
+        ),
+        _optional("reason", sa.Text(), "why a file is no video, or was not examined yet"),
+        _required(
+            "generation",
+            sa.BigInteger(),
+            ("counts changes of content; what was cached of another generation is stale"),
+            server_default="0",
+        ),
+        sa.PrimaryKeyConstraint("ino", name=op.f("pk_nodes")),
+        sa.CheckConstraint(
+            "(object_key IS NULL AND link_path IS NULL) OR state = 'video'",
+            name=op.f("ck_nodes_bytes"),
+        ),
+        sa.CheckConstraint(
+            "state IS NULL OR state IN ('spooled', 'plain', 'video')", name=op.f("ck_nodes_state")
+        ),
+        sa.CheckConstraint("nlink >= 0", name=op.f("ck_nodes_nlink")),
+        sa.ForeignKeyConstraint(["object_key"], ["objects.key"], name=op.f("fk_nodes_object_key")),
+        comment="Inodes of the tree that the mount shows.",
+        sqlite_autoincrement=True,
+    )
+    op.create_index(op.f("ix_nodes_object_key"), "nodes", ["object_key"], unique=False)
+    op.create_index(op.f("ix_nodes_state"), "nodes", ["state"], unique=False)
+    op.create_table(
+        "entries",
+        _required("parent", _Id, "the directory", autoincrement=False),
+        _required("name", sa.LargeBinary(length=255), "one path component, no slash"),
+        _required("ino", _Id, "what it names"),
+        sa.PrimaryKeyConstraint("parent", "name", name=op.f("pk_entries")),
+        sa.ForeignKeyConstraint(["ino"], ["nodes.ino"], name=op.f("fk_entries_ino")),
+        sa.ForeignKeyConstraint(["parent"], ["nodes.ino"], name=op.f("fk_entries_parent")),
+        comment="Names. A file with hard links has several.",
+        sqlite_with_rowid=False,
+    )
+    op.create_index(op.f("ix_entries_ino"), "entries", ["ino"], unique=False)
+    op.create_table(
+        "orphans",
+        _required(
+            "ino",
+            _Id,
+            "a file without a name that some process still has open",
+            autoincrement=False,
+        ),
+        _optional(
+            "former_parent",
+            _Id,
+            ("set while the name was taken only to let a rename over it follow: where it was"),
+        ),
+        _optional("former_name", sa.LargeBinary(length=255), "goes with former_parent"),
+        _required("since_ns", sa.BigInteger(), "when it lost its name"),
+        sa.PrimaryKeyConstraint("ino", name=op.f("pk_orphans")),
+        sa.ForeignKeyConstraint(
+            ["ino"], ["nodes.ino"], name=op.f("fk_orphans_ino"), ondelete="CASCADE"
+        ),
+        comment=(
+            "Unlinked while open. Deleted at the last close, or when the store is "
+            "next mounted; one with a former name gets it back then, if the name is"
+            " still free."
+        ),
+    )
+    op.create_table(
+        "xattrs",
+        _required("ino", _Id, "whose attribute it is", autoincrement=False),
+        _required("name", sa.LargeBinary(length=255), "with its namespace: user.x"),
+        _required("value", sa.LargeBinary(), "up to 64 KiB"),
+        sa.PrimaryKeyConstraint("ino", "name", name=op.f("pk_xattrs")),
+        sa.ForeignKeyConstraint(
+            ["ino"], ["nodes.ino"], name=op.f("fk_xattrs_ino"), ondelete="CASCADE"
+        ),
+        comment=("Extended attributes as users set them; user.vfsd.* are computed and not stored."),
+        sqlite_with_rowid=False,
+    )
+
+
+def _create_encodings() -> None:
+    """Videos, their stored encodings, frame tables and sound."""
+    op.create_table(
+        "videos",
+        _required("id", _Id, "never used again"),
+        _required("ino", _Id, "the file that it is"),
+        _required("digest", sa.String(length=64), "blake3 of the logical file"),
+        _required("created_ns", sa.BigInteger(), "when it became a video"),
+        _required("metadata", sa.JSON(), "what users attach: a JSON object"),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_videos")),
+        sa.ForeignKeyConstraint(
+            ["ino"], ["nodes.ino"], name=op.f("fk_videos_ino"), ondelete="CASCADE"
+        ),
+        sa.UniqueConstraint("ino", name=op.f("uq_videos_ino")),
+        comment="Logical videos: files of the tree that are understood as video.",
+        sqlite_autoincrement=True,
+    )
+    op.create_index(op.f("ix_videos_digest"), "videos", ["digest"], unique=False)
+    op.create_table(
+        "physical_videos",
+        _required("id", _Id, "never used again"),
+        _required("video_id", _Id, "the logical video that it stores"),
+        _required("role", sa.String(length=16), "original, tiled, rendition or joined"),
+        _required("container", sa.String(length=16), "mp4, matroska, avi, mpegts ..."),
+        _required("codec", sa.String(length=32), "FFmpeg's name: h264, hevc, av1 ..."),
+        _required("width", sa.Integer(), "pixels of the displayed frame"),
+        _required("height", sa.Integer(), "pixels of the displayed frame"),
+        _required("frames", sa.BigInteger(), "displayed frames"),
+        _required("packets", sa.BigInteger(), "coded packets"),
+        _required("first_pts", sa.BigInteger(), "ticks: first frame appears"),
+        _required("end_pts", sa.BigInteger(), "ticks: last frame stops being shown"),
+        _required("time_base_num", sa.BigInteger(), "seconds per tick, numerator"),
+        _required("time_base_den", sa.BigInteger(), "seconds per tick, denominator"),
+        _required("access", sa.String(length=16), "extent, demux or sequential"),
+        _optional(
+            "object_key",
+            sa.String(length=64),
+            ("the object; null for a file indexed in place, and for what is kept in packs"),
+        ),
+        _optional("link_path", sa.LargeBinary(), "the file indexed in place"),
+        _required("size", sa.BigInteger(), "bytes of the object or linked file"),
+        _required("verified", sa.Boolean(), "a full decode confirmed the table"),
+        _optional("parent_id", _Id, "what it was made from; null for an original"),
+        _required("parameters", sa.JSON(), "what it was made with"),
+        _required("software", sa.String(length=255), "versions that made or indexed it"),
+        _required("created_ns", sa.BigInteger(), "when it was made"),
+        _required("media", sa.JSON(), "the rest of what the file says of its stream"),
+        _required("extradata", sa.LargeBinary(), "codec configuration"),
+        _required("notes", sa.JSON(), "list of oddities met while indexing"),
+        _optional(
+            "cost_factor",
+            sa.Float(),
+            ("decoding takes as many times what the codec's rule says; null: not measured"),
+        ),
+        _required(
+            "error",
+            sa.Float(),
+            (
+                "of originals: that of the worst picture against the very first "
+                "original, at most, see vfsd.core.psnr; 0: it is the first"
+            ),
+            server_default="0",
+        ),
+        _optional(
+            "damage",
+            sa.JSON(none_as_null=True),
+            (
+                "of originals: frames that show damage, as [first, end] pairs; null: no"
+                " full decode has examined it for that"
+            ),
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_physical_videos")),
+        sa.CheckConstraint(
+            "access IN ('extent', 'demux', 'sequential')", name=op.f("ck_physical_videos_access")
+        ),
+        sa.CheckConstraint(
+            "role IN ('original', 'tiled', 'rendition', 'joined')",
+            name=op.f("ck_physical_videos_role"),
+        ),
+        sa.CheckConstraint(
+            (
+                "role <> 'original' AND object_key IS NULL AND link_path IS NULL OR "
+                "role = 'original' AND (object_key IS NULL) <> (link_path IS NULL)"
+            ),
+            name=op.f("ck_physical_videos_bytes"),
+        ),
+        sa.CheckConstraint(
+            "frames > 0 AND time_base_num > 0 AND time_base_den > 0",
+            name=op.f("ck_physical_videos_time"),
+        ),
+        sa.ForeignKeyConstraint(
+            ["object_key"], ["objects.key"], name=op.f("fk_physical_videos_object_key")
+        ),
+        sa.ForeignKeyConstraint(
+            ["parent_id"],
+            ["physical_videos.id"],
+            name=op.f("fk_physical_videos_parent_id"),
+            ondelete="SET NULL",
+        ),
+        sa.ForeignKeyConstraint(
+            ["video_id"],
+            ["videos.id"],
+            name=op.f("fk_physical_videos_video_id"),
+            ondelete="CASCADE",
+        ),
+        comment=("Stored encodings of logical videos. Each video has exactly one original."),
+        sqlite_autoincrement=True,
+    )
+    op.create_index(op.f("ix_physical_videos_codec"), "physical_videos", ["codec"], unique=False)
+    op.create_index(
+        "ix_physical_videos_joined",
+        "physical_videos",
+        ["role"],
+        unique=False,
+        sqlite_where=sa.text("role = 'joined'"),
+        postgresql_where=sa.text("role = 'joined'"),
+    )
+    op.create_index(
+        op.f("ix_physical_videos_link_path"),
+        "physical_videos",
+        ["link_path"],
+        unique=False,
+        sqlite_where=sa.text("link_path IS NOT NULL"),
+        postgresql_where=sa.text("link_path IS NOT NULL"),
+    )
+    op.create_index(
+        op.f("ix_physical_videos_object_key"), "physical_videos", ["object_key"], unique=False
+    )
+    op.create_index(
+        op.f("ix_physical_videos_video_id_role"),
+        "physical_videos",
+        ["video_id", "role"],
+        unique=False,
+    )
+    op.create_table(
+        "tags",
+        _required("video_id", _Id, "whose tag it is", autoincrement=False),
+        _required("tag", sa.String(length=255), "a word"),
+        sa.PrimaryKeyConstraint("video_id", "tag", name=op.f("pk_tags")),
+        sa.ForeignKeyConstraint(
+            ["video_id"], ["videos.id"], name=op.f("fk_tags_video_id"), ondelete="CASCADE"
+        ),
+        comment="Tags that users give to videos.",
+        sqlite_with_rowid=False,
+    )
+    op.create_index(op.f("ix_tags_tag"), "tags", ["tag"], unique=False)
+    op.create_table(
+        "frame_pages",
+        _required("physical_id", _Id, "whose frames they are", autoincrement=False),
+        _required("ordinal", sa.Integer(), "0, 1, 2 ... without gaps"),
+        _required("first_packet", sa.BigInteger(), "in decode order"),
+        _required("packets", sa.Integer(), "in this page"),
+        _required("first_frame", sa.BigInteger(), "in display order"),
+        _required("frames", sa.Integer(), "in this page"),
+        _required("first_pts", sa.BigInteger(), "lowest in the page, ticks"),
+        _required("last_pts", sa.BigInteger(), "highest in the page, ticks"),
+        _required(
+            "key_packet",
+            sa.BigInteger(),
+            "key packet that the page's first packet decodes from; -1: none",
+        ),
+        _required("data", sa.LargeBinary(), "see vfsd.core.frame_table_pages.FramePage"),
+        sa.PrimaryKeyConstraint("physical_id", "ordinal", name=op.f("pk_frame_pages")),
+        sa.ForeignKeyConstraint(
+            ["physical_id"],
+            ["physical_videos.id"],
+            name=op.f("fk_frame_pages_physical_id"),
+            ondelete="CASCADE",
+        ),
+        comment="Frame tables, cut into pages of about 2048 packets.",
+    )
+    op.create_table(
+        "sounds",
+        _required("physical_id", _Id, "the original whose sound it is", autoincrement=False),
+        _required("codec", sa.String(length=32), "FFmpeg's name: aac, opus ..."),
+        _required("stream_index", sa.Integer(), "in the file; -1: not known"),
+        _required("time_base_num", sa.BigInteger(), "seconds per tick, numerator"),
+        _required("time_base_den", sa.BigInteger(), "seconds per tick, denominator"),
+        _required("sample_rate", sa.Integer(), "Hz"),
+        _required("channels", sa.Integer(), "number of channels"),
+        _required("bit_depth", sa.Integer(), "of PCM, else 0"),
+        _required("configuration", sa.LargeBinary(), "what decoders are told first"),
+        _required("packets", sa.BigInteger(), "coded packets"),
+        _required("first_pts", sa.BigInteger(), "ticks: the first packet sounds"),
+        _required("end_pts", sa.BigInteger(), "ticks: the last one has sounded"),
+        _optional("language", sa.String(length=16), "as the file tells it"),
+        _optional("reason", sa.Text(), "why views do not carry it; null: they do"),
+        _required(
+            "access",
+            sa.String(length=16),
+            "how packets are read: extent or demux",
+            server_default="extent",
+        ),
+        _required(
+            "matroska_codec",
+            sa.String(length=64),
+            "CodecID in Matroska; empty: see vfsd.codecs.containers.audio_entries",
+            server_default="",
+        ),
+        _optional("matroska_private", sa.LargeBinary(), "CodecPrivate in Matroska"),
+        _optional("mp4_entry", sa.LargeBinary(), "sample entry in MP4, as a whole box"),
+        sa.PrimaryKeyConstraint("physical_id", name=op.f("pk_sounds")),
+        sa.CheckConstraint("time_base_num > 0 AND time_base_den > 0", name=op.f("ck_sounds_time")),
+        sa.ForeignKeyConstraint(
+            ["physical_id"],
+            ["physical_videos.id"],
+            name=op.f("fk_sounds_physical_id"),
+            ondelete="CASCADE",
+        ),
+        comment=(
+            "The sound of videos that have an audio stream; a video without a row "
+            "has none, or was indexed before there was this table."
+        ),
+    )
+    op.create_table(
+        "sound_pages",
+        _required("physical_id", _Id, "whose packets they are", autoincrement=False),
+        _required("ordinal", sa.Integer(), "0, 1, 2 ... without gaps"),
+        _required("first_packet", sa.BigInteger(), "counted from 0"),
+        _required("packets", sa.Integer(), "in this page"),
+        _required("first_pts", sa.BigInteger(), "lowest in the page, ticks"),
+        _required("last_pts", sa.BigInteger(), "highest in the page, ticks"),
+        _required("data", sa.LargeBinary(), "see vfsd.core.frame_table_pages.FramePage"),
+        sa.PrimaryKeyConstraint("physical_id", "ordinal", name=op.f("pk_sound_pages")),
+        sa.ForeignKeyConstraint(
+            ["physical_id"],
+            ["sounds.physical_id"],
+            name=op.f("fk_sound_pages_physical_id"),
+            ondelete="CASCADE",
+        ),
+        comment="Packets of sound, cut into pages of about 2048.",
+    )
+
+
+def _create_tiles() -> None:
+    """Segments of tiles and renditions, and decoding costs."""
+    op.create_table(
+        "costs",
+        _required("host", sa.String(length=255), "where it was measured"),
+        _required("name", sa.String(length=32), "a codec as FFmpeg calls it, or a tile codec"),
+        _required("start", sa.Float(), "CPU seconds to start at a key picture"),
+        _required("picture", sa.Float(), "CPU seconds for each picture"),
+        _required("pixel", sa.Float(), "CPU seconds for each pixel"),
+        _required("byte", sa.Float(), "CPU seconds for each byte"),
+        _optional("encode_pixel", sa.Float(), "CPU seconds to encode a pixel; tile codecs only"),
+        _required("r2", sa.Float(), "share of the variance that these explain"),
+        _required("samples", sa.Integer(), "decodes that were timed"),
+        _required("software", sa.String(length=255), "versions that it was measured with"),
+        _required("measured_ns", sa.BigInteger(), "when"),
+        sa.PrimaryKeyConstraint("host", "name", name=op.f("pk_costs")),
+        comment="What decoding costs, by host: measured, not guessed.",
+        sqlite_with_rowid=False,
+    )
+    op.create_table(
+        "segments",
+        _required("id", _Id, "never used again"),
+        _required("physical_id", _Id, "the tiled encoding that it belongs to"),
+        _required("original_id", _Id, "the original by whose frame table its frames are counted"),
+        _required("first_frame", sa.BigInteger(), "of the video, in display order"),
+        _required("end_frame", sa.BigInteger(), "one past the last"),
+        _required("layout", sa.Text(), "see vfsd.tiling.TileLayout"),
+        _required(
+            "profile",
+            sa.String(length=32),
+            "the tile codec: fast, small ...; or joined-left, joined-right",
+        ),
+        _required("object_key", sa.String(length=64), "the pack that holds its cells"),
+        _required(
+            "size",
+            sa.BigInteger(),
+            ("bytes of the pack; of one that two joined segments have, this one's share"),
+        ),
+        _required("psnr", sa.Float(), "dB, of the worst cell"),
+        _required("created_ns", sa.BigInteger(), "when it was published"),
+        _optional(
+            "retired_ns",
+            sa.BigInteger(),
+            "when another layout took its place; null while reads may use it",
+        ),
+        _required(
+            "made_at_read",
+            sa.BigInteger(),
+            "the number of the newest read when it was published",
+            server_default="0",
+        ),
+        _required(
+            "expected",
+            sa.Float(),
+            "CPU seconds that whoever had it made expected it to save; 0: not noted",
+            server_default="0",
+        ),
+        _required(
+            "gain",
+            sa.Float(),
+            "CPU seconds that a read of all its frames should save; 0: not noted",
+            server_default="0",
+        ),
+        _optional(
+            "used_at_read",
+            sa.BigInteger(),
+            "the number of the last read that used it; null: none has",
+        ),
+        _optional("used_ns", sa.BigInteger(), "when that read began"),
+        _required(
+            "uses",
+            sa.Float(),
+            ("reads that used it; faded up to the last, see vfsd.core.budgets.decayed"),
+            server_default="0",
+        ),
+        _required(
+            "saved",
+            sa.Float(),
+            "CPU seconds that it saved them; faded up to the last",
+            server_default="0",
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_segments")),
+        sa.CheckConstraint(
+            "0 <= first_frame AND first_frame < end_frame", name=op.f("ck_segments_frames")
+        ),
+        sa.ForeignKeyConstraint(
+            ["object_key"], ["objects.key"], name=op.f("fk_segments_object_key")
+        ),
+        sa.ForeignKeyConstraint(
+            ["physical_id"],
+            ["physical_videos.id"],
+            name=op.f("fk_segments_physical_id"),
+            ondelete="CASCADE",
+        ),
+        sa.ForeignKeyConstraint(
+            ["original_id"],
+            ["physical_videos.id"],
+            name=op.f("fk_segments_original_id"),
+            ondelete="CASCADE",
+        ),
+        comment="Runs of frames that share one layout of tiles.",
+        sqlite_autoincrement=True,
+    )
+    op.create_index(op.f("ix_segments_object_key"), "segments", ["object_key"], unique=False)
+    op.create_index(
+        op.f("ix_segments_original_id_first_frame"),
+        "segments",
+        ["original_id", "first_frame"],
+        unique=False,
+    )
+    op.create_index(op.f("ix_segments_physical_id"), "segments", ["physical_id"], unique=False)
+    op.create_table(
+        "cells",
+        _required("segment_id", _Id, "the segment that it is a tile of", autoincrement=False),
+        _required("tile", sa.Integer(), "0, 1, 2 ... row by row"),
+        _required("x1", sa.Integer(), "left edge, pixels of the stored picture"),
+        _required("y1", sa.Integer(), "upper edge"),
+        _required("x2", sa.Integer(), "one past the last column"),
+        _required("y2", sa.Integer(), "one past the last row"),
+        _required("position", sa.BigInteger(), "byte offset in the pack"),
+        _required("size", sa.BigInteger(), "bytes"),
+        _required(
+            "quality", sa.Integer(), "rate factor that it was encoded with; of lossless, the level"
+        ),
+        _required("psnr", sa.Float(), "dB of luma against the source, measured"),
+        _required(
+            "gray",
+            sa.Float(),
+            "dB of gray in the worst picture, as reads make it; 0: not measured",
+            server_default="0",
+        ),
+        _required("planes", sa.Float(), "the same of the worst of Y, U and V", server_default="0"),
+        _required("colour", sa.Float(), "the same of the worst of R, G and B", server_default="0"),
+        sa.PrimaryKeyConstraint("segment_id", "tile", name=op.f("pk_cells")),
+        sa.ForeignKeyConstraint(
+            ["segment_id"], ["segments.id"], name=op.f("fk_cells_segment_id"), ondelete="CASCADE"
+        ),
+        comment="Tiles of a segment: each a stream that decodes alone.",
+        sqlite_with_rowid=False,
+    )
+
+
+def _create_readlog() -> None:
+    """Logged reads, and decisions made from them."""
+    op.create_table(
+        "reads",
+        _required("id", _Id, "by order of arrival"),
+        _required("video_id", _Id, "the logical video, whatever it is encoded as"),
+        _required("at_ns", sa.BigInteger(), "when it began"),
+        _required("kind", sa.String(length=16), "through what: api, scan, view or detect"),
+        _required("first_frame", sa.BigInteger(), "the lowest, in display order"),
+        _required("end_frame", sa.BigInteger(), "one past the highest"),
+        _required("frames", sa.BigInteger(), "pictures of the result"),
+        _required("x1", sa.Integer(), "left edge, pixels of the displayed frame"),
+        _required("y1", sa.Integer(), "upper edge"),
+        _required("x2", sa.Integer(), "one past the last column"),
+        _required("y2", sa.Integer(), "one past the last row"),
+        _optional(
+            "width", sa.Integer(), "pixels of a picture of the result; null: of each its own"
+        ),
+        _optional("height", sa.Integer(), "goes with width"),
+        _optional(
+            "labels",
+            sa.JSON(none_as_null=True),
+            "of boxes that it was for: a list of lists of labels, an AND of ORs",
+        ),
+        _required("pixels", sa.BigInteger(), "to be decoded, by the plan"),
+        _required("untiled_pixels", sa.BigInteger(), "to be decoded if all came from the original"),
+        _required("predicted", sa.Float(), "CPU seconds of decoding, by the plan"),
+        _required(
+            "untiled_predicted", sa.Float(), "CPU seconds of decoding if all came from the original"
+        ),
+        _required("seconds", sa.Float(), "that it took its reader, measured"),
+        _required("segments", sa.Integer(), "of tiles that were used"),
+        _required("tiles", sa.Integer(), "of these that were decoded, all together"),
+        _required(
+            "original_frames",
+            sa.BigInteger(),
+            "different frames that came from the original; 0: all from tiles",
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_reads")),
+        sa.CheckConstraint(
+            "0 <= first_frame AND first_frame < end_frame AND frames > 0",
+            name=op.f("ck_reads_frames"),
+        ),
+        sa.CheckConstraint("x1 < x2 AND y1 < y2", name=op.f("ck_reads_area")),
+        sa.CheckConstraint("(width IS NULL) = (height IS NULL)", name=op.f("ck_reads_size")),
+        sa.ForeignKeyConstraint(
+            ["video_id"], ["videos.id"], name=op.f("fk_reads_video_id"), ondelete="CASCADE"
+        ),
+        comment=(
+            "What was read of videos, and what that took. Only the newest rows are "
+            "kept, as many as the setting remembered_reads says."
+        ),
+        sqlite_autoincrement=True,
+    )
+    op.create_index(op.f("ix_reads_video_id"), "reads", ["video_id"], unique=False)
+    op.create_table(
+        "decisions",
+        _required("id", _Id, "by order of making"),
+        _required("video_id", _Id, "whose tiles it was about"),
+        _optional("segment_id", _Id, "what was made; null: it is there no longer"),
+        _required("at_ns", sa.BigInteger(), "when its segment was published"),
+        _required("maker", sa.String(length=16), "who made it: tune or background"),
+        _required("first_frame", sa.BigInteger(), "of the segment, in display order"),
+        _required("end_frame", sa.BigInteger(), "one past the last"),
+        _required("layout", sa.Text(), "of the segment, see vfsd.tiling.TileLayout"),
+        _optional(
+            "tiles",
+            sa.JSON(none_as_null=True),
+            "those of the layout that were made: a list of numbers; null: all",
+        ),
+        _required("profile", sa.String(length=32), "the tile codec: fast, small ..."),
+        _required(
+            "reasons",
+            sa.JSON(),
+            (
+                "what was read there: a list of objects with reads (how often) and one "
+                "of label (an expression), region (x1, y1, x2, y2 of the stored "
+                "picture) and size"
+            ),
+        ),
+        _required("reads", sa.BigInteger(), "remembered reads that it makes cheaper"),
+        _required("predicted_seconds", sa.Float(), "CPU seconds that making it would take"),
+        _required(
+            "predicted_saved",
+            sa.Float(),
+            "CPU seconds of decoding that the reads would have taken less",
+        ),
+        _required("predicted_bytes", sa.BigInteger(), "that it would have"),
+        _required("seconds", sa.Float(), "that making it took, measured"),
+        _required("bytes", sa.BigInteger(), "that it has"),
+        _optional("undone_ns", sa.BigInteger(), "when somebody took it back; null: nobody did"),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_decisions")),
+        sa.CheckConstraint(
+            "0 <= first_frame AND first_frame < end_frame", name=op.f("ck_decisions_frames")
+        ),
+        sa.ForeignKeyConstraint(
+            ["segment_id"],
+            ["segments.id"],
+            name=op.f("fk_decisions_segment_id"),
+            ondelete="SET NULL",
+        ),
+        sa.ForeignKeyConstraint(
+            ["video_id"], ["videos.id"], name=op.f("fk_decisions_video_id"), ondelete="CASCADE"
+        ),
+        sa.UniqueConstraint("segment_id", name=op.f("uq_decisions_segment_id")),
+        comment=("Segments of tiles that were made because of what had been read, and why."),
+        sqlite_autoincrement=True,
+    )
+    op.create_index(op.f("ix_decisions_video_id"), "decisions", ["video_id"], unique=False)
+
+
+def _create_limits() -> None:
+    """Budgets, pins and evictions."""
+    op.create_table(
+        "budgets",
+        _required("id", _Id, "a number"),
+        _optional(
+            "video_id",
+            _Id,
+            ("whose derived data is meant; null: that of the whole store, which has one row"),
+        ),
+        _optional("bytes", sa.BigInteger(), "that it may have; null: see times"),
+        _optional(
+            "times",
+            sa.Float(),
+            ("as many times the bytes of the originals; null as bytes is: there is no limit"),
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_budgets")),
+        sa.CheckConstraint("bytes IS NULL OR times IS NULL", name=op.f("ck_budgets_one")),
+        sa.CheckConstraint("bytes >= 0 AND times >= 0", name=op.f("ck_budgets_positive")),
+        sa.ForeignKeyConstraint(
+            ["video_id"], ["videos.id"], name=op.f("fk_budgets_video_id"), ondelete="CASCADE"
+        ),
+        sa.UniqueConstraint("video_id", name=op.f("uq_budgets_video_id")),
+        comment="What tiles and renditions may take, where somebody has said so.",
+        sqlite_autoincrement=True,
+    )
+    op.create_table(
+        "evictions",
+        _required("id", _Id, "by order of time"),
+        _required("video_id", _Id, "whose segment it was"),
+        _required("at_ns", sa.BigInteger(), "when it went"),
+        _required("why", sa.String(length=32), "what was full: video, partner or store"),
+        _required("role", sa.String(length=16), "tiled or rendition"),
+        _required("first_frame", sa.BigInteger(), "of the segment, in display order"),
+        _required("end_frame", sa.BigInteger(), "one past the last"),
+        _required("width", sa.Integer(), "pixels of the displayed frame"),
+        _required("height", sa.Integer(), "pixels of the displayed frame"),
+        _required("layout", sa.Text(), "see vfsd.tiling.TileLayout"),
+        _required("profile", sa.String(length=32), "the tile codec: fast, small ..."),
+        _required("bytes", sa.BigInteger(), "of its pack"),
+        _required("retired", sa.Boolean(), "it was only kept for a step back"),
+        _required("created_ns", sa.BigInteger(), "when it was published"),
+        _optional("used_ns", sa.BigInteger(), "when it was last used; null: never"),
+        _required("uses", sa.Float(), "reads that used it, faded up to this moment"),
+        _required("saved", sa.Float(), "CPU seconds that it saved them, faded likewise"),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_evictions")),
+        sa.ForeignKeyConstraint(
+            ["video_id"], ["videos.id"], name=op.f("fk_evictions_video_id"), ondelete="CASCADE"
+        ),
+        comment="Segments that went to make room. Only the newest rows are kept.",
+        sqlite_autoincrement=True,
+    )
+    op.create_index(op.f("ix_evictions_video_id"), "evictions", ["video_id"], unique=False)
+    op.create_table(
+        "pins",
+        _required("id", _Id, "never used again"),
+        _required("video_id", _Id, "whose derived data stays"),
+        _required("first_frame", sa.BigInteger(), "in display order"),
+        _required("end_frame", sa.BigInteger(), "one past the last"),
+        _optional("role", sa.String(length=16), "tiled or rendition; null: both"),
+        _optional("width", sa.Integer(), "of a rendition's displayed frame; null: of any size"),
+        _optional("height", sa.Integer(), "goes with width"),
+        _required("at_ns", sa.BigInteger(), "when somebody said so"),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_pins")),
+        sa.CheckConstraint(
+            "0 <= first_frame AND first_frame < end_frame", name=op.f("ck_pins_frames")
+        ),
+        sa.CheckConstraint(
+            "role IS NULL OR role IN ('tiled', 'rendition')", name=op.f("ck_pins_role")
+        ),
+        sa.CheckConstraint("(width IS NULL) = (height IS NULL)", name=op.f("ck_pins_size")),
+        sa.CheckConstraint(
+            "width IS NULL OR role = 'rendition'", name=op.f("ck_pins_of_rendition")
+        ),
+        sa.ForeignKeyConstraint(
+            ["video_id"], ["videos.id"], name=op.f("fk_pins_video_id"), ondelete="CASCADE"
+        ),
+        comment=("Segments in use that have any of these frames are neither charged nor evicted."),
+        sqlite_autoincrement=True,
+    )
+    op.create_index(op.f("ix_pins_video_id"), "pins", ["video_id"], unique=False)
+
+
+def _create_originals() -> None:
+    """Policies, holds and the log of originals."""
+    op.create_table(
+        "original_log",
+        _required("id", _Id, "by order of time"),
+        _required("at_ns", sa.BigInteger(), "when it was done"),
+        _required(
+            "action",
+            sa.String(length=16),
+            ("replaced, decayed, deleted, left, held or released; believed: the clock was"),
+        ),
+        _required("video_id", _Id, "the video, which may be gone"),
+        _required("name", sa.Text(), "its path then"),
+        _required("reason", sa.Text(), "why"),
+        _required("digest", sa.String(length=64), "blake3 of the file before"),
+        _required("size", sa.BigInteger(), "its bytes"),
+        _optional(
+            "new_digest", sa.String(length=64), "blake3 of the file afterwards; null: none, or same"
+        ),
+        _optional("new_size", sa.BigInteger(), "goes with new_digest"),
+        _optional(
+            "psnr",
+            sa.Float(),
+            ("dB that its pictures have at least against the very first original; null: not told"),
+        ),
+        _required("details", sa.JSON(), "what was measured, and how it was made"),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_original_log")),
+        comment="What became of originals, and what was said of them. Never shortened.",
+        sqlite_autoincrement=True,
+    )
+    op.create_index(op.f("ix_original_log_video_id"), "original_log", ["video_id"], unique=False)
+    op.create_table(
+        "policies",
+        _required(
+            "ino",
+            _Id,
+            "the video, or the directory with all below that have none of their own",
+            autoincrement=False,
+        ),
+        _required("original", sa.String(length=16), "keep or replaceable"),
+        _required(
+            "psnr",
+            sa.Float(),
+            ("dB that what takes an original's place has at least, against the very first"),
+        ),
+        _required("codec", sa.String(length=16), "h264, hevc or av1: when it ages"),
+        _optional("replace_after", sa.BigInteger(), "seconds of age; null: not by age"),
+        _optional("decay_after", sa.BigInteger(), "seconds of age; null: never"),
+        _optional("keep", sa.Text(), "labels of what keeps its quality then"),
+        _optional("delete_after", sa.BigInteger(), "seconds of age; null: never"),
+        _optional(
+            "delete_below", sa.BigInteger(), "bytes free on the disk, below which the oldest go"
+        ),
+        _optional(
+            "reads",
+            sa.Float(),
+            ("dB of luma that tiles need for reads that ask for none; null: as the store has it"),
+        ),
+        _optional(
+            "delete_above",
+            sa.BigInteger(),
+            "bytes of all videos that go by it, above which the oldest go",
+        ),
+        sa.PrimaryKeyConstraint("ino", name=op.f("pk_policies")),
+        sa.CheckConstraint(
+            "original IN ('keep', 'replaceable')", name=op.f("ck_policies_original")
+        ),
+        sa.ForeignKeyConstraint(
+            ["ino"], ["nodes.ino"], name=op.f("fk_policies_ino"), ondelete="CASCADE"
+        ),
+        comment="What may become of originals, where somebody has said so.",
+    )
+    op.create_table(
+        "holds",
+        _required("id", _Id, "never used again"),
+        _required(
+            "video_id",
+            _Id,
+            ("the video that must neither change nor go; it cannot as long as this row is there"),
+        ),
+        _required("reason", sa.Text(), "as somebody has put it"),
+        _required("at_ns", sa.BigInteger(), "since when"),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_holds")),
+        sa.ForeignKeyConstraint(["video_id"], ["videos.id"], name=op.f("fk_holds_video_id")),
+        comment="Videos that nobody may change or remove.",
+        sqlite_autoincrement=True,
+    )
+    op.create_index(op.f("ix_holds_video_id"), "holds", ["video_id"], unique=False)
+
+
+def _create_semantic() -> None:
+    """Labelled boxes, their sources, and examined frames."""
+    op.create_table(
+        "labels",
+        _required("id", _Id, "what boxes refer to"),
+        _required("name", sa.String(length=255), "a class or a property"),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_labels")),
+        sa.UniqueConstraint("name", name=op.f("uq_labels_name")),
+        comment="The words that boxes are labelled with, each once for all videos.",
+    )
+    op.create_table(
+        "sources",
+        _required("id", _Id, "what boxes refer to"),
+        _required("name", sa.String(length=255), "what it is called"),
+        _required("model", sa.String(length=255), "which model; empty: not said"),
+        _required("version", sa.String(length=255), "of the model; empty: not said"),
+        _required("parameters", sa.Text(), "a JSON object, keys sorted, no spaces"),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_sources")),
+        sa.UniqueConstraint(
+            "name",
+            "model",
+            "version",
+            "parameters",
+            name=op.f("uq_sources_name_model_version_parameters"),
+        ),
+        comment="Who says what boxes say: models with their settings, and people.",
+    )
+    op.create_table(
+        "detections",
+        _required(
+            "video_id", _Id, "the logical video, whatever it is encoded as", autoincrement=False
+        ),
+        _required("label_id", _Id, "what it is labelled", autoincrement=False),
+        _required("frame", sa.BigInteger(), "in display order, from 0", autoincrement=False),
+        _required(
+            "seq",
+            sa.Integer(),
+            ("0, 1, 2 ... in the order of arrival among all boxes of the frame; may have gaps"),
+            autoincrement=False,
+        ),
+        _required("x1", sa.Double(), "pixels, first column"),
+        _required("y1", sa.Double(), "pixels, first row"),
+        _required("x2", sa.Double(), "pixels, exclusive"),
+        _required("y2", sa.Double(), "pixels, exclusive"),
+        _optional("confidence", sa.Double(), "as the source gave it; null: none"),
+        _optional("track", sa.BigInteger(), "number of the object, within its source; null: none"),
+        _required("source_id", _Id, "who says that it is"),
+        _required("cell", sa.Integer(), "coarse place and size: vfsd.catalog.box_grid.cells"),
+        _required(
+            "bounds",
+            sa.BigInteger(),
+            "the box, rounded, in one number: vfsd.catalog.box_grid.bounds",
+        ),
+        _optional("attributes", sa.JSON(none_as_null=True), "a JSON object of what else is known"),
+        sa.PrimaryKeyConstraint("video_id", "label_id", "frame", "seq", name=op.f("pk_detections")),
+        sa.CheckConstraint("frame >= 0", name=op.f("ck_detections_frame")),
+        sa.CheckConstraint("x1 < x2 AND y1 < y2", name=op.f("ck_detections_area")),
+        sa.ForeignKeyConstraint(
+            ["video_id"], ["videos.id"], name=op.f("fk_detections_video_id"), ondelete="CASCADE"
+        ),
+        sa.ForeignKeyConstraint(["label_id"], ["labels.id"], name=op.f("fk_detections_label_id")),
+        sa.ForeignKeyConstraint(
+            ["source_id"], ["sources.id"], name=op.f("fk_detections_source_id")
+        ),
+        comment="Labelled boxes. Rows lie in the order of video, label and frame.",
+        sqlite_with_rowid=False,
+    )
+    op.create_index(
+        op.f("ix_detections_video_id_label_id_cell_frame_bounds"),
+        "detections",
+        ["video_id", "label_id", "cell", "frame", "bounds"],
+        unique=False,
+    )
+    op.create_table(
+        "examined",
+        _required("video_id", _Id, "whose frames they are", autoincrement=False),
+        _required("source_id", _Id, "who has looked at them", autoincrement=False),
+        _required("first_frame", sa.BigInteger(), "from this one on", autoincrement=False),
+        _required("end_frame", sa.BigInteger(), "up to this one, exclusive"),
+        sa.PrimaryKeyConstraint("video_id", "source_id", "first_frame", name=op.f("pk_examined")),
+        sa.CheckConstraint(
+            "0 <= first_frame AND first_frame < end_frame", name=op.f("ck_examined_range")
+        ),
+        sa.ForeignKeyConstraint(
+            ["video_id"], ["videos.id"], name=op.f("fk_examined_video_id"), ondelete="CASCADE"
+        ),
+        sa.ForeignKeyConstraint(["source_id"], ["sources.id"], name=op.f("fk_examined_source_id")),
+        comment=(
+            "Frames that a source has looked at, whether it found anything or not. "
+            "The ranges of one source neither overlap nor touch."
+        ),
+        sqlite_with_rowid=False,
+    )
+
+
+def _create_views() -> None:
+    sqlite = op.get_bind().dialect.name == "sqlite"
+    name = _NAME_OF_SQLITE if sqlite else _NAME_OF_POSTGRESQL
+    root = "''" if sqlite else "convert_from(''::bytea, 'UTF8')"
+    op.execute(_FILES.format(name=name, root=root))
+    for view in _VIEWS:
+        op.execute(view)
+
+
+def _create_root() -> None:
+    """The root directory, which gets inode number 1."""
+    now = time.time_ns()
+    nodes = sa.table(
+        "nodes",
+        *map(sa.column, ("mode", "uid", "gid", "nlink", "atime_ns", "mtime_ns", "ctime_ns")),
+    )
+    op.execute(
+        nodes.insert().values(
+            mode=0o040755,
+            uid=os.getuid(),
+            gid=os.getgid(),
+            nlink=2,
+            atime_ns=now,
+            mtime_ns=now,
+            ctime_ns=now,
+        )
+    )
+
+
+def downgrade() -> None:
+    raise NotImplementedError("there is nothing before the first version")
