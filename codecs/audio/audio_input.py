@@ -172,9 +172,9 @@ class PushedAudio:
     that far ahead, silence replaces the missing audio.
     """
 
-    def __init__(self, output: OutputContainer, codec: str, told: SoundFormat) -> None:
+    def __init__(self, output: OutputContainer, codec: str, reported: SoundFormat) -> None:
         """Raises `UsageError` for an unsupported format."""
-        self._form = SampleFramer(told)
+        self._form = SampleFramer(reported)
         self._encoder = AudioEncoder(
             output, codec, self._form.rate, self._form.layout, self._form.kind
         )
@@ -201,22 +201,22 @@ class PushedAudio:
         if first is None:
             if self._missed is not None:
                 raise UsageError(
-                    f"audio from {self._told(self._missed)} on is too late: pictures were "
+                    f"audio from {self._time_text(self._missed)} on is too late: pictures were "
                     f"{MAX_OFFSET_SECONDS} s ahead, "
-                    f"and silence was written up to {self._told(self._end)}",
+                    f"and silence was written up to {self._time_text(self._end)}",
                     hint="give the number of the next sample as first",
                 )
             first = self._end
         if first < self._end:
             raise UsageError(
-                f"audio from {self._told(first)} on is too late: it was written up to "
-                f"{self._told(self._end)}"
+                f"audio from {self._time_text(first)} on is too late: it was written up to "
+                f"{self._time_text(self._end)}"
             )
         end = first + len(samples)
         if end > (shown + MAX_OFFSET_SECONDS) * self.rate:
             raise UsageError(
-                f"audio up to {self._told(end)} for pictures up to {float(shown):.3f} s is more "
-                f"than {MAX_OFFSET_SECONDS} s ahead",
+                f"audio up to {self._time_text(end)} for pictures up to {float(shown):.3f} s is "
+                f"more than {MAX_OFFSET_SECONDS} s ahead",
                 hint="write pictures first, or repeat the last one",
             )
         for frame in self._form.silence(self._end, first):
@@ -243,7 +243,8 @@ class PushedAudio:
         """Raise `UsageError` if much audio remains after pictures of `shown` seconds."""
         if self._end > (shown + _MAX_TAIL_SECONDS) * self.rate:
             raise UsageError(
-                f"audio ends at {self._told(self._end)}, and pictures end at {float(shown):.3f} s",
+                f"audio ends at {self._time_text(self._end)}, and pictures end at "
+                f"{float(shown):.3f} s",
                 hint="write more pictures, or repeat the last one",
             )
 
@@ -258,7 +259,7 @@ class PushedAudio:
     def _packets(self, seconds: Fraction) -> Iterator[Packet[Stream]]:
         return self._encoder.packets(int(seconds * self._encoder.rate))
 
-    def _told(self, sample: int) -> str:
+    def _time_text(self, sample: int) -> str:
         return f"{sample / self.rate:.3f} s"
 
 
@@ -500,9 +501,9 @@ def open_audio_source(
     if isinstance(form.given, SoundFormat):
         return PushedAudio(output, codec, form.given)
     if isinstance(form.given, tuple):
-        told, samples = framer_for(form.given)
-        encoder = AudioEncoder(output, codec, told.rate, told.layout, told.kind)
-        return _EncodedAudio(encoder, told.frames(samples, 0))
+        reported, samples = framer_for(form.given)
+        encoder = AudioEncoder(output, codec, reported.rate, reported.layout, reported.kind)
+        return _EncodedAudio(encoder, reported.frames(samples, 0))
     file = AudioFile(form.given)
     try:
         if form.codec is None and file.codec in _COPIED_CODECS[container] and file.is_configured:

@@ -127,8 +127,8 @@ class AudioUnits:
         if self._filter is None:
             return bytes(packet), b""
         (bare,) = self._filter.filter(packet)
-        told = bare.has_sidedata("new_extradata")
-        return bytes(bare), bytes(bare.get_sidedata("new_extradata")) if told else b""
+        reported = bare.has_sidedata("new_extradata")
+        return bytes(bare), bytes(bare.get_sidedata("new_extradata")) if reported else b""
 
 
 def has_adts_headers(stream: AudioStream) -> bool:

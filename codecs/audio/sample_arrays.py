@@ -50,20 +50,20 @@ class SoundFormat:
 class SampleFramer:
     """Checks and frames audio samples of a `SoundFormat`. Raises `UsageError`."""
 
-    def __init__(self, told: SoundFormat) -> None:
-        self.rate = whole_number(told.rate, "sample rate")
+    def __init__(self, reported: SoundFormat) -> None:
+        self.rate = whole_number(reported.rate, "sample rate")
         if not 0 < self.rate <= _MAX_SAMPLE_RATE:
             raise UsageError(f"sample rate must be 1 to {_MAX_SAMPLE_RATE}, got {shown(self.rate)}")
         try:
-            self.dtype = np.dtype(told.dtype)
+            self.dtype = np.dtype(reported.dtype)
         except TypeError as error:
             raise UsageError(
-                f"samples must be {_ACCEPTED_DTYPES}, got {told.dtype}", hint=_ACCEPTED_DTYPES
+                f"samples must be {_ACCEPTED_DTYPES}, got {reported.dtype}", hint=_ACCEPTED_DTYPES
             ) from error
         if self.dtype.name not in SAMPLE_FORMATS:
             raise UsageError(f"audio samples must be {_ACCEPTED_DTYPES}, got {self.dtype}")
         self.kind = SAMPLE_FORMATS[self.dtype.name]
-        self.layout = _channel_layout(told.layout)
+        self.layout = _channel_layout(reported.layout)
         self.channels = AudioLayout(self.layout).nb_channels
 
     def checked(self, given: AudioArray | AudioSamples) -> AudioArray:
@@ -134,20 +134,21 @@ def float_planes(frame: av.AudioFrame, channels: int) -> npt.NDArray[np.float32]
     return frame.to_ndarray().reshape(-1, channels).T.astype(np.float32)
 
 
-def _channel_layout(told: str | int) -> str:
-    if isinstance(told, str):
+def _channel_layout(reported: str | int) -> str:
+    if isinstance(reported, str):
         try:
-            return str(AudioLayout(told).name)
+            return str(AudioLayout(reported).name)
         except ValueError as error:
             raise UsageError(
-                f"layout must be one of FFmpeg's, such as mono, stereo or 5.1, got {told}",
+                f"layout must be one of FFmpeg's, such as mono, stereo or 5.1, got {reported}",
                 hint="FFmpeg's: mono, stereo, 5.1 ...",
             ) from error
-    if told not in CHANNEL_LAYOUTS:
+    if reported not in CHANNEL_LAYOUTS:
         raise UsageError(
-            f"layout of {told} channels is ambiguous", hint="use layout='quad', '5.0', '6.1' ..."
+            f"layout of {reported} channels is ambiguous",
+            hint="use layout='quad', '5.0', '6.1' ...",
         )
-    return CHANNEL_LAYOUTS[told]
+    return CHANNEL_LAYOUTS[reported]
 
 
 def _require_finite(samples: AudioArray) -> None:

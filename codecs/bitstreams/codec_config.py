@@ -98,21 +98,21 @@ def avcc(sets: tuple[bytes, ...], prefix: int) -> bytes:
     pictures = [unit for unit in sets if nal.unit_type("h264", unit) == nal.H264_PPS]
     if not sequences or not pictures or len(sequences) > 31 or len(pictures) > 255:
         raise nal.BitstreamError("no usable parameter sets")
-    all_told = [nal.parse_h264_sps(unit) for unit in sequences]
-    told = max(all_told, key=lambda each: each.profile_bytes[0])
+    all_reported = [nal.parse_h264_sps(unit) for unit in sequences]
+    reported = max(all_reported, key=lambda each: each.profile_bytes[0])
     constraints, level = 0xFF, 0
-    for each in all_told:
+    for each in all_reported:
         constraints &= each.profile_bytes[1]
         level = max(level, each.profile_bytes[2])
-    profile = told.profile_bytes[0]
+    profile = reported.profile_bytes[0]
     record = bytearray((1, profile, constraints, level, 0xFC | prefix - 1))
     record.append(0xE0 | len(sequences))
     record += b"".join(_length_prefixed(unit) for unit in sequences)
     record.append(len(pictures))
     record += b"".join(_length_prefixed(unit) for unit in pictures)
     if profile in _EXTENDED_H264_PROFILES:
-        record += bytes((0xFC | told.chroma_format,))
-        record += bytes((0xF8 | told.luma_depth - 8, 0xF8 | told.chroma_depth - 8, 0))
+        record += bytes((0xFC | reported.chroma_format,))
+        record += bytes((0xF8 | reported.luma_depth - 8, 0xF8 | reported.chroma_depth - 8, 0))
     return bytes(record)
 
 
@@ -126,12 +126,14 @@ def hvcc(sets: tuple[bytes, ...], prefix: int, *, is_complete: bool = True) -> b
     if not all(arrays):
         raise nal.BitstreamError("no usable parameter sets")
     # If there are several, the SPS with the highest profile and level.
-    all_told = [nal.parse_hevc_sps(unit) for unit in arrays[1]]
-    told = max(all_told, key=lambda each: (each.profile_bytes[0] & 0x1F, each.profile_bytes[-1]))
-    record = bytearray(b"\x01" + told.profile_bytes + b"\xf0\x00\xfc")
-    record += bytes((0xFC | told.chroma_format, 0xF8 | told.luma_depth - 8))
-    record += bytes((0xF8 | told.chroma_depth - 8, 0, 0))
-    record.append(told.sublayers << 3 | told.nested << 2 | prefix - 1)
+    all_reported = [nal.parse_hevc_sps(unit) for unit in arrays[1]]
+    reported = max(
+        all_reported, key=lambda each: (each.profile_bytes[0] & 0x1F, each.profile_bytes[-1])
+    )
+    record = bytearray(b"\x01" + reported.profile_bytes + b"\xf0\x00\xfc")
+    record += bytes((0xFC | reported.chroma_format, 0xF8 | reported.luma_depth - 8))
+    record += bytes((0xF8 | reported.chroma_depth - 8, 0, 0))
+    record.append(reported.sublayers << 3 | reported.nested << 2 | prefix - 1)
     record.append(len(arrays))
     for kind, units in zip(kinds, arrays, strict=True):
         record += struct.pack(">BH", is_complete << 7 | kind, len(units))
@@ -144,10 +146,10 @@ def vpcc(pixel_format: str) -> bytes | None:
 
     Colors and other data of the packets are left unspecified.
     """
-    told = _VP9_PIXELS.get(pixel_format)
-    if told is None:
+    reported = _VP9_PIXELS.get(pixel_format)
+    if reported is None:
         return None
-    profile, depth, chroma = told
+    profile, depth, chroma = reported
     fields = (profile, _VP9_LEVEL, depth << 4 | chroma << 1) + (_UNSPECIFIED,) * 3
     return b"\x01\0\0\0" + bytes(fields) + b"\0\0"
 

@@ -492,8 +492,10 @@ class PictureParameterSet:
         qualities.
         """
         is_one = len(tiles.columns) == len(tiles.rows) == 1
-        told = None if is_one else TileGrid(tiles.columns[:-1], tiles.rows[:-1])
-        return dataclasses.replace(self, uniform=None, tiles=told, id=ordinal, init_qp=_NEUTRAL_QP)
+        reported = None if is_one else TileGrid(tiles.columns[:-1], tiles.rows[:-1])
+        return dataclasses.replace(
+            self, uniform=None, tiles=reported, id=ordinal, init_qp=_NEUTRAL_QP
+        )
 
     def write(self) -> bytes:
         """Return the NAL unit. Raises `ValueError` for uniform tiles, which are never written."""

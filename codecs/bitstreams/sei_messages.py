@@ -96,10 +96,10 @@ def _describes_pictures(kind: int, payload: bytes) -> bool:
     return kind != USER_DATA_REGISTERED or not payload.startswith(_DOLBY_VISION)
 
 
-def sei_unit(codec: str, told: tuple[SeiMessage, ...]) -> bytes:
+def sei_unit(codec: str, reported: tuple[SeiMessage, ...]) -> bytes:
     """Return a NAL unit with messages, without a start code."""
     body = b"".join(
-        _sei_number(kind) + _sei_number(len(payload)) + payload for kind, payload in told
+        _sei_number(kind) + _sei_number(len(payload)) + payload for kind, payload in reported
     )
     head = bytes((_PREFIX << 1, 1)) if codec == "hevc" else bytes((_H264_SEI,))
     return head + escaped(body + b"\x80")
@@ -109,11 +109,13 @@ def _sei_number(value: int) -> bytes:
     return b"\xff" * (value // 255) + bytes((value % 255,))
 
 
-def with_sei_messages(codec: str, packet: bytes, told: tuple[tuple[SeiMessage, ...], ...]) -> bytes:
+def with_sei_messages(
+    codec: str, packet: bytes, reported: tuple[tuple[SeiMessage, ...], ...]
+) -> bytes:
     """Insert units of messages before the first slice of an Annex B packet."""
-    if not told:
+    if not reported:
         return packet
-    added = b"".join(nal.START_CODE + sei_unit(codec, one) for one in told)
+    added = b"".join(nal.START_CODE + sei_unit(codec, one) for one in reported)
     for start, end in nal.nal_units(packet, 0):
         if nal.holds_slice(codec, nal.unit_type(codec, packet[start:end])):
             at = start - 3

@@ -242,10 +242,10 @@ def parse_hevc_sequence(unit: bytes) -> HevcSequence:
 
 def _skip_sublayers(reader: BitReader, sublayers: int) -> None:
     """Skip the end of profile_tier_level (7.3.3), after the level."""
-    told = [(reader.flag(), reader.flag()) for _ in range(sublayers)]
+    reported = [(reader.flag(), reader.flag()) for _ in range(sublayers)]
     if sublayers:
         reader.bits(2 * (8 - sublayers))
-    for has_profile, has_level in told:
+    for has_profile, has_level in reported:
         reader.bits(88 * has_profile + 8 * has_level)
 
 
@@ -310,12 +310,12 @@ def with_pps_id(unit: bytes, number: int) -> bytes:
     if len(payload) < 4:
         raise BitstreamError("a slice is too short")
     before = 2 if _FIRST_RANDOM_ACCESS <= kind <= _LAST_RANDOM_ACCESS else 1
-    told, after = payload[2], 7 - before
-    if not told >> after & 1:
+    reported, after = payload[2], 7 - before
+    if not reported >> after & 1:
         raise BitstreamError("the PPS ID of a slice is not 0")
-    value = told >> after + 1
+    value = reported >> after + 1
     value = value << 9 | _FIRST_PPS_ID + number + 1
-    value = value << after | told & (1 << after) - 1
+    value = value << after | reported & (1 << after) - 1
     return bit_io.escaped(payload[:2] + value.to_bytes(2, "big") + payload[3:])
 
 

@@ -160,10 +160,10 @@ def with_vui_fields(codec: str, extradata: bytes, fields: Mapping[str, int]) -> 
 
     `fields` are options of FFmpeg's filters h264_metadata and hevc_metadata. Raises `FFmpegError`.
     """
-    told = ":".join(f"{name}={value}" for name, value in fields.items())
-    if not told or codec not in ("h264", "hevc"):
+    reported = ":".join(f"{name}={value}" for name, value in fields.items())
+    if not reported or codec not in ("h264", "hevc"):
         return extradata
-    context = BitStreamFilterContext(f"{codec}_metadata={told}", codec)
+    context = BitStreamFilterContext(f"{codec}_metadata={reported}", codec)
     (packet,) = context.filter(Packet(extradata))
     return bytes(packet)
 

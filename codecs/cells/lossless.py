@@ -512,8 +512,8 @@ class _VerifiedPacker:
 def _cell_format(cell: PackedCell) -> tuple[str, str, Sequence[int]]:
     """Return (pixel format, chroma location, numbers of key packets from 0)."""
     try:
-        told = json.loads(cell.extradata)
-        pixel_format, siting, alone = told["pixels"], told["siting"], told["alone"]
+        reported = json.loads(cell.extradata)
+        pixel_format, siting, alone = reported["pixels"], reported["siting"], reported["alone"]
         is_known = pixel_format in LOSSLESS_PIXEL_FORMATS and siting in SITINGS
         if not is_known or alone[0] != 0 or sorted(alone) != alone:
             raise ValueError("invalid description")

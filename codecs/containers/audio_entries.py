@@ -85,16 +85,20 @@ def _sample_entry(track: AudioTrack) -> bytes:
 
 
 def _codec_box(track: AudioTrack) -> bytes:
-    told = track.configuration
+    reported = track.configuration
     if track.codec == "opus":
         # RFC 7845, 5.1, in big-endian order; "Encapsulation of Opus in ISOBMFF", 4.3.2.
-        rate, gain = struct.unpack_from("<Ih", told, 12)
-        return make_box(b"dOps", struct.pack(">BBHIh", 0, told[9], 0, rate, gain) + told[18:])
+        rate, gain = struct.unpack_from("<Ih", reported, 12)
+        return make_box(
+            b"dOps", struct.pack(">BBHIh", 0, reported[9], 0, rate, gain) + reported[18:]
+        )
     if track.codec == "flac":
-        return make_full_box(b"dfLa", 0, 0, struct.pack(">I", 0x8000_0000 | len(told)) + told)
+        return make_full_box(
+            b"dfLa", 0, 0, struct.pack(">I", 0x8000_0000 | len(reported)) + reported
+        )
     if track.codec == "ac3":
-        return make_box(b"dac3", _dac3(told))
-    return told  # alac: the configuration is a complete box
+        return make_box(b"dac3", _dac3(reported))
+    return reported  # alac: the configuration is a complete box
 
 
 def _dac3(head: bytes) -> bytes:
@@ -118,13 +122,13 @@ def matroska_codec(track: AudioTrack) -> tuple[str, bytes]:
     """Return (CodecID, CodecPrivate); the latter may be empty."""
     if track.codec not in _MATROSKA_IDS:
         return track.matroska_codec, track.matroska_private
-    told = track.configuration
+    reported = track.configuration
     if track.codec == "flac":
-        told = b"fLaC" + struct.pack(">I", 0x8000_0000 | len(told)) + told
+        reported = b"fLaC" + struct.pack(">I", 0x8000_0000 | len(reported)) + reported
     elif track.codec == "alac":
-        told = told[12:]
+        reported = reported[12:]
     elif track.codec == "opus":
-        told = told[:10] + bytes(2) + told[12:]
+        reported = reported[:10] + bytes(2) + reported[12:]
     elif track.codec not in ("aac", "vorbis"):
-        told = b""
-    return _MATROSKA_IDS[track.codec], told
+        reported = b""
+    return _MATROSKA_IDS[track.codec], reported

@@ -71,7 +71,7 @@ class FileTimestamps:
         if not self._ticks:
             return
         number, ticks = len(self._ticks), self.in_file(pts)
-        now, before = self._told(pts), self._told(self._last)
+        now, before = self._time_text(pts), self._time_text(self._last)
         if ticks <= self._ticks[-1]:
             raise UsageError(
                 f"frame {number} is at {now}, which is not after the previous frame at {before}",
@@ -125,7 +125,7 @@ class FileTimestamps:
             return f"use a coarser time_base, up to 1/{_MIN_TIMESCALE} s, or {matroska}"
         return matroska
 
-    def _told(self, pts: int) -> str:
+    def _time_text(self, pts: int) -> str:
         return _seconds(pts * self._time_base)
 
 

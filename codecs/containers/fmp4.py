@@ -233,8 +233,10 @@ class Fmp4Muxer:
             24,  # depth
             -1,
         )
-        told = make_box(record, contents) if contents or track.codec != "ffv1" else b""
-        return make_box(kind, fields, told, aperture, aspect, colors, side_data_boxes(track.marks))
+        reported = make_box(record, contents) if contents or track.codec != "ffv1" else b""
+        return make_box(
+            kind, fields, reported, aperture, aspect, colors, side_data_boxes(track.marks)
+        )
 
     def _sidx(self, index: SegmentIndex) -> bytes:
         starts = self._scaled(np.append(index.starts, index.end))

@@ -255,14 +255,14 @@ class MatroskaMuxer:
 
 
 def _audio_track_entry(track: AudioTrack) -> bytes:
-    identifier, told = matroska_codec(track)
+    identifier, reported = matroska_codec(track)
     fields = _element("d7", _number(2)) + _element("73c5", _number(2))
     fields += _element("83", _number(2)) + _element("9c", _number(0))
     if track.language is not None:
         fields += _element("22b59c", track.language.encode())
     fields += _element("86", identifier.encode())
-    if told:
-        fields += _element("63a2", told)
+    if reported:
+        fields += _element("63a2", reported)
     sound = _element("b5", struct.pack(">d", track.sample_rate))
     sound += _element("9f", _number(track.channels))
     if track.bit_depth:

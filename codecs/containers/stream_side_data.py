@@ -60,8 +60,8 @@ def side_data_names(marks: StreamSideData | None) -> list[str]:
 
 def packet_side_data(marks: StreamSideData | None) -> frozenset[str]:
     """Return the names of side data that packets contain, and so do copies of packets."""
-    told = (marks or {}).get(IN_PACKETS, "")
-    return frozenset(name for name in told.split(",") if name)
+    reported = (marks or {}).get(IN_PACKETS, "")
+    return frozenset(name for name in reported.split(",") if name)
 
 
 def container_side_data(container: str, marks: StreamSideData | None) -> dict[str, str]:
@@ -135,14 +135,17 @@ def side_data_track_elements(marks: StreamSideData | None) -> list[tuple[str, by
 
 def side_data_video_elements(marks: StreamSideData | None) -> list[tuple[str, bytes]]:
     """Return (identifier, content) of elements for the Video element of a track."""
-    told = marks or {}
+    reported = marks or {}
     found: list[tuple[str, bytes]] = []
-    if told.get(FIELD_ORDER) in _FIELD_ORDER:
-        found += [("9a", bytes((_INTERLACED,))), ("9d", bytes((_FIELD_ORDER[told[FIELD_ORDER]],)))]
-    if told.get(STEREO) in _STEREO_MODE:
-        found.append(("53b8", bytes((_STEREO_MODE[told[STEREO]],))))
-    if SPHERICAL in told:
-        pose, bounds = _projection(told[SPHERICAL])
+    if reported.get(FIELD_ORDER) in _FIELD_ORDER:
+        found += [
+            ("9a", bytes((_INTERLACED,))),
+            ("9d", bytes((_FIELD_ORDER[reported[FIELD_ORDER]],))),
+        ]
+    if reported.get(STEREO) in _STEREO_MODE:
+        found.append(("53b8", bytes((_STEREO_MODE[reported[STEREO]],))))
+    if SPHERICAL in reported:
+        pose, bounds = _projection(reported[SPHERICAL])
         private = struct.pack(">I4I", 0, *bounds)
         angles = zip(("7673", "7674", "7675"), pose, strict=True)
         parts = [_element(name, struct.pack(">d", angle / 65536)) for name, angle in angles]
@@ -153,14 +156,14 @@ def side_data_video_elements(marks: StreamSideData | None) -> list[tuple[str, by
 
 def side_data_colour_elements(marks: StreamSideData | None) -> bytes:
     """Return elements for a Colour element, besides the color codes."""
-    told = marks or {}
+    reported = marks or {}
     content = b""
-    if CONTENT_LIGHT in told:
-        most, average = struct.unpack(">HH", bytes.fromhex(told[CONTENT_LIGHT]))
+    if CONTENT_LIGHT in reported:
+        most, average = struct.unpack(">HH", bytes.fromhex(reported[CONTENT_LIGHT]))
         content += _element("55bc", struct.pack(">H", most))
         content += _element("55bd", struct.pack(">H", average))
-    if MASTERING_DISPLAY in told:
-        *points, most, least = struct.unpack(">8H2I", bytes.fromhex(told[MASTERING_DISPLAY]))
+    if MASTERING_DISPLAY in reported:
+        *points, most, least = struct.unpack(">8H2I", bytes.fromhex(reported[MASTERING_DISPLAY]))
         # An mdcv box begins with green; Matroska begins with red.
         order = ("55d3", "55d4", "55d5", "55d6", "55d1", "55d2", "55d7", "55d8")
         parts = [

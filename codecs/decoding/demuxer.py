@@ -185,8 +185,8 @@ def open_all_tracks(source: MediaSource, container: str) -> InputContainer:
     FFmpeg omits their packets otherwise. The container has no chapters then.
     """
     demuxer = container_of(container).demuxer
-    told = {"ignore_chapters": "1"} if demuxer == "mov" else {}
-    return _open_input(source, demuxer, {**_OPTIONS, **told})
+    reported = {"ignore_chapters": "1"} if demuxer == "mov" else {}
+    return _open_input(source, demuxer, {**_OPTIONS, **reported})
 
 
 def open_with_demuxer(source: MediaSource, demuxer: str) -> InputContainer:
@@ -217,13 +217,13 @@ def runs_out_of_streams(source: MediaSource, container: str) -> bool:
     demuxed again.
     """
     with (
-        capture_errors() as told,
+        capture_errors() as reported,
         suppress(FFmpegError, IndexError),  # IndexError as in `demux_packets`
         open_container(source, container) as opened,
     ):
         for _ in opened.demux():
             pass
-    return any("max_streams" in message for _, _, message in told)
+    return any("max_streams" in message for _, _, message in reported)
 
 
 LogMessage = tuple[int, str, str]
@@ -236,8 +236,8 @@ def capture_errors() -> Iterator[list[LogMessage]]:
     av.logging.set_skip_repeated(False)  # otherwise repeats of an earlier file are logged here
     av.logging.set_level(av.logging.ERROR)
     try:
-        with av.logging.Capture() as told:
-            yield told
+        with av.logging.Capture() as reported:
+            yield reported
     finally:
         av.logging.set_level(None)
         av.logging.set_skip_repeated(True)

@@ -275,8 +275,8 @@ def archive_encoder_options(
     """Return the options for FFmpeg's encoder; `siting` is one of `SITINGS`."""
     # Captions are copied with the SEI messages of the original.
     captions = {} if codec.name == "av1" else {"a53cc": "0"}
-    told = {} if siting == SITINGS[0] else {"chroma_sample_location": siting}
-    return {"crf": str(quality), **told, **captions, **color_options(media), **codec.options}
+    reported = {} if siting == SITINGS[0] else {"chroma_sample_location": siting}
+    return {"crf": str(quality), **reported, **captions, **color_options(media), **codec.options}
 
 
 def prepare_encoder(context: VideoCodecContext, media: MediaInfo) -> None:

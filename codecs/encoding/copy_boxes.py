@@ -71,10 +71,10 @@ def _copy_fields(
     new = bytearray(taking.read(after.content, after.end - after.content))
     old_wide, new_wide = (8 if data[:1] == _WIDE else 4 for data in (old, new))
     for number in (0, 1):
-        told = int.from_bytes(old[4 + number * old_wide : 4 + (number + 1) * old_wide], "big")
-        if told < 1 << 8 * new_wide:
+        reported = int.from_bytes(old[4 + number * old_wide : 4 + (number + 1) * old_wide], "big")
+        if reported < 1 << 8 * new_wide:
             at = 4 + number * new_wide
-            new[at : at + new_wide] = told.to_bytes(new_wide, "big")
+            new[at : at + new_wide] = reported.to_bytes(new_wide, "big")
     if after.kind == b"tkhd":
         new[1:4] = old[1:4]
     # After the times: track ID and reserved in a tkhd box, timescale in the others; then duration.
@@ -95,8 +95,8 @@ def _headers(window: FileWindow) -> _HeaderBoxes:
             movie = box
         elif box.kind == b"trak":
             media = first_mp4_box(window, box, b"mdia")
-            told = media and first_mp4_box(window, media, b"mdhd")
-            tracks[len(tracks)] = (first_mp4_box(window, box, b"tkhd"), told)
+            reported = media and first_mp4_box(window, media, b"mdhd")
+            tracks[len(tracks)] = (first_mp4_box(window, box, b"tkhd"), reported)
     return _HeaderBoxes(movie, tracks)
 
 
@@ -155,8 +155,8 @@ class _BoxCopier:
         sources = [one for one in child_boxes(self._given, old) if one.kind == b"trak"]
         by_number = {number: track for track, number in self._tracks.items()}
         for number, track in enumerate(sources):
-            told = track_id(self._given, first_mp4_box(self._given, track, b"tkhd"))
-            self._new_ids[told] = by_number.get(number, 0)
+            reported = track_id(self._given, first_mp4_box(self._given, track, b"tkhd"))
+            self._new_ids[reported] = by_number.get(number, 0)
         parts: list[bytes] = []
         for one in child_boxes(self._made, new):
             if one.kind == b"trak":
@@ -373,10 +373,10 @@ def _shift_chunk_offsets(moov: bytes, growth: int) -> bytes:
     for kind, start, end in _offset_boxes(moov, 0, len(moov)):
         wide = 4 if kind == b"stco" else 8
         for at in range(start + 8, end, wide):
-            told = int.from_bytes(data[at : at + wide], "big") + growth
-            if told >= 1 << 8 * wide:
+            reported = int.from_bytes(data[at : at + wide], "big") + growth
+            if reported >= 1 << 8 * wide:
                 raise RefusedMediaError("metadata would move samples beyond 4 GiB")
-            data[at : at + wide] = told.to_bytes(wide, "big")
+            data[at : at + wide] = reported.to_bytes(wide, "big")
     return bytes(data)
 
 

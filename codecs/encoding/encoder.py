@@ -305,25 +305,27 @@ def _with_rate(codec: str, unit: bytes, rate: Fraction) -> bytes:
     """Return a parameter set with the nominal rate (as ticks per second) replaced by `rate`."""
     ticks = _TICKS_PER_PICTURE[codec]
     nominal = NOMINAL_RATE.denominator << 32 | NOMINAL_RATE.numerator * ticks
-    told = rate.denominator << 32 | rate.numerator * ticks
+    reported = rate.denominator << 32 | rate.numerator * ticks
     payload = bit_io.unescaped(unit)
     value = int.from_bytes(payload, "big")
     for shift in range(len(payload) * 8 - 64 + 1):
         if value >> shift & (1 << 64) - 1 == nominal:
-            value ^= (nominal ^ told) << shift
+            value ^= (nominal ^ reported) << shift
             return bit_io.escaped(value.to_bytes(len(payload), "big"))
     return unit
 
 
 def color_options(colors: EncoderSettings | MediaInfo) -> dict[str, str]:
     """Return the declared colors as options of an encoder."""
-    told = {
+    reported = {
         "color_range": colors.color_range,
         "colorspace": colors.color_space,
         "color_primaries": colors.color_primaries,
         "color_trc": colors.color_transfer,
     }
-    return {key: name for key, name in told.items() if name and name not in _UNKNOWN_TO_ENCODERS}
+    return {
+        key: name for key, name in reported.items() if name and name not in _UNKNOWN_TO_ENCODERS
+    }
 
 
 class _FrameBuilder:

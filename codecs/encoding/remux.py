@@ -145,8 +145,8 @@ class FileRemuxer:
         self._configuration = run.configuration
         for ordinal, coded in enumerate(run.packets):
             frame = first_frame + coded.shown
-            told = self._messages.at(self._pts[frame], is_key=coded.is_key)
-            packet = Packet(with_sei_messages(self._codec.name, coded.payload, told))
+            reported = self._messages.at(self._pts[frame], is_key=coded.is_key)
+            packet = Packet(with_sei_messages(self._codec.name, coded.payload, reported))
             packet.stream = self._stream
             packet.time_base = self._base
             packet.pts = self._pts[frame]
@@ -241,11 +241,11 @@ class FileRemuxer:
             stream.set_display_matrix(self._matrix)
         open_encoder(stream.codec_context)
         sets = bytes(stream.codec_context.extradata or b"")
-        told = with_vui_fields(
+        reported = with_vui_fields(
             self._codec.name, sets, self._signalling.fields(self._codec.name, media)
         )
-        if told != sets:
-            stream.codec_context.extradata = told
+        if reported != sets:
+            stream.codec_context.extradata = reported
         set_container_colors(stream.codec_context, self._signalling)
         return stream
 

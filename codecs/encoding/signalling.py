@@ -89,8 +89,8 @@ class SeiReader:
         if all(one in SEI_CODECS for one in self._codecs):
             self._packets = demux_until_error(self._opened, stream)
             kinds = carried_types(*self._codecs)
-            told = configured_units(media.codec, extradata)
-            found = (carried_unit_messages(media.codec, kinds, unit) for unit in told)
+            reported = configured_units(media.codec, extradata)
+            found = (carried_unit_messages(media.codec, kinds, unit) for unit in reported)
             for unit in found:
                 self._lasting.update(one for one in unit if one[0] in PERSISTENT_TYPES)
 
@@ -100,12 +100,12 @@ class SeiReader:
         A key packet repeats persistent messages of earlier packets.
         """
         units = self._of_packet(pts)
-        told = [[one for one in unit if one[0] not in PERSISTENT_TYPES] for unit in units]
+        reported = [[one for one in unit if one[0] not in PERSISTENT_TYPES] for unit in units]
         lasting = {kind: data for unit in units for kind, data in unit if kind in PERSISTENT_TYPES}
         self._lasting |= lasting
         if is_key:
             lasting = self._lasting
-        return tuple(tuple(one) for one in (list(lasting.items()), *told) if one)
+        return tuple(tuple(one) for one in (list(lasting.items()), *reported) if one)
 
     def _of_packet(self, pts: int) -> SeiUnits:
         while pts not in self._found and (self._passed is None or self._passed <= pts):
@@ -113,8 +113,8 @@ class SeiReader:
             if packet is None:
                 break
             if packet.pts is not None:
-                told = carried_messages(*self._codecs, bytes(packet), self._prefix)
-                self._found[packet.pts] = told
+                reported = carried_messages(*self._codecs, bytes(packet), self._prefix)
+                self._found[packet.pts] = reported
             if packet.dts is not None:
                 self._passed = packet.dts
         return self._found.pop(pts, ())
@@ -149,7 +149,7 @@ class StreamSignalling:
         `media` takes precedence, since decoders prefer packets to the container. Overscan is
         omitted for HEVC, whose filter lacks the option.
         """
-        told = color_codes(None, media.color_space, media.color_primaries, media.color_transfer)
+        reported = color_codes(None, media.color_space, media.color_primaries, media.color_transfer)
         found: dict[str, int] = {}
         if media.color_range or self.color_range:
             is_full = media.color_range == "full" or (
@@ -157,9 +157,9 @@ class StreamSignalling:
             )
             found["video_full_range_flag"] = int(is_full)
         for name, first, number in (
-            ("colour_primaries", told.primaries, self.color_primaries),
-            ("transfer_characteristics", told.transfer, self.color_transfer),
-            ("matrix_coefficients", told.matrix, self.color_space),
+            ("colour_primaries", reported.primaries, self.color_primaries),
+            ("transfer_characteristics", reported.transfer, self.color_transfer),
+            ("matrix_coefficients", reported.matrix, self.color_space),
         ):
             if first != _UNSPECIFIED or number != _UNSPECIFIED:
                 found[name] = number if first == _UNSPECIFIED else first
@@ -183,26 +183,26 @@ def file_signalling(path: str | os.PathLike[str], media: MediaInfo) -> StreamSig
                 int(context.color_trc),
             )
             aspect = exact_fraction(stream.sample_aspect_ratio) or Fraction(1)
-            told = packet_signal_type(media.codec, bytes(context.extradata or b""))
-            if told is None:
+            reported = packet_signal_type(media.codec, bytes(context.extradata or b""))
+            if reported is None:
                 packets = islice(demux_until_error(opened, stream), _FIRST_PACKETS)
                 extradata = bytes(context.extradata or b"")
                 prefix = nal.prefix_size(media.codec, extradata)
                 found = (packet_signal_type(media.codec, bytes(one), prefix) for one in packets)
-                told = next((one for one in found if one is not None), SignalType())
-    return StreamSignalling(*numbers, told.video_format, told.overscan, aspect)
+                reported = next((one for one in found if one is not None), SignalType())
+    return StreamSignalling(*numbers, reported.video_format, reported.overscan, aspect)
 
 
-def set_container_colors(context: VideoCodecContext, told: StreamSignalling) -> None:
-    """Make the container of an encoder's stream declare the colors of `told`."""
-    if told.color_range:
-        context.color_range = told.color_range
-    if told.color_space != _UNSPECIFIED:
-        context.colorspace = told.color_space
-    if told.color_primaries != _UNSPECIFIED:
-        context.color_primaries = told.color_primaries
-    if told.color_transfer != _UNSPECIFIED:
-        context.color_trc = told.color_transfer
+def set_container_colors(context: VideoCodecContext, reported: StreamSignalling) -> None:
+    """Make the container of an encoder's stream declare the colors of `reported`."""
+    if reported.color_range:
+        context.color_range = reported.color_range
+    if reported.color_space != _UNSPECIFIED:
+        context.colorspace = reported.color_space
+    if reported.color_primaries != _UNSPECIFIED:
+        context.color_primaries = reported.color_primaries
+    if reported.color_transfer != _UNSPECIFIED:
+        context.color_trc = reported.color_transfer
 
 
 def packet_signal_type(codec: str, data: bytes, prefix: int | None = None) -> SignalType | None:
@@ -252,11 +252,13 @@ def require_same_signalling(before: StreamSignalling, after: StreamSignalling) -
 
 
 def _refuse_difference(name: str, names: dict[int, str], before: int, after: int) -> None:
-    told = [
+    reported = [
         "unspecified" if number == (0 if names is RANGES else _UNSPECIFIED) else str(number)
         for number in (before, after)
     ]
-    shown = [names.get(number, text) for number, text in zip((before, after), told, strict=True)]
+    shown = [
+        names.get(number, text) for number, text in zip((before, after), reported, strict=True)
+    ]
     raise RefusedMediaError(
         f"{name} would become {shown[1]}; it is {shown[0]}",
         hint="another codec may preserve it",

@@ -88,14 +88,14 @@ def _all_side_data(
         found |= _box_side_data(window, media.stream_index)
     elif media.container in ("matroska", "webm"):
         found |= _element_side_data(window, media.stream_index)
-    told = _packet_side_data(context, packet)
-    told |= {name for name in found if name not in _WRITTEN_NAMES}
+    reported = _packet_side_data(context, packet)
+    reported |= {name for name in found if name not in _WRITTEN_NAMES}
     if media.interlaced:
         # Packets of interlaced codecs also signal the field order; other codecs need the header.
         found[known.FIELD_ORDER] = _FIELD_ORDERS.get(int(context.field_order), known.OTHER)
-        told.add(known.FIELD_ORDER)
-    if told & found.keys():
-        found[known.IN_PACKETS] = ",".join(sorted(told & found.keys()))
+        reported.add(known.FIELD_ORDER)
+    if reported & found.keys():
+        found[known.IN_PACKETS] = ",".join(sorted(reported & found.keys()))
     return found
 
 
@@ -217,14 +217,14 @@ def _element_side_data(window: FileWindow, stream_index: int) -> dict[str, str]:
                     if inner.identifier == _ALPHA and data.strip(b"\0"):
                         found[known.ALPHA] = known.OTHER
             elif one.identifier == _MAPPING:
-                told = {
+                reported = {
                     inner.identifier: window.read(
                         inner.content, min(inner.end - inner.content, _MAX_VALUE)
                     )
                     for inner in iter_elements(window, one.content, one.end)
                 }
-                record = told.get(_MAPPED_DATA, b"")
-                if told.get(_MAPPED_TYPE) in _DOVI_KINDS and known.is_dovi_record(record):
+                record = reported.get(_MAPPED_DATA, b"")
+                if reported.get(_MAPPED_TYPE) in _DOVI_KINDS and known.is_dovi_record(record):
                     found[known.DOVI] = record.hex()
     return found
 

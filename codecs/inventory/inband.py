@@ -145,13 +145,13 @@ class _NalLister:
 
     def _sequence(self, unit: bytes) -> None:
         try:
-            told = parse_signal_type(self._codec, unit)
+            reported = parse_signal_type(self._codec, unit)
         except (BitstreamError, IndexError):
             return  # the set is damaged or unknown
-        if told.overscan is not None:
-            self._signal("overscan", "appropriate" if told.overscan else "not appropriate")
-        if told.video_format not in (None, UNSPECIFIED_FORMAT):
-            self._signal("video format", video_format_name(told.video_format))
+        if reported.overscan is not None:
+            self._signal("overscan", "appropriate" if reported.overscan else "not appropriate")
+        if reported.video_format not in (None, UNSPECIFIED_FORMAT):
+            self._signal("video format", video_format_name(reported.video_format))
 
     def _signal(self, name: str, text: str) -> None:
         """Add a value once, as sequence parameter sets may repeat it."""
@@ -288,10 +288,15 @@ class _StartCodeLister:
         self._video_format: int | None = None
 
     def packet(self, data: bytes) -> None:
-        told = None if self._is_mpeg4 else mpeg2_signal_type(data)
-        if told is not None and told.video_format not in (self._video_format, UNSPECIFIED_FORMAT):
-            self._video_format = told.video_format
-            self._into.add_text(f"{self._path}/video format", video_format_name(told.video_format))
+        reported = None if self._is_mpeg4 else mpeg2_signal_type(data)
+        if reported is not None and reported.video_format not in (
+            self._video_format,
+            UNSPECIFIED_FORMAT,
+        ):
+            self._video_format = reported.video_format
+            self._into.add_text(
+                f"{self._path}/video format", video_format_name(reported.video_format)
+            )
         code = data.find(b"\0\0\1")
         while code >= 0 and code + 3 < len(data):
             following = data.find(b"\0\0\1", code + 4)
@@ -306,9 +311,9 @@ class _StartCodeLister:
                 self._time_code(int.from_bytes(data[code + 4 : code + 8], "big") >> 7)
             code = following
 
-    def _time_code(self, told: int) -> None:
+    def _time_code(self, reported: int) -> None:
         """Add the time code of the first GOP, unless it is 0. Encoders count on from it."""
-        parts = (told >> 19 & 31, told >> 13 & 63, told >> 6 & 63, told & 63)
+        parts = (reported >> 19 & 31, reported >> 13 & 63, reported >> 6 & 63, reported & 63)
         if any(parts):
             text = ":".join(f"{part:02}" for part in parts)
             self._into.add_text(f"{self._path}/time code", text)

@@ -319,9 +319,9 @@ def _changed_part(one: _StreamContent, other: _StreamContent) -> str | None:
         ("their durations", one.durations, other.durations),
     ):
         ticks, others = np.frombuffer(before, np.int64), np.frombuffer(after, np.int64)
-        told = ticks != _NO_TIMESTAMP
+        reported = ticks != _NO_TIMESTAMP
         apart = np.abs(ticks * float(one.tick) - others * float(other.tick))
-        if (told != (others != _NO_TIMESTAMP)).any() or (apart[told] > tick).any():
+        if (reported != (others != _NO_TIMESTAMP)).any() or (apart[reported] > tick).any():
             return name
     return None
 

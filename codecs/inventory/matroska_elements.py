@@ -261,8 +261,8 @@ def _element_head(head: bytes) -> tuple[int, int, int] | None:
     wide = 9 - head[length].bit_length()
     if length + wide > len(head):
         return None
-    told = int.from_bytes(head[length : length + wide], "big") & (1 << 7 * wide) - 1
-    size = _UNKNOWN_SIZE if told == (1 << 7 * wide) - 1 else told
+    reported = int.from_bytes(head[length : length + wide], "big") & (1 << 7 * wide) - 1
+    size = _UNKNOWN_SIZE if reported == (1 << 7 * wide) - 1 else reported
     return identifier, size, length + wide
 
 
@@ -406,13 +406,13 @@ class _ElementWalker:
 
     def _says_no_more(self, track: MatroskaElement) -> bool:
         """Return whether LanguageBCP47 repeats Language."""
-        told = {
+        reported = {
             one.identifier: str(self._value(one))
             for one in iter_elements(self._window, track.content, track.end)
             if one.identifier in (_LANGUAGE, _LANGUAGE_TAG)
         }
-        tag = told.get(_LANGUAGE_TAG, "")
-        return tag == "und" or _TAGS.get(tag) == told.get(_LANGUAGE, "eng")
+        tag = reported.get(_LANGUAGE_TAG, "")
+        return tag == "und" or _TAGS.get(tag) == reported.get(_LANGUAGE, "eng")
 
     def _numbered(self, element: MatroskaElement, path: str, depth: int) -> None:
         """Add an edition or a chapter, named by its order."""

@@ -246,9 +246,9 @@ class _BoxWalker:
 
     def _times(self, data: bytes, wide: int, path: str) -> None:
         for name, at in (("creation time", 4), ("modification time", 4 + wide)):
-            told = int.from_bytes(data[at : at + wide], "big")
-            if told:
-                self._into.add_text(f"{path}/{name}", f"{told} s after 1904")
+            reported = int.from_bytes(data[at : at + wide], "big")
+            if reported:
+                self._into.add_text(f"{path}/{name}", f"{reported} s after 1904")
 
     def _hdlr(self, box: Mp4Box, path: str, depth: int) -> None:
         data = self._bytes(box)
@@ -353,12 +353,12 @@ class _BoxWalker:
             self._digest(inner.content, inner.end, f"{path}/{name}", self._value(inner))
 
     def _freeform(self, box: Mp4Box) -> str:
-        told = [
+        reported = [
             self._bytes(inner)[4:].decode("utf-8", "replace")
             for inner in iter_boxes(self._window, box.content, box.end)
             if inner.kind in (b"mean", b"name")
         ]
-        return ":".join(("----", *told))
+        return ":".join(("----", *reported))
 
     def _value(self, box: Mp4Box) -> str:
         """Return a value if it is text; else an empty string."""

@@ -202,8 +202,8 @@ def _scan_stream(
     sound = _audio_description(stream, first, audio_headers(stream, head), access, base)
     flags = np.full(len(times), int(PacketFlag.KEY), np.uint8)
     columns = PacketColumns(times, times, _int_array(position), _int_array(size), flags)
-    told = replace(sound, packets=len(times), first_pts=int(times[0]), end_pts=end)
-    return AudioScan(told, columns)
+    reported = replace(sound, packets=len(times), first_pts=int(times[0]), end_pts=end)
+    return AudioScan(reported, columns)
 
 
 def _audio_description(
@@ -265,8 +265,8 @@ def _usual_step(pts: Ints, lasting: Ints, known: Ints) -> float:
     spread = int(pts[known[-1]] - pts[known[0]])
     if spread > 0:
         return spread / int(known[-1] - known[0])
-    told = lasting[lasting > 0]
-    return float(np.median(told)) if len(told) else 1.0
+    reported = lasting[lasting > 0]
+    return float(np.median(reported)) if len(reported) else 1.0
 
 
 def _bit_depth(stream: AudioStream, headers: AudioHeaders) -> int:

@@ -58,14 +58,14 @@ def constant_rate(
     if len(shown) < 2:
         return None
     ticks = shown - shown[0]
-    told = [claim for claim in claims if claim is not None and claim > 0]
-    found = _rate_of_ticks(ticks, time_base, told, _MIN_TICKS)
+    reported = [claim for claim in claims if claim is not None and claim > 0]
+    found = _rate_of_ticks(ticks, time_base, reported, _MIN_TICKS)
     if found is not None:
         return found
     coarse = int(np.gcd.reduce(ticks))
     if coarse <= 1:
         return None
-    return _rate_of_ticks(ticks // coarse, time_base * coarse, told, _MIN_COARSE_TICKS)
+    return _rate_of_ticks(ticks // coarse, time_base * coarse, reported, _MIN_COARSE_TICKS)
 
 
 def _rate_of_ticks(

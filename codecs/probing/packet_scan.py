@@ -195,9 +195,9 @@ def max_packets(size: int) -> int:
     return _SPARE_PACKETS + size // _MIN_PACKET_BYTES
 
 
-def _sane_tick(told: int | None) -> int:
+def _sane_tick(reported: int | None) -> int:
     """Return the timestamp, or `NO_TIMESTAMP` if it is missing or absurdly large."""
-    return NO_TIMESTAMP if told is None or abs(told) > _MAX_TICK else told
+    return NO_TIMESTAMP if reported is None or abs(reported) > _MAX_TICK else reported
 
 
 def _int_array(values: array[int]) -> Ints:

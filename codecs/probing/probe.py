@@ -201,14 +201,14 @@ class _Examiner:
 
     def _was_retimed(self, result: Examination) -> bool:
         """Return whether video timestamps were changed, so that audio no longer matches them."""
-        told = self._scanned
-        if told is None:
+        reported = self._scanned
+        if reported is None:
             return True
         if not self._container.timed:
             # Pictures are timed by dts, here as in players.
-            return bool((told.dts == NO_TIMESTAMP).any() or (np.diff(told.dts) <= 0).any())
-        known = told.pts[result.order] != NO_TIMESTAMP
-        agree = result.columns.pts[result.order] == told.pts[result.order]
+            return bool((reported.dts == NO_TIMESTAMP).any() or (np.diff(reported.dts) <= 0).any())
+        known = reported.pts[result.order] != NO_TIMESTAMP
+        agree = result.columns.pts[result.order] == reported.pts[result.order]
         return not known.any() or not agree[known].all()
 
     def _examine(self, full: bool) -> Examination:

@@ -193,17 +193,17 @@ def _packed_fields(value: Any) -> dict[str, Any]:
     """Return the plain fields of a dataclass; fractions as text, bytes as hexadecimal digits."""
     fields: dict[str, Any] = {}
     for field in dataclasses.fields(value):
-        told = getattr(value, field.name)
-        if isinstance(told, Fraction):
-            told = str(told)
-        elif isinstance(told, Access):
-            told = told.value
-        elif isinstance(told, bytes):
-            told = told.hex()
-        elif isinstance(told, Mapping):
-            told = dict(told)
+        raw = getattr(value, field.name)
+        if isinstance(raw, Fraction):
+            raw = str(raw)
+        elif isinstance(raw, Access):
+            raw = raw.value
+        elif isinstance(raw, bytes):
+            raw = raw.hex()
+        elif isinstance(raw, Mapping):
+            raw = dict(raw)
         if field.name != "side_streams":
-            fields[field.name] = told
+            fields[field.name] = raw
     return fields
 
 
@@ -211,51 +211,49 @@ def _packed_streams(media: MediaInfo) -> tuple[SideStream, ...]:
     return media.side_streams
 
 
-def _checked_media(told: Mapping[str, Any]) -> MediaInfo:
-    container_of(told["container"])
-    width, height = (_checked_int(told[side], 1, _MAX_SIDE) for side in ("width", "height"))
+def _checked_media(raw: Mapping[str, Any]) -> MediaInfo:
+    container_of(raw["container"])
+    width, height = (_checked_int(raw[side], 1, _MAX_SIDE) for side in ("width", "height"))
     if width * height > MAX_PIXELS:
         raise ValueError("pictures too large")
-    rotation = _checked_int(told["rotation"], 0, 270)
+    rotation = _checked_int(raw["rotation"], 0, 270)
     if rotation % 90:
         raise ValueError(f"rotation must be a multiple of 90 degrees, got {rotation}")
     return MediaInfo(
-        container=told["container"],
-        codec=_checked_name(told["codec"]),
-        profile=_optional(_checked_text, told["profile"]),
+        container=raw["container"],
+        codec=_checked_name(raw["codec"]),
+        profile=_optional(_checked_text, raw["profile"]),
         width=width,
         height=height,
-        pixel_format=_checked_name(told["pixel_format"]),
-        time_base=_positive_fraction(told["time_base"]),
-        average_rate=_optional(_positive_fraction, told["average_rate"]),
-        stream_index=_checked_int(told["stream_index"], 0, MAX_STREAMS),
+        pixel_format=_checked_name(raw["pixel_format"]),
+        time_base=_positive_fraction(raw["time_base"]),
+        average_rate=_optional(_positive_fraction, raw["average_rate"]),
+        stream_index=_checked_int(raw["stream_index"], 0, MAX_STREAMS),
         rotation=rotation,
-        sample_aspect_ratio=_optional(_positive_fraction, told["sample_aspect_ratio"]),
-        color_range=_optional(_checked_name, told["color_range"]),
-        color_space=_optional(_checked_name, told["color_space"]),
-        color_primaries=_optional(_checked_name, told["color_primaries"]),
-        color_transfer=_optional(_checked_name, told["color_transfer"]),
-        bit_depth=_checked_int(told["bit_depth"], 1, 32),
-        interlaced=_checked_bool(told["interlaced"]),
-        variable_rate=_checked_bool(told["variable_rate"]),
-        edit_list=_checked_bool(told["edit_list"]),
-        reorder_delay=_checked_int(told["reorder_delay"], 0, 1 << 16),
-        extradata=_checked_bytes(told["extradata"]),
-        codec_tag=_checked_text(told["codec_tag"]),
-        side_streams=tuple(_checked_stream(one) for one in _checked_list(told["side_streams"])),
-        tags={
-            _checked_text(key): _checked_text(value) for key, value in dict(told["tags"]).items()
-        },
-        mirrored=_checked_bool(told["mirrored"]),
-        crop=_checked_crop(told["crop"]),
-        in_largest_size=_checked_bool(told["in_largest_size"]),
-        marks=_optional(_checked_side_data, told["marks"]),
+        sample_aspect_ratio=_optional(_positive_fraction, raw["sample_aspect_ratio"]),
+        color_range=_optional(_checked_name, raw["color_range"]),
+        color_space=_optional(_checked_name, raw["color_space"]),
+        color_primaries=_optional(_checked_name, raw["color_primaries"]),
+        color_transfer=_optional(_checked_name, raw["color_transfer"]),
+        bit_depth=_checked_int(raw["bit_depth"], 1, 32),
+        interlaced=_checked_bool(raw["interlaced"]),
+        variable_rate=_checked_bool(raw["variable_rate"]),
+        edit_list=_checked_bool(raw["edit_list"]),
+        reorder_delay=_checked_int(raw["reorder_delay"], 0, 1 << 16),
+        extradata=_checked_bytes(raw["extradata"]),
+        codec_tag=_checked_text(raw["codec_tag"]),
+        side_streams=tuple(_checked_stream(one) for one in _checked_list(raw["side_streams"])),
+        tags={_checked_text(key): _checked_text(value) for key, value in dict(raw["tags"]).items()},
+        mirrored=_checked_bool(raw["mirrored"]),
+        crop=_checked_crop(raw["crop"]),
+        in_largest_size=_checked_bool(raw["in_largest_size"]),
+        marks=_optional(_checked_side_data, raw["marks"]),
     )
 
 
-def _checked_side_data(told: Any) -> dict[str, str]:
+def _checked_side_data(raw: Any) -> dict[str, str]:
     """Return side data. Raises `ValueError` also for values that cannot be written to a header."""
-    found = {_checked_text(name): _checked_text(value) for name, value in dict(told).items()}
+    found = {_checked_text(name): _checked_text(value) for name, value in dict(raw).items()}
     if len(found) > _MAX_ITEMS:
         raise ValueError("too many entries of side data")
     for container in ("mp4", "matroska"):
@@ -266,91 +264,91 @@ def _checked_side_data(told: Any) -> dict[str, str]:
     return found
 
 
-def _checked_crop(told: Any) -> CropMargins:
-    left, top, right, bottom = (_checked_int(side, 0, _MAX_SIDE) for side in _checked_list(told))
+def _checked_crop(raw: Any) -> CropMargins:
+    left, top, right, bottom = (_checked_int(side, 0, _MAX_SIDE) for side in _checked_list(raw))
     return left, top, right, bottom
 
 
-def _checked_stream(told: Mapping[str, Any]) -> SideStream:
+def _checked_stream(raw: Mapping[str, Any]) -> SideStream:
     return SideStream(
-        index=_checked_int(told["index"], 0, MAX_STREAMS),
-        kind=_checked_name(told["kind"]),
-        codec=_checked_name(told["codec"]),
-        language=_optional(_checked_text, told["language"]),
-        channels=_optional(_small_int, told["channels"]),
-        sample_rate=_optional(_small_int, told["sample_rate"]),
+        index=_checked_int(raw["index"], 0, MAX_STREAMS),
+        kind=_checked_name(raw["kind"]),
+        codec=_checked_name(raw["codec"]),
+        language=_optional(_checked_text, raw["language"]),
+        channels=_optional(_small_int, raw["channels"]),
+        sample_rate=_optional(_small_int, raw["sample_rate"]),
     )
 
 
-def _checked_audio(told: Mapping[str, Any]) -> Sound:
+def _checked_audio(raw: Mapping[str, Any]) -> Sound:
     return Sound(
-        codec=_checked_name(told["codec"]),
-        stream_index=_checked_int(told["stream_index"], -1, MAX_STREAMS),
-        time_base=_positive_fraction(told["time_base"]),
-        sample_rate=_small_int(told["sample_rate"]),
-        channels=_small_int(told["channels"]),
-        bit_depth=_checked_int(told["bit_depth"], 0, 64),
-        configuration=_checked_bytes(told["configuration"]),
-        packets=_checked_int(told["packets"], 0, MOST_SOUND_PACKETS),
-        first_pts=_checked_int(told["first_pts"], -_MAX_TICK, _MAX_TICK),
-        end_pts=_checked_int(told["end_pts"], -_MAX_TICK, _MAX_TICK),
-        language=_optional(_checked_text, told["language"]),
-        reason=_optional(_checked_text, told["reason"]),
-        access=Access(told["access"]),
-        matroska_codec=_checked_text(told["matroska_codec"])[:_MAX_CODEC_ID],
-        matroska_private=_checked_bytes(told["matroska_private"]),
-        mp4_entry=_checked_bytes(told["mp4_entry"]),
+        codec=_checked_name(raw["codec"]),
+        stream_index=_checked_int(raw["stream_index"], -1, MAX_STREAMS),
+        time_base=_positive_fraction(raw["time_base"]),
+        sample_rate=_small_int(raw["sample_rate"]),
+        channels=_small_int(raw["channels"]),
+        bit_depth=_checked_int(raw["bit_depth"], 0, 64),
+        configuration=_checked_bytes(raw["configuration"]),
+        packets=_checked_int(raw["packets"], 0, MOST_SOUND_PACKETS),
+        first_pts=_checked_int(raw["first_pts"], -_MAX_TICK, _MAX_TICK),
+        end_pts=_checked_int(raw["end_pts"], -_MAX_TICK, _MAX_TICK),
+        language=_optional(_checked_text, raw["language"]),
+        reason=_optional(_checked_text, raw["reason"]),
+        access=Access(raw["access"]),
+        matroska_codec=_checked_text(raw["matroska_codec"])[:_MAX_CODEC_ID],
+        matroska_private=_checked_bytes(raw["matroska_private"]),
+        mp4_entry=_checked_bytes(raw["mp4_entry"]),
     )
 
 
-def _optional(check: Callable[[Any], _Value], told: Any) -> _Value | None:
-    return None if told is None else check(told)
+def _optional(check: Callable[[Any], _Value], raw: Any) -> _Value | None:
+    return None if raw is None else check(raw)
 
 
-def _checked_int(told: Any, least: int, most: int) -> int:
-    if type(told) is not int or not least <= told <= most:
-        raise ValueError(f"value must be {least} to {most}, got {str(told)[:_MAX_DIGITS]}")
-    return told
+def _checked_int(raw: Any, least: int, most: int) -> int:
+    if type(raw) is not int or not least <= raw <= most:
+        raise ValueError(f"value must be {least} to {most}, got {str(raw)[:_MAX_DIGITS]}")
+    return raw
 
 
-def _small_int(told: Any) -> int:
-    return _checked_int(told, 0, 1 << 31)
+def _small_int(raw: Any) -> int:
+    return _checked_int(raw, 0, 1 << 31)
 
 
-def _checked_bool(told: Any) -> bool:
-    if type(told) is not bool:
+def _checked_bool(raw: Any) -> bool:
+    if type(raw) is not bool:
         raise ValueError("value must be true or false")
-    return told
+    return raw
 
 
-def _checked_text(told: Any) -> str:
-    if type(told) is not str or len(told) > _MAX_TEXT:
+def _checked_text(raw: Any) -> str:
+    if type(raw) is not str or len(raw) > _MAX_TEXT:
         raise ValueError("value must be a text of limited length")
-    return told
+    return raw
 
 
-def _checked_name(told: Any) -> str:
-    if type(told) is not str or not _NAME.fullmatch(told):
+def _checked_name(raw: Any) -> str:
+    if type(raw) is not str or not _NAME.fullmatch(raw):
         raise ValueError("value must be a name")
-    return told
+    return raw
 
 
-def _positive_fraction(told: Any) -> Fraction:
-    if type(told) is not str or not _NUMBER.fullmatch(told):
+def _positive_fraction(raw: Any) -> Fraction:
+    if type(raw) is not str or not _NUMBER.fullmatch(raw):
         raise ValueError("value must be a fraction")
-    number = Fraction(told)
+    number = Fraction(raw)
     if number <= 0:
         raise ValueError("fraction must be positive")
     return number
 
 
-def _checked_bytes(told: Any) -> bytes:
-    if type(told) is not str:
+def _checked_bytes(raw: Any) -> bytes:
+    if type(raw) is not str:
         raise ValueError("value must be hexadecimal digits")
-    return bytes.fromhex(told)
+    return bytes.fromhex(raw)
 
 
-def _checked_list(told: Any) -> list[Any]:
-    if type(told) is not list or len(told) > _MAX_ITEMS:
+def _checked_list(raw: Any) -> list[Any]:
+    if type(raw) is not list or len(raw) > _MAX_ITEMS:
         raise ValueError("value must be a list of limited length")
-    return told
+    return raw

@@ -90,7 +90,7 @@ def _program() -> str:
         raise ExtraMissingError("imageio-ffmpeg is not installed", hint=_HINT) from None
     try:
         path = str(imageio_ffmpeg.get_ffmpeg_exe())
-        told = subprocess.run(
+        reported = subprocess.run(
             [path, "-hide_banner", "-h", "encoder=libkvazaar"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -102,7 +102,7 @@ def _program() -> str:
         raise ExtraMissingError(
             f"the FFmpeg of imageio-ffmpeg does not run: {error}", hint=_HINT
         ) from error
-    if "Encoder libkvazaar" not in told:
+    if "Encoder libkvazaar" not in reported:
         raise ExtraMissingError(
             f"{path} does not include kvazaar", hint=f"{_HINT}, and unset IMAGEIO_FFMPEG_EXE"
         )
@@ -211,13 +211,13 @@ def _command(
 
 def _color_filter(settings: EncoderSettings) -> str:
     """Return a filter that passes the color metadata to the encoder without changing samples."""
-    told = {
+    reported = {
         "range": settings.color_range,
         "colorspace": settings.color_space,
         "color_primaries": settings.color_primaries,
         "color_trc": settings.color_transfer,
     }
-    fields = ":".join(f"{key}={name}" for key, name in told.items() if name)
+    fields = ":".join(f"{key}={name}" for key, name in reported.items() if name)
     ratio = settings.sample_aspect_ratio
     aspect = "" if ratio is None else f",setsar={ratio.numerator}/{ratio.denominator}"
     return (f"setparams={fields}" if fields else "null") + aspect
