@@ -259,20 +259,20 @@ class _MotionJpegInspector:
     def __init__(self) -> None:
         self._size: bytes | None = None  # size of the first picture
         self._has_codes = False  # the default Huffman tables may have been replaced
-        self._said = 0
+        self._settings = 0
 
     def __call__(self, packet: bytes, key: bool) -> int:
         header = parse_jpeg_header(packet)
         if header is None:
             return PacketTrait.ODD
         lacks = (
-            header.lacks_quantisers
+            header.lacks_quantizers
             or (header.lacks_codes and self._has_codes)
-            or self._said & ~header.said
-            or not header.is_told
+            or self._settings & ~header.settings
+            or not header.settings_first
         )
-        self._has_codes |= header.brings_codes
-        self._said |= header.said
+        self._has_codes |= header.has_codes
+        self._settings |= header.settings
         self._size = self._size or header.size
         return PacketTrait.ODD if lacks or header.size != self._size else _intra(packet, key)
 

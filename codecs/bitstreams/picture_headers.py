@@ -160,11 +160,11 @@ class JpegHeader(NamedTuple):
     """The header of a JPEG picture."""
 
     size: bytes  #: height and width
-    lacks_quantisers: bool  #: a needed quantization table is missing
+    lacks_quantizers: bool  #: a needed quantization table is missing
     lacks_codes: bool  #: a needed Huffman table is missing
-    brings_codes: bool  #: it has Huffman tables
-    said: int  #: bits of settings in comments, which decoders also apply to later pictures
-    is_told: bool  #: whether all settings precede the samples
+    has_codes: bool  #: it has Huffman tables
+    settings: int  #: bits of settings in comments, which decoders also apply to later pictures
+    settings_first: bool  #: whether all settings precede the samples
 
 
 def parse_jpeg_header(packet: bytes) -> JpegHeader | None:
@@ -174,9 +174,9 @@ def parse_jpeg_header(packet: bytes) -> JpegHeader | None:
     wanted: frozenset[int] = frozenset()
     quantisers: set[int] = set()
     codes: set[int] = set()
-    said = 0
+    settings = 0
     start = packet.find(_SOI)
-    is_told = start <= 0 or not _has_settings_between(packet, 0, start)
+    settings_first = start <= 0 or not _has_settings_between(packet, 0, start)
     try:
         for kind, segment, end in _segments(packet, start):
             if kind == _DQT:
@@ -192,16 +192,18 @@ def parse_jpeg_header(packet: bytes) -> JpegHeader | None:
                 is_coded = True
                 lacks_codes |= not codes.issuperset(_scan_huffman_tables(segment, is_progressive))
                 if not is_progressive and segment[0] == parts:
-                    is_told &= not _has_settings_between(packet, end, len(packet))
+                    settings_first &= not _has_settings_between(packet, end, len(packet))
                     break  # no other scan follows
             elif kind == _COM and (more := _decoder_settings(segment)):
-                said |= more
-                is_told &= not is_coded
+                settings |= more
+                settings_first &= not is_coded
     except IndexError:
         return None
     if not (size and is_coded):
         return None
-    return JpegHeader(size, not wanted <= quantisers, lacks_codes, bool(codes), said, is_told)
+    return JpegHeader(
+        size, not wanted <= quantisers, lacks_codes, bool(codes), settings, settings_first
+    )
 
 
 @lru_cache(maxsize=_CACHED_SEGMENTS)

@@ -98,8 +98,8 @@ def media_color_codes(media: MediaInfo) -> ColorCodes | None:
     codes = color_codes(
         media.color_range, media.color_space, media.color_primaries, media.color_transfer
     )
-    is_told = codes != color_codes(None, None, None, None)
-    return codes if is_told else None
+    is_declared = codes != color_codes(None, None, None, None)
+    return codes if is_declared else None
 
 
 def _code_point(names: dict[int, str], name: str | None) -> int:

@@ -489,7 +489,7 @@ class _VerifiedPacker:
 
     def __init__(self, width: int, height: int, pixel_format: str, siting: str, level: int) -> None:
         self._size = (width, height)
-        self._told = {"pixels": pixel_format, "siting": siting}
+        self._description = {"pixels": pixel_format, "siting": siting}
         self._packer = PicturePacker(level)
         self._unpacker = PictureUnpacker(width, height, pixel_format, siting)
         self._packets: list[bytes] = []
@@ -504,7 +504,7 @@ class _VerifiedPacker:
 
     def finish(self) -> CellStream:
         alone = [number for number, packet in enumerate(self._packets) if is_key_packet(packet)]
-        described = {**self._told, "alone": alone}
+        described = {**self._description, "alone": alone}
         extradata = json.dumps(described, separators=(",", ":")).encode()
         return CellStream(LOSSLESS, *self._size, extradata, self._packets)
 
