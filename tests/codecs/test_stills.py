@@ -64,5 +64,5 @@ def test_what_is_no_picture_is_refused() -> None:
     for shape, dtype in (((4, 4), "uint8"), ((4, 4, 2), "uint8"), ((4, 4, 3), "float32")):
         with pytest.raises(UsageError, match="a picture must be"):
             encode_png(np.zeros(shape, dtype))
-    with pytest.raises(UsageError, match="8 bits"):
+    with pytest.raises(UsageError, match="uint8"):
         encode_jpeg(np.zeros((4, 4, 3), np.uint16))
