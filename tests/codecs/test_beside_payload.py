@@ -322,7 +322,7 @@ def test_markers_of_comments_among_samples_are_not_read_as_long_as_they_say(tmp_
     header = parse_jpeg_header(packet[:-2] + b"\xff\xfe" * 500_000)
     assert time.process_time() - began < 2  # once it was 11
     assert header is not None
-    assert header.is_told
+    assert header.settings_first
 
 
 def test_each_scan_has_its_codes() -> None:
@@ -346,4 +346,4 @@ def test_each_scan_has_its_codes() -> None:
         header = parse_jpeg_header(packet)
         assert header is not None
         assert header.lacks_codes == lacks
-        assert not header.lacks_quantisers
+        assert not header.lacks_quantizers
