@@ -58,7 +58,7 @@ def test_the_same_is_told_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> None
     now += 61
     again = record(damage)
     assert sparing.filter(again)
-    assert again.getMessage() == f"{damage} (and 3 times since this was last told)"
+    assert again.getMessage() == f"{damage} (and 3 more times since the last line)"
     now += 61
     again = record(damage)
     assert sparing.filter(again)

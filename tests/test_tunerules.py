@@ -15,7 +15,7 @@ from vfsd.core.timebase import QuietHours
 from vfsd.disk.store_config import StoreSettings
 from vfsd.errors import UsageError
 from vfsd.mount.foreground_priority import ForegroundReads
-from vfsd.mount.tune_protocol import DONE, GO_ON, PAUSE, TunerCommands, TunerReport, TunerStopError
+from vfsd.mount.tune_protocol import DONE, PAUSE, RUN, TunerCommands, TunerReport, TunerStopError
 from vfsd.mount.tune_scheduler import CpuAllowance, FailureBackoff, MountActivity, TuneRules
 
 QUIET = MountActivity(minute=12 * 60, load=0.0, calm=60.0, free=1 << 40)
@@ -179,27 +179,27 @@ def test_the_load_is_what_others_compute() -> None:
 def test_orders_are_obeyed_between_pictures() -> None:
     reading, writing = os.pipe()
     orders = TunerCommands(reading)
-    orders.obey()
-    os.write(writing, PAUSE + GO_ON)
-    orders.obey()
-    os.write(writing, GO_ON + PAUSE)
+    orders.wait_while_paused()
+    os.write(writing, PAUSE + RUN)
+    orders.wait_while_paused()
+    os.write(writing, RUN + PAUSE)
     done = threading.Event()
 
     def work() -> None:
-        orders.obey()
+        orders.wait_while_paused()
         done.set()
 
     thread = threading.Thread(target=work)
     thread.start()
     assert not done.wait(0.2)
-    os.write(writing, GO_ON)
+    os.write(writing, RUN)
     assert done.wait(60)
     thread.join()
     os.close(writing)
     with pytest.raises(TunerStopError):
-        orders.obey()
+        orders.wait_while_paused()
     with pytest.raises(TunerStopError):
-        orders.await_go()
+        orders.wait_for_run()
     os.close(reading)
 
 

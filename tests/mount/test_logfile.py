@@ -178,7 +178,7 @@ def test_default_log_is_limited(mounted: Mounted, monkeypatch: pytest.MonkeyPatc
     log = control.mount(mounted.store, mounted.at)
     mounted.unmount()
     with log.open("ab") as file:
-        file.truncate(log_file.MOST_BYTES + 1)
+        file.truncate(log_file.MAX_BYTES + 1)
     control.mount(mounted.store, mounted.at)
-    mounted.wait_for(lambda: log.stat().st_size < log_file.MOST_BYTES, "it is as long as before")
-    assert log.with_name(f"{log.name}.1").stat().st_size > log_file.MOST_BYTES
+    mounted.wait_for(lambda: log.stat().st_size < log_file.MAX_BYTES, "it is as long as before")
+    assert log.with_name(f"{log.name}.1").stat().st_size > log_file.MAX_BYTES

@@ -24,7 +24,7 @@ from vfsd.api.store import Store
 from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import DamagedFileError, IntegrityError, MountError, NotFoundError
 from vfsd.mount import render_client, render_server
-from vfsd.mount.foreground_priority import LAST, ORDINARY, PriorityControl
+from vfsd.mount.foreground_priority import LOWEST, ORDINARY, PriorityControl
 from vfsd.mount.render_client import RenderProcess
 from vfsd.mount.render_protocol import (
     FAILED,
@@ -261,25 +261,25 @@ def test_nobody_vouches_for_what_is_said(told: bytes) -> None:
 
 def test_memory_is_used_again_when_nobody_looks_at_it_any_more() -> None:
     sheets, size = BufferPool(), 3 << 20
-    first = sheets.take(size)
+    first = sheets.acquire(size)
     os.pwrite(first.fd, b"hello", 0)
-    shown = sheets.filled(first, size)
+    shown = sheets.detach(first, size)
     part = shown[1:5]
     del shown
-    second = sheets.take(size)
+    second = sheets.acquire(size)
     assert second is not first  # somebody has a part of it
     assert bytes(part) == b"ello"
     del part
-    assert sheets.take(size) is first
-    small = sheets.filled(first, 5)
-    assert sheets.take(size) is first
+    assert sheets.acquire(size) is first
+    small = sheets.detach(first, 5)
+    assert sheets.acquire(size) is first
     os.pwrite(first.fd, b"other", 0)
     assert bytes(small) == b"hello"
     with pytest.raises(OSError, match="not permitted"):
         os.ftruncate(second.fd, 0)
     with pytest.raises(IntegrityError):
-        sheets.filled(second, second.room + 1)
-    sheets.back(first)
+        sheets.detach(second, second.room + 1)
+    sheets.release(first)
     sheets.close()
 
 
@@ -290,7 +290,7 @@ def mapped(pid: int | str = "self") -> int:
 
 def test_memory_that_comes_again_is_mapped_once() -> None:
     sheets, desk, before = BufferPool(), BufferMappings(), mapped()
-    sheet = sheets.take(3 << 20)
+    sheet = sheets.acquire(3 << 20)
     with_mine = mapped()
     for word in (b"hello", b"other"):
         desk.place(sheet.number, sheet.fd, 1 << 20)[:5] = np.frombuffer(word, np.uint8)
@@ -303,10 +303,10 @@ def test_memory_that_comes_again_is_mapped_once() -> None:
         desk.place(sheet.number, sheet.fd, (3 << 20) + 1)
     used = desk.place(sheet.number, sheet.fd, 5)
     sheets.drop(sheet)
-    gone = sheets.gone()
+    gone = sheets.closed()
     assert gone == [sheet.number]
-    assert sheets.gone() == []
-    assert sheets.take(3 << 20).number != sheet.number
+    assert sheets.closed() == []
+    assert sheets.acquire(3 << 20).number != sheet.number
     desk.clear([*gone, 12345])
     used[:5] = 1  # who is at work there goes on
     del used, sheet
@@ -371,10 +371,10 @@ def test_it_is_in_no_session_but_its_own_when_it_is_first_looked_at(
     """Else what it does without would be taken from the mount."""
     sessions: list[tuple[int, int]] = []
 
-    def look(_deference: PriorityControl, pid: int) -> None:
+    def update(_deference: PriorityControl, pid: int) -> None:
         sessions.append((pid, os.getsid(pid)))
 
-    monkeypatch.setattr(PriorityControl, "look", look)
+    monkeypatch.setattr(PriorityControl, "update", update)
     for frame in range(5):
         made.shelf.read(NAME, f"frames/{frame:06}.png")
         assert made.process.pid is not None
@@ -397,7 +397,7 @@ class Other:
         """Whether it has that share in the end, when it is looked after."""
         end = time.monotonic() + 20
         while self.share != str(share) and time.monotonic() < end:
-            deference.look(self.pid)
+            deference.update(self.pid)
             time.sleep(0.02)
         return self.share == str(share)
 
@@ -416,18 +416,18 @@ def other() -> Iterator[Other]:
 def test_it_stands_back_while_files_are_read(other: Other) -> None:
     reads = [True]
     deference = PriorityControl(lambda: reads[0], least=0.0)
-    deference.look(other.pid)
-    assert other.share == str(LAST)
+    deference.update(other.pid)
+    assert other.share == str(LOWEST)
     reads[0] = False
-    deference.look(other.pid)
-    assert other.share == str(LAST)  # who reads comes again
+    deference.update(other.pid)
+    assert other.share == str(LOWEST)  # who reads comes again
     assert other.comes_to(ORDINARY, deference)
 
 
 def test_it_does_not_stand_back_for_long_where_it_gets_too_little(other: Other) -> None:
     deference = PriorityControl(lambda: True, least=0.01)  # which one who sleeps has not
-    deference.look(other.pid)
-    assert other.share == str(LAST)
+    deference.update(other.pid)
+    assert other.share == str(LOWEST)
     assert other.comes_to(ORDINARY, deference)
 
 

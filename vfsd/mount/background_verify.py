@@ -1,4 +1,4 @@
-"""Confirming frame tables in the background: every new video is decoded once, in idle time."""
+"""`BackgroundVerifier` decodes every new video once, in idle time, to confirm its frame table."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ _log = logging.getLogger(__name__)
 
 
 class _VerifierStopError(Exception):
-    """The verifier was told to stop in the middle of a video."""
+    """The verifier must stop in the middle of a video."""
 
 
 class BackgroundVerifier:
-    """A thread that decodes videos whose frame table nothing but their packets vouches for.
+    """A thread that decodes videos with a frame table made from packets only.
 
-    It has the lowest priority, so that it costs time only where nobody else wants it.  Closing it
-    interrupts the video at hand; the next mount starts it again.
+    It has the lowest priority. Closing it interrupts the current video; the next mount starts that
+    again.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._stop = threading.Event()
         self._failed: set[int] = set()
-        self._passed = 0  #: nothing is left to be tried among originals up to this number
+        self._passed = 0  #: all originals up to this id have been tried
         self._barred: dict[ByteLocation, QuarantineEntry] = {}
         self._thread = threading.Thread(target=self._run, name="vfsd-verify", daemon=True)
         self._thread.start()
@@ -51,20 +51,20 @@ class BackgroundVerifier:
                     is_due |= watch.changed()
                     is_due |= self._barred != self._store.parts.quarantine.barred()
                     if is_due:
-                        self._verify_some()
+                        self._verify_next()
                         is_due = False
                 except _VerifierStopError:
                     return
                 except Exception:
                     _log.exception("could not look for videos to verify; trying again")
 
-    def _verify_some(self) -> None:
-        """Suspects, and the newest of the others, however many have failed that are newer still.
+    def _verify_next(self) -> None:
+        """Verify quarantined videos, then the newest unverified one that does not fail.
 
-        What is verified changes the catalog, so that there is a next time.
+        A verified video changes the catalog, which triggers the next call.
         """
         self._barred = self._store.parts.quarantine.barred()
-        for info in self._suspected():
+        for info in self._quarantined():
             self._verify(info)
         newest, before = self._passed, None
         while some := self._store.catalog.unverified(before_id=before):
@@ -79,25 +79,25 @@ class BackgroundVerifier:
         self._passed = newest
 
     def _verify(self, info: LogicalVideo) -> bool:
-        """Whether it was decoded in full; one that failed before is passed over."""
+        """Decode a video; return False if it failed, now or before."""
         if info.original.id in self._failed:
             return False
         try:
             if self._store.open_video(info).verify(on_progress=self._progress):
                 _log.info("the frame table of %r was corrected", info.name)
         except NotFoundError:
-            return False  # somebody has taken it away meanwhile
+            return False  # deleted in the meantime
         except (VfsdError, OSError) as error:
-            # A file that stopped decoding is `fsck`'s business; not every two seconds, though.
+            # Remember it: retrying every two seconds would not help. `vfsd fsck` reports it.
             self._failed.add(info.original.id)
             _log.warning("%r could not be verified: %s", info.name, error)
             return False
         return True
 
-    def _suspected(self) -> list[LogicalVideo]:
-        """Videos that one crash speaks against: most of them had nothing to do with it.
+    def _quarantined(self) -> list[LogicalVideo]:
+        """Return quarantined videos with one crash: most of them did not cause it.
 
-        After another one it takes a person to have them shown again.
+        After a second crash the user must verify them.
         """
         places = [place for place, one in self._barred.items() if one.crashes == 1]
         with self._store.catalog.reading() as seen:

@@ -1,7 +1,7 @@
-"""Mounts, as seen by who starts, finds and ends them.
+"""Starts, finds and ends mounts.
 
-The store itself is served by `vfsd.mount.daemon`, a process of its own, which is started detached
-and reports over a pipe when the mount answers, or why it does not.
+`vfsd.mount.daemon` serves the store in a separate process. It is started detached and reports over
+a pipe when the mount answers, or why it failed.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from vfsd.mount.log_file import LogFile, default_log, log_at
 from vfsd.mount.mounted_path import resolve
 
 DRAIN_SECONDS = 30.0
-"""How long an ending mount goes on making new files into videos; the next one does the rest."""
+"""How long an ending mount classifies new files; the next one does the rest."""
 
 _START_SECONDS = 120.0
 _END_SECONDS = 5.0
 _BUSY_SECONDS = 2.0
-"""`df`, `vfsd doctor` and the like keep any mount busy for a moment."""
-_MOST_LINKS = 40
-_MOST_TAIL = 65536
-"""Bytes at the end of a log."""
-_DEAD = (errno.ENOTCONN, errno.ECONNABORTED, errno.EIO)
+"""Commands such as `df` and `vfsd doctor` keep any mount busy for a moment."""
+_MAX_LINKS = 40
+_MAX_TAIL = 65536
+"""Bytes read at the end of a log."""
+_DEAD_MOUNT = (errno.ENOTCONN, errno.ECONNABORTED, errno.EIO)
 
 _log = logging.getLogger(__name__)
 
@@ -54,16 +54,19 @@ def mount(
     log_file: str | os.PathLike[str] | None = None,
     log_level: str | None = None,
 ) -> Path:
-    """Show a store as a directory, by a process in the background; returns when it answers.
+    """Mount a store in a background process; return the path of its log when it answers.
 
-    `options` are what people write after ``-o``: ``["ro,allow_other"]``.  The process writes its
-    log to `log_file`, from `log_level` of `mount_log.LEVELS` on; without these, as ``log=FILE`` and
-    ``log_level=LEVEL`` among the options say, or by `default_log` and `mount_log.DEFAULT`.  Returns
-    the path of the log.
+    Args:
+        store_path: Directory of the store.
+        mountpoint: Directory to mount at.
+        options: Arguments of ``-o``, for example ``["ro,allow_other"]``.
+        log_file: The log; default: ``log=FILE`` in the options, or `default_log`.
+        log_level: One of `mount_log.LEVELS`; default: ``log_level=LEVEL`` in the options, or
+            `mount_log.DEFAULT`.
 
-    Raises `UsageError` for options and places that cannot be, `NoStoreError`, `BusyError` when
-    the store is mounted already, `FuseMissingError` when something has to be installed,
-    `ExaminerError` when files could not be examined, and `MountError` for the rest.
+    Raises `UsageError` for invalid options and places, `NoStoreError`, `BusyError` if the store is
+    mounted already, `FuseMissingError` if FUSE is not installed, `ExaminerError` if files cannot be
+    examined, and `MountError` for other failures.
     """
     words = list(options)
     parsed = parse_options(words)
@@ -76,10 +79,10 @@ def mount(
 
 
 def unmount(mountpoint: str | os.PathLike[str], *, timeout: float = DRAIN_SECONDS + 30) -> None:
-    """End a mount, and wait until its process has let go of the store.
+    """Unmount, and wait until the process has released the store.
 
-    Raises `UsageError` when nothing of ours is mounted there, `BusyError` when somebody uses it, it
-    does not answer or the process has not ended after `timeout` seconds, `MountError`.
+    Raises `UsageError` if no store is mounted there, `BusyError` if the mount is in use, does not
+    answer, or has not ended after `timeout` seconds, and `MountError`.
     """
     place = place_of(mountpoint)
     found = mount_at(place)
@@ -91,12 +94,12 @@ def unmount(mountpoint: str | os.PathLike[str], *, timeout: float = DRAIN_SECOND
         log = _log_of(_store_locked_by(Path(found.source), found))
         raise BusyError(str(error), hint=f"{error.hint}{log}") from None
     except OSError:
-        pass  # one that has died is taken away, too
+        pass  # a dead mount is unmounted as well
     directory = _holding_store(place, found)
     log = _log_of(directory)
     server = daemon_of(place) if directory is None else None
     _detach(place, lazily=False)
-    # A disk that was mounted since may have got the same device number.
+    # Compare the source as well: a new mount may have got the same device number.
     others = [
         str(mount.place)
         for mount in mounts()
@@ -106,9 +109,9 @@ def unmount(mountpoint: str | os.PathLike[str], *, timeout: float = DRAIN_SECOND
         if found.shows == "/":
             raise BusyError(
                 f"{place} is unmounted, but its store is still shown at {', '.join(others)}",
-                hint=f"`vfsd umount {shlex.quote(others[-1])}` ends that",
+                hint=f"run `vfsd umount {shlex.quote(others[-1])}`",
             )
-        return  # it was a part of a mount that goes on
+        return  # a bind mount of a part; the mount itself continues
     if directory is None:
         _await_end(server)
         return
@@ -117,14 +120,14 @@ def unmount(mountpoint: str | os.PathLike[str], *, timeout: float = DRAIN_SECOND
         if time.monotonic() > end:
             raise BusyError(
                 f"{place} is unmounted, but process {holder.get('pid')} has not ended yet",
-                hint="it examines new files, or its mount is still seen in another mount "
-                f"namespace; wait, or end it with SIGKILL and lose nothing{log}",
+                hint="it is examining new files, or the mount is visible in another mount "
+                f"namespace; wait, or kill it with SIGKILL, which loses nothing{log}",
             )
         time.sleep(0.02)
 
 
 def _log_of(directory: StoreDirectory | None) -> str:
-    """Words for a hint: where the log of the mount of a store lies, if that is known."""
+    """Return a phrase for a hint with the log of the mount of a store, if known."""
     try:
         log = None if directory is None else (directory.mounted_by() or {}).get("log")
     except StoreError:
@@ -133,17 +136,16 @@ def _log_of(directory: StoreDirectory | None) -> str:
 
 
 def _holding_store(place: Path, mount: MountEntry) -> StoreDirectory | None:
-    """The store of a mount, which tells by its lock when the mount has ended; None where it cannot
-    be found, or is not locked."""
+    """Return the store of a mount, to wait for its lock; None if not found or not locked."""
     root = Path(mount.source)
-    with suppress(VfsdError, OSError):  # it has died, and only its source is known
+    with suppress(VfsdError, OSError):  # a dead mount: only its source is known
         (shown,) = resolve([str(place)])
         root = root if shown is None else shown.root
     return _store_locked_by(root, mount)
 
 
 def _store_locked_by(root: Path, mount: MountEntry) -> StoreDirectory | None:
-    """The store in a directory, if that mount has locked it."""
+    """Return the store in a directory if that mount has locked it."""
     try:
         directory = StoreDirectory.open(root)
         holder = directory.mounted_by() or {}
@@ -153,8 +155,8 @@ def _store_locked_by(root: Path, mount: MountEntry) -> StoreDirectory | None:
 
 
 def daemon_of(place: Path) -> int | None:
-    """The process that serves a mount, as far as it tells."""
-    from vfsd.mount.fs.inode_metadata import STATS  # with all that it stands on
+    """Return the pid of the process that serves a mount, if it reports it."""
+    from vfsd.mount.fs.inode_metadata import STATS  # slow to import
 
     try:
         return int(json.loads(attribute(place, STATS))["pid"])
@@ -163,7 +165,7 @@ def daemon_of(place: Path) -> int | None:
 
 
 def _await_end(pid: int | None) -> None:
-    """Return when a process has ended, or does not."""
+    """Wait until a process has ended, for a limited time."""
     end = time.monotonic() + _END_SECONDS
     while (
         pid not in (None, os.getpid()) and os.path.exists(f"/proc/{pid}") and time.monotonic() < end
@@ -171,7 +173,7 @@ def _await_end(pid: int | None) -> None:
         time.sleep(0.02)
 
 
-# ---------------------------------------------------------------------------------- the place
+# -- the place
 
 
 def checked(
@@ -179,9 +181,9 @@ def checked(
     mountpoint: str | os.PathLike[str],
     options: MountOptions,
 ) -> tuple[StoreDirectory, Path]:
-    """The store, and the mountpoint without symbolic links; a dead mount is taken away.
+    """Return the store and the mount point without symbolic links; a dead mount is removed.
 
-    Raises what `mount` does where one of them, or FUSE, is not as it has to be.
+    Raises as `mount` if one of them, or FUSE, is not usable.
     """
     directory = StoreDirectory.open(Path(store_path))
     place = _checked_place(directory, mountpoint, options)
@@ -192,19 +194,19 @@ def checked(
 def _checked_place(
     directory: StoreDirectory, mountpoint: str | os.PathLike[str], options: MountOptions
 ) -> Path:
-    """The mountpoint without symbolic links, when it can be one; a dead mount is taken away."""
+    """Return the mount point without symbolic links, if it is valid; a dead mount is removed."""
     place = place_of(mountpoint)
     _clear_dead_mount(place)
     root = Path(os.path.realpath(directory.root))
     if place == root or place.is_relative_to(root):
-        raise UsageError(f"{place} lies inside the store {root}")
+        raise UsageError(f"{place} is inside the store {root}")
     if root.is_relative_to(place):
-        raise UsageError(f"the store {root} lies inside {place} and would be hidden by the mount")
+        raise UsageError(f"the store {root} is inside {place} and would be hidden by the mount")
     found = mount_at(place)
     if found is not None and found.is_ours:
         raise BusyError(f"{found.source} is mounted at {place} already")
     if not place.exists():
-        raise MountError(f"directory not found: {place}", hint=f"make it: mkdir -p {place}")
+        raise MountError(f"directory not found: {place}", hint=f"create it: mkdir -p {place}")
     if not place.is_dir():
         raise MountError(f"{place} is not a directory")
     try:
@@ -219,9 +221,9 @@ def _checked_place(
 
 
 def place_of(mountpoint: str | os.PathLike[str]) -> Path:
-    """A mount point without symbolic links; a mount of vfsd that is there is not asked."""
+    """Return a mount point without symbolic links. A mount of vfsd there is not accessed."""
     path = os.fspath(mountpoint) or os.curdir
-    for _ in range(_MOST_LINKS):
+    for _ in range(_MAX_LINKS):
         above, last = os.path.split(path.rstrip("/") or "/")
         if last in (".", ".."):
             break
@@ -234,9 +236,9 @@ def place_of(mountpoint: str | os.PathLike[str]) -> Path:
 
 
 def _clear_dead_mount(place: Path) -> None:
-    """Take away what a daemon that was killed has left: a place that answers with errors.
+    """Unmount what a killed daemon has left: a place that answers with errors.
 
-    Raises `BusyError` where it does not answer at all.
+    Raises `BusyError` if it does not answer at all.
     """
     found = mount_at(place)
     if found is None or not found.is_ours:
@@ -244,7 +246,7 @@ def _clear_dead_mount(place: Path) -> None:
     try:
         require_answer(place)
     except OSError as error:
-        if error.errno in _DEAD:
+        if error.errno in _DEAD_MOUNT:
             _log.warning("%s was left by a mount that died; it is unmounted", place)
             _detach(place, lazily=True)
 
@@ -260,7 +262,7 @@ def _detach(place: Path, *, lazily: bool) -> None:
         try:
             done = subprocess.run(
                 words,
-                env=os.environ | {"LC_ALL": "C"},  # its words are looked at below
+                env=os.environ | {"LC_ALL": "C"},  # its output is parsed below
                 capture_output=True,
                 text=True,
                 check=False,
@@ -274,12 +276,14 @@ def _detach(place: Path, *, lazily: bool) -> None:
         return
     text = done.stderr.strip() or f"{words[0]} failed"
     if "busy" in text:
-        raise BusyError(f"{place} is in use: {text}", hint=f"`fuser -vm {place}` shows by whom")
-    hint = None if os.geteuid() == 0 else "root can, and who has mounted it"
+        raise BusyError(
+            f"{place} is in use: {text}", hint=f"run `fuser -vm {place}` to list the processes"
+        )
+    hint = None if os.geteuid() == 0 else "only root and the user who mounted it can unmount it"
     raise MountError(f"{place} cannot be unmounted: {text}", hint=hint)
 
 
-# ------------------------------------------------------------------------- in the background
+# -- in the background
 
 
 def _start(
@@ -325,31 +329,28 @@ def _start(
 
 
 def _size(log: Path) -> int:
-    """Bytes; 0 for a pipe or a device."""
+    """Return the size in bytes; 0 for a pipe or a device."""
     return log.stat().st_size if log.is_file() else 0
 
 
 def _last_line(log: Path, start: int) -> str:
-    """The last line of a log after so many bytes, with a colon before it; else nothing.
+    """Return the last log line after `start` bytes, as ": LINE"; empty if there is none.
 
-    Of a process that has died it is the last line of a traceback.
+    For a dead process it is the last line of a traceback.
     """
     if not log.is_file():
         return ""
     with open(log, "rb") as file:
-        file.seek(max(start, _size(log) - _MOST_TAIL))
+        file.seek(max(start, _size(log) - _MAX_TAIL))
         lines = file.read().decode(errors="replace").split("\n")
-    told = [line.strip() for line in lines if line.strip()]
-    return f": {told[-1]}" if told else ""
+    texts = [line.strip() for line in lines if line.strip()]
+    return f": {texts[-1]}" if texts else ""
 
 
 def _launch(pipe: str, task: str, log: Path) -> None:
-    """Start `vfsd.mount.daemon` with these arguments; it and what it starts write to `log`.
-
-    Raises `CalledProcessError`.
-    """
+    """Start `vfsd.mount.daemon` with its output appended to `log`. Raises `CalledProcessError`."""
     with open(log, "ab") as output:
-        # The child forks once more and ends, so that nobody has to wait for the daemon.
+        # The child forks once more and exits, so that this process need not reap the daemon.
         subprocess.run(
             module_command("vfsd.mount.daemon", pipe, task),
             cwd="/",
@@ -363,9 +364,9 @@ def _launch(pipe: str, task: str, log: Path) -> None:
 
 
 def _await_report(fd: int) -> dict[str, Any] | None:
-    """What the daemon says of itself; None when it died, or kept silent, instead."""
+    """Return the report of the daemon; None if it died or timed out."""
     end = time.monotonic() + _START_SECONDS
-    waiting = select.poll()  # the number may be large: who mounts may have many files open
+    waiting = select.poll()  # not select(): descriptors may exceed 1023
     waiting.register(fd, select.POLLIN)
     text = b""
     while not text.endswith(b"\n"):

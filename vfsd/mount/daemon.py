@@ -52,7 +52,7 @@ READY, STOPPING = "READY=1", "STOPPING=1"
 
 
 def notify(state: str) -> None:
-    """Send it, where somebody wants to know.  Never fails, as nobody who serves files may."""
+    """Send a state to the service manager, if there is one. Never fails: serving must continue."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address.startswith(("/", "@")):
         return
@@ -64,7 +64,7 @@ def notify(state: str) -> None:
 
 _SHARE_OF_WHOLE_VIEWS = 4  # of what rendered views may take up
 _OPEN_FILES = 65536
-"""So many may be open at once, if the machine allows it."""
+"""Limit of open files to request from the system."""
 _SWITCH_SECONDS = 0.0002  # a thread that computes must not keep the kernel waiting for 5 ms
 
 _log = logging.getLogger(__name__)
@@ -77,11 +77,10 @@ def mount_in_foreground(
     *,
     log: Path | None = None,
 ) -> None:
-    """Show a store as a directory, served by this process; returns when the mount has ended.
+    """Mount a store and serve it in this process until it is unmounted.
 
-    A supervisor such as systemd is notified when the mount answers.  `log` is the file that the
-    caller lets this process write its log to, for messages about the mount.  Raises what
-    `vfsd.mount.control.mount` does.
+    A service manager such as systemd is notified when the mount answers. `log` is the file that
+    receives this process's log, for messages about the mount. Raises as `vfsd.mount.control.mount`.
     """
     words = list(options)
     directory, place = checked(store_path, mountpoint, parse_options(words))
@@ -97,26 +96,26 @@ def _serve(
     *,
     on_ready: Callable[[], None],
 ) -> None:
-    """Serve until unmounted, or until a signal ends it."""
+    """Serve until the mount is unmounted or a signal ends it."""
     parsed = parse_options(options)
     limit_arenas()
     disable_huge_pages()
-    _allow_open_files()
-    # Signals are for the main thread, where libfuse waits for them; the others inherit this.
+    _raise_open_file_limit()
+    # libfuse waits for signals in the main thread; new threads inherit this mask.
     ends = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ends)
     with ExitStack() as stack:
         stack.callback(signal.pthread_sigmask, signal.SIG_SETMASK, before)
         directory = stack.enter_context(closing(StoreDirectory.open_held(root)))
         mount_log.show_paths(directory.top, lambda: directory.location)
-        stack.enter_context(_naming(directory))
+        stack.enter_context(_naming_store(directory))
         note_device = None
         if directory.can_be_written or not parsed.read_only:
             shown = None if log is None else log.path
             note_device = with_reserve(
                 directory, lambda: stack.enter_context(directory.mounted(str(place), shown))
             )
-        # While there are no threads:
+        # Must come before any thread is started:
         starter = stack.enter_context(_render_starter(directory, parsed))
         shorten_time_slice()
         if log is not None and log.is_limited:
@@ -124,7 +123,7 @@ def _serve(
         parts = StoreContext.of(directory, read_only=parsed.read_only)
         store = stack.enter_context(Store(parts))
         if not parsed.read_only:
-            store.parts.examiner.start()  # it loads its libraries meanwhile
+            store.parts.examiner.start()  # it loads its libraries in the background
             directory.require_one_disk()
             store.parts.require_objects_present()
         counters = OperationCounters()
@@ -133,25 +132,25 @@ def _serve(
         stack.enter_context(closing(MallocTrimmer(views.evict_idle)))
         foreground = ForegroundReads()
         tuner = BackgroundTuner(store, foreground) if _tunes(store) else None
-        standings = StatsCollector(counters)
+        statistics = StatsCollector(counters)
         filesystem = Filesystem(
             store.parts,
             views=ObservedViews(views, foreground),
             reports={
                 TUNER: lambda: "off" if tuner is None else tuner.state,
-                STATS: lambda: standings.now(_rendering(renders)).text(),
+                STATS: lambda: statistics.now(_rendering(renders)).text(),
             },
             syncs_names=parsed.syncs_names,
         )
         stack.callback(filesystem.close, DRAIN_SECONDS)
         if not parsed.read_only:
-            _accuse(store, directory.decoding_note)
-            _accuse(store, directory.rendering_note)
+            _quarantine_crashed(store, directory.decoding_note)
+            _quarantine_crashed(store, directory.rendering_note)
             stack.enter_context(store.parts.quarantine.record_decoding(directory.decoding_note))
             filesystem.recover()
             if store.settings.verify:
                 stack.enter_context(closing(BackgroundVerifier(store)))
-        _tell_of_sums(store)
+        _warn_missing_checksums(store)
         if tuner is not None:
             stack.enter_context(closing(tuner)).start()
         stack.callback(signal.signal, signal.SIGHUP, signal.signal(signal.SIGHUP, signal.SIG_IGN))
@@ -165,7 +164,7 @@ def _serve(
             store.parts.examiner.require_start()
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
-        def tell() -> None:
+        def report_ready() -> None:
             own = mount_at(place)
             if note_device is not None and own is not None and own.is_ours:
                 note_device(own.device)
@@ -177,15 +176,15 @@ def _serve(
             source=root,
             options=parsed,
             counters=counters,
-            on_ready=tell,
+            on_ready=report_ready,
         )
         _log.info("%s is unmounted", place)
         notify(STOPPING)
 
 
 @contextmanager
-def _naming(directory: StoreDirectory) -> Iterator[None]:
-    """Errors of the block name the store's path where they name its descriptor."""
+def _naming_store(directory: StoreDirectory) -> Iterator[None]:
+    """Replace the path of a descriptor in errors by the path of the store."""
     try:
         yield
     except VfsdError as error:
@@ -198,20 +197,19 @@ def _naming(directory: StoreDirectory) -> Iterator[None]:
         raise
 
 
-def _allow_open_files() -> None:
-    """What somebody has open in a mount is open in its process, too: the 1024 of a login are soon
-    used up by all programs together."""
+def _raise_open_file_limit() -> None:
+    """Raise the limit of open files: each file open in a mount is open in its process as well."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
-    if soft != resource.RLIM_INFINITY and soft < most:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    maximum = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < maximum:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (maximum, hard))
 
 
 @contextmanager
 def _render_starter(
     directory: StoreDirectory, options: MountOptions
 ) -> Iterator[socket.socket | None]:
-    """See `vfsd.mount.render_server.start`; None: views are made by this process."""
+    """Yield the socket from `vfsd.mount.render_server.start`; None: views are rendered here."""
     if not render_server.can_start():
         yield None
         return
@@ -227,13 +225,13 @@ def _render_starter(
 def _render_process(
     starter: socket.socket | None, store: Store, counters: OperationCounters
 ) -> Iterator[RenderProcess | None]:
-    """What makes views; None: this process does."""
+    """Yield the render process; None: views are rendered in this process."""
     if starter is None:
         yield None
         return
     note = store.parts.directory.rendering_note
-    deference = PriorityControl(counters.are_files_read)
-    renders = RenderProcess(starter, partial(_accuse, store, note), deference)
+    priority = PriorityControl(counters.are_files_read)
+    renders = RenderProcess(starter, partial(_quarantine_crashed, store, note), priority)
     try:
         yield renders
     finally:
@@ -242,8 +240,8 @@ def _render_process(
             note.unlink(missing_ok=True)
 
 
-def _accuse(store: Store, note: Path) -> None:
-    """Make suspects of what was being decoded by the process that kept a note, if it crashed."""
+def _quarantine_crashed(store: Store, note: Path) -> None:
+    """Quarantine the files that a crashed process was decoding, according to its note."""
     if store.parts.read_only:
         return  # there are no notes
     numbers, how = store.parts.quarantine.crashed(note)
@@ -254,11 +252,11 @@ def _accuse(store: Store, note: Path) -> None:
             except NotFoundError:
                 continue
         store.parts.quarantine.add_crash(physical, how)
-        _log.warning("video %d was being decoded then; its pictures are not shown", number)
+        _log.warning("video %d was being decoded at that time and is quarantined", number)
     note.unlink(missing_ok=True)
 
 
-def _tell_of_sums(store: Store) -> None:
+def _warn_missing_checksums(store: Store) -> None:
     found = missing_checksums_message(store.catalog)
     if found is not None:
         _log.warning("%s; %s", found, SUMS_ADVICE)
@@ -267,7 +265,7 @@ def _tell_of_sums(store: Store) -> None:
 def _views(
     store: Store, options: MountOptions, renders: RenderProcess | None, counters: OperationCounters
 ) -> Views:
-    """Those that the kernel may read by itself are put into files of their own."""
+    """Return the views. With passthrough, whole views are kept as files for the kernel."""
     whole_bytes = 0
     if options.passthrough and not options.read_only:
         whole_bytes = store.settings.view_cache_bytes // _SHARE_OF_WHOLE_VIEWS
@@ -293,7 +291,8 @@ def _tunes(store: Store) -> bool:
 
 
 def main(arguments: list[str]) -> None:
-    """Become a daemon: ``PIPE JSON``, where PIPE is the number of an inherited descriptor."""
+    """Become a daemon. `arguments` is [PIPE, JSON]; PIPE is the number of an inherited
+    descriptor."""
     pipe, task = int(arguments[0]), json.loads(arguments[1])
     if os.fork() > 0:
         os._exit(0)

@@ -18,18 +18,18 @@ from vfsd.views import Views, ViewUpload
 
 
 class ForegroundReads:
-    """Counts those who wait for a view at present.  Thread-safe."""
+    """Counts reads of views in progress. Thread-safe."""
 
     def __init__(self) -> None:
-        #: Called by whoever comes when nobody is waiting, before it waits.
+        #: Called by the first of several concurrent readers, before it waits.
         self.on_first: Callable[[], None] = lambda: None
         self._guard = threading.Lock()
         self._waiting = 0
-        self._last = -float("inf")  # when the last of them had waited
+        self._last = -float("inf")  # monotonic end of the last read
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """To be held by somebody for as long as it waits."""
+        """Count one reader during the block."""
         with self._guard:
             is_first = self._waiting == 0
             self._waiting += 1
@@ -44,20 +44,20 @@ class ForegroundReads:
 
     @property
     def calm(self) -> float:
-        """Seconds since somebody waited last; 0 while somebody does."""
+        """Seconds since the last read of a view; 0 during one."""
         with self._guard:
             return 0.0 if self._waiting else time.monotonic() - self._last
 
 
 class ObservedViews:
-    """Views whose readers are counted."""
+    """Views whose readers are counted in `ForegroundReads`."""
 
     def __init__(self, views: Views, foreground: ForegroundReads) -> None:
         self._views = views
         self._foreground = foreground
 
     def stat(self, ino: int, path: str) -> ViewStat:
-        with self._foreground.waiting():  # a JPEG is made to be measured
+        with self._foreground.waiting():  # the size of a JPEG is known only after encoding
             return self._views.stat(ino, path)
 
     def list(self, ino: int, path: str) -> list[tuple[str, bool]]:
@@ -100,38 +100,40 @@ class _ObservedFile:
         self._file.close()
 
 
-ORDINARY, LAST = 0, LOWEST_PRIORITY
-_CALM_SECONDS = 1.0
-"""When no plain file was read for so long, the process stands back no more."""
-_LOOK_SECONDS = 2.0
+ORDINARY, LOWEST = 0, LOWEST_PRIORITY
+_QUIET_SECONDS = 1.0
+"""The render process has low priority until no plain file was read for this long."""
+_WINDOW_SECONDS = 2.0
 _GAP_SECONDS = 0.5
-"""When nobody has asked it for anything for so long, it may have had nothing to do."""
+"""After a gap like this between requests the process may have been idle."""
 # With 36 busy processes on two cores, views took a hundred times longer with the smallest share
 # than with an equal one.
-_LEAST = 0.04
-"""The share of all cores that it has to get while it stands back; with less it stops doing so."""
+_MIN_SHARE = 0.04
+"""Share of all cores that it must get at low priority; otherwise it gets ordinary priority."""
 _RECOVERY_SECONDS = 30.0
-"""For how long it has an ordinary share then."""
+"""How long it then keeps ordinary priority."""
 
 
 class PriorityControl:
-    """Decides, from time to time, which share of the cores a process gets.  Thread-safe."""
+    """Sets the CPU priority of the render process over time. Thread-safe."""
 
-    def __init__(self, files_are_read: Callable[[], bool], least: float = _LEAST) -> None:
-        """`files_are_read` tells whether somebody reads plain files just now; `least` is the share
-        of all cores with which the process goes on standing back."""
+    def __init__(self, files_are_read: Callable[[], bool], least: float = _MIN_SHARE) -> None:
+        """`files_are_read` returns whether plain files are being read.
+
+        `least` is the share of all cores below which low priority counts as starving.
+        """
         self._files_are_read = files_are_read
-        self._least = least
+        self._minimum = least
         self._guard = threading.Lock()
-        self._given = (0, ORDINARY)  # to which process
+        self._applied = (0, ORDINARY)  # (pid, priority)
         self._read = self._seen = -float("inf")
-        self._window = (0.0, 0.0)  # when it began, and what had been computed by then
+        self._window = (0.0, 0.0)  # start of the measurement, CPU seconds at that time
         self._ordinary_until = -float("inf")
 
-    def look(self, pid: int) -> None:
-        """Do what is right by now; to be called often while a process makes something.
+    def update(self, pid: int) -> None:
+        """Adjust the priority of process `pid`. Call it often while the process is working.
 
-        It has the share `ORDINARY` to begin with.
+        The process starts with `ORDINARY`.
         """
         if not self._guard.acquire(blocking=False):
             return  # another thread does
@@ -139,24 +141,24 @@ class PriorityControl:
             now = time.monotonic()
             if self._files_are_read():
                 self._read = now
-            is_wanted = self._read + _CALM_SECONDS > now
+            is_wanted = self._read + _QUIET_SECONDS > now
             if self._is_starving(pid, now):
                 self._ordinary_until = now + _RECOVERY_SECONDS
             is_last = is_wanted and now >= self._ordinary_until
-            wanted = (pid, LAST if is_last else ORDINARY)
-            if wanted != self._given and set_autogroup_niceness(*wanted):
-                self._given = wanted
+            wanted = (pid, LOWEST if is_last else ORDINARY)
+            if wanted != self._applied and set_autogroup_niceness(*wanted):
+                self._applied = wanted
                 self._window = (now, cpu_seconds(pid))
         finally:
             self._guard.release()
 
     def _is_starving(self, pid: int, now: float) -> bool:
-        """Whether it stood back, and got too little for that."""
+        """Return whether the process got too little CPU time at low priority."""
         began, computed = self._window
         last, self._seen = self._seen, now
-        if now < began + _LOOK_SECONDS and now < last + _GAP_SECONDS:
+        if now < began + _WINDOW_SECONDS and now < last + _GAP_SECONDS:
             return False
         self._window = (now, cpu_seconds(pid))
-        if now >= last + _GAP_SECONDS or self._given != (pid, LAST):
+        if now >= last + _GAP_SECONDS or self._applied != (pid, LOWEST):
             return False
-        return (self._window[1] - computed) / (now - began) / available_cores() < self._least
+        return (self._window[1] - computed) / (now - began) / available_cores() < self._minimum

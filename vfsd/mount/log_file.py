@@ -1,5 +1,6 @@
-"""The log file of a background mount: `LogFile` finds and opens it, `LogSizeLimiter` truncates it
-when it grows too long.
+"""The log file of a background mount.
+
+`log_at` and `default_log` find it; `LogSizeLimiter` truncates it when it grows too long.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from vfsd.disk.safe_open import open_own
 from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import MountError, StoreError, UsageError
 
-MOST_BYTES = 10 << 20
-"""A default log that is longer becomes its own predecessor, ``NAME.1``."""
-_LOOK_SECONDS = 5.0
+MAX_BYTES = 10 << 20
+"""A default log that grows longer is moved to ``NAME.1``."""
+_CHECK_SECONDS = 5.0
 
 _log = logging.getLogger(__name__)
 
@@ -29,18 +30,18 @@ class LogFile:
     """The log of one mount."""
 
     path: Path  #: absolute
-    is_limited: bool  #: kept below about `MOST_BYTES`, with one predecessor
+    is_limited: bool  #: limited to about `MAX_BYTES`, plus one older file
 
 
 def log_at(path: Path, place: Path) -> LogFile:
-    """The log that the caller named, for a mount at `place`.  It is not limited.
+    """Return the log that the caller named, without a size limit.
 
-    Raises `UsageError` where the mount would hide it, `MountError` where it cannot be written.
+    Raises `UsageError` if the mount at `place` would hide it, `MountError` if it cannot be written.
     """
     path = path.absolute()
     if _is_hidden(path, place):
         raise UsageError(
-            f"the log {path} lies below the mount point {place}",
+            f"the log {path} must not be below the mount point {place}",
             hint="name a file elsewhere with --log, or -o log=FILE",
         )
     try:
@@ -55,14 +56,14 @@ def log_at(path: Path, place: Path) -> LogFile:
 
 
 def default_log(directory: StoreDirectory, place: Path) -> LogFile:
-    """A log in the user's state directory; in the store where that is hidden or not writable.
+    """Return a log in the user's state directory, or in the store if that is impossible.
 
-    Raises `MountError` where neither can be written.
+    Raises `MountError` if neither can be written.
     """
     why: list[str] = []
     for path in default_places(directory):
         if _is_hidden(path, place) or _is_shown(path):
-            why.append(f"{path} lies in a mount")
+            why.append(f"{path} is in a mount")
             continue
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -78,35 +79,37 @@ def default_log(directory: StoreDirectory, place: Path) -> LogFile:
 
 
 def default_places(directory: StoreDirectory) -> list[Path]:
-    """Where the log lies by default, the preferred place first."""
+    """Return the default paths of the log, the preferred one first."""
     state = os.environ.get("XDG_STATE_HOME", "")
-    if not os.path.isabs(state):  # as the specification has it
+    if not os.path.isabs(state):  # required by the XDG specification
         state = os.path.expanduser("~/.local/state")
     name = f"{directory.root.name}-{directory.id[:8]}.log"
     return [Path(state) / "vfsd" / name, directory.mount_log]
 
 
 def _is_hidden(path: Path, place: Path) -> bool:
-    """Whether a mount at `place` would hide the file."""
+    """Return whether a mount at `place` would hide the file."""
     return Path(os.path.realpath(path)).is_relative_to(place)
 
 
 def _is_shown(path: Path) -> bool:
-    """Whether the file would lie in a mount of vfsd, where each line were a write to a store."""
+    """Return whether the file is in a mount of vfsd: each line would be a write to a store."""
     above = mount_above(Path(os.path.realpath(path)))
     return above is not None and above.is_ours
 
 
 class LogSizeLimiter:
-    """A thread that keeps the file behind stderr short: the mount and its children append to it.
+    """A thread that limits the file behind stderr, which the mount and its children append to.
 
-    The file is copied to ``NAME.1`` and emptied, so that processes which have it open go on.
+    The file is copied to ``NAME.1`` and truncated, so that processes can keep it open.
     """
 
-    def __init__(self, path: Path, most: int = MOST_BYTES, seconds: float = _LOOK_SECONDS) -> None:
-        """`most` is in bytes; the size is looked at every few `seconds`."""
+    def __init__(
+        self, path: Path, maximum: int = MAX_BYTES, seconds: float = _CHECK_SECONDS
+    ) -> None:
+        """`maximum` is in bytes; the size is looked at every few `seconds`."""
         self._path = path
-        self._most = most
+        self._maximum = maximum
         self._seconds = seconds
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="vfsd-log", daemon=True)
@@ -119,7 +122,7 @@ class LogSizeLimiter:
     def _run(self) -> None:
         while not self._stop.is_set():
             with suppress(OSError):
-                if os.fstat(2).st_size > self._most:
+                if os.fstat(2).st_size > self._maximum:
                     self._shorten()
             self._stop.wait(self._seconds)
 
@@ -127,7 +130,7 @@ class LogSizeLimiter:
         before = self._path.with_name(self._path.name + ".1")
         made = self._path.with_name(self._path.name + ".new")
         try:
-            # The open file, whatever has its name by now.
+            # Read the open file: its name may lead to another one by now.
             with open("/proc/self/fd/2", "rb") as source, open(made, "wb") as target:
                 shutil.copyfileobj(source, target)
             os.replace(made, before)

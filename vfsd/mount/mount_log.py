@@ -1,11 +1,11 @@
-"""What a mount has to say: one line for each event, at a terminal, in a file or in the journal.
+"""The log of a mount: one line for each event, to a terminal, a file or the journal.
 
 =========  =====================================================================================
-error      bytes or names cannot be served as they should be; the line says which, and what to do
-warning    something was done in another way, or later, than asked for
-info       mounted and unmounted; what was put right after a crash; tiles that were made by
-           themselves; requests for views that were refused, and why
-debug      each file that was looked at, and what it is; where in the program an error comes from
+error      bytes or names cannot be served correctly; the line says which, and what to do
+warning    something was done differently, or later, than requested
+info       mounting and unmounting; repairs after a crash; tiles made by background tuning;
+           refused requests for views, with the reason
+debug      each classified file; the source line of an error
 =========  =====================================================================================
 """
 
@@ -35,18 +35,18 @@ LEVELS: Mapping[str, int] = MappingProxyType(
 )
 DEFAULT = "info"
 
-_SPARED_SECONDS = 60.0
-_MOST_TOLD = 1000
-"""Lines that are remembered."""
+_REPEAT_SECONDS = 60.0
+_MAX_REMEMBERED = 1000
+"""Distinct lines that are remembered."""
 
 _PRIORITIES = ((logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6), (0, 7))
 
 
 class OneLineFormatter(logging.Formatter):
-    """A record as one line: line breaks are shown, and of an exception what it is and where.
+    """Formats a record as one line, with escaped line breaks and the location of an exception.
 
-    With `traces` an exception has its trace below the line.  With `journal` a line begins with its
-    priority, see sd-daemon(3), and has no time, which the journal knows.
+    With `traces` an exception is followed by its traceback. With `journal` a line begins with its
+    priority, see sd-daemon(3), and has no time.
     """
 
     def __init__(self, *, traces: bool, journal: bool) -> None:
@@ -60,14 +60,14 @@ class OneLineFormatter(logging.Formatter):
         shown.msg, shown.args = _unbroken(record.getMessage()), None
         error = record.exc_info[1] if record.exc_info else None
         if error is not None and not self._traces:
-            shown.msg += f": {_unbroken(_told(error))}"
+            shown.msg += f": {_unbroken(_described(error))}"
             shown.exc_info, shown.exc_text = None, None
         line = super().format(shown)
         return f"<{_priority(record.levelno)}>{line}" if self._journal else line
 
 
 class PathFormatter(logging.Formatter):
-    """Another formatter's lines, with a store's path in the place of one through a descriptor."""
+    """Replaces a path through a descriptor by the current path of the store."""
 
     def __init__(self, inner: logging.Formatter, top: Path, shown: Callable[[], Path]) -> None:
         super().__init__()
@@ -80,14 +80,14 @@ class PathFormatter(logging.Formatter):
 
 
 def with_paths(text: str, top: str, shown: Callable[[], Path]) -> str:
-    """`text` with the path that `shown` gives wherever the path `top` is in it."""
-    # A longer number is another descriptor.
+    """Return `text` with the path `top` replaced by the result of `shown`."""
+    # Not followed by a digit: that would be another descriptor.
     found = re.compile(re.escape(top) + r"(?![0-9])")
     return found.sub(lambda _: str(shown()), text) if top in text else text
 
 
 def show_paths(top: Path, shown: Callable[[], Path]) -> None:
-    """Let all lines from now on name the path that `shown` gives instead of `top`."""
+    """Make all log lines from now on name the path from `shown` instead of `top`."""
     for handler in logging.getLogger().handlers:
         inner = handler.formatter
         if isinstance(inner, OneLineFormatter):
@@ -95,16 +95,15 @@ def show_paths(top: Path, shown: Callable[[], Path]) -> None:
 
 
 class RepeatFilter(logging.Filter):
-    """Lets the same warning or error through once a minute, and then with how often it came.
+    """Passes the same warning or error once a minute, then with a count of the repetitions.
 
-    Whoever reads damaged bytes tries again, and so does the kernel.  While the server of the
-    catalog is not there, all requests fail, each by its own words: one of them is told.
-    Thread-safe.
+    Readers retry damaged bytes, and so does the kernel. All messages about an unreachable catalog
+    server count as the same event, whatever their text. Thread-safe.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._told: OrderedDict[str, _Repeats] = OrderedDict()  # by when they were told
+        self._seen: OrderedDict[str, _Repeats] = OrderedDict()  # ordered by time of the line
         self._guard = threading.Lock()
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -114,22 +113,22 @@ class RepeatFilter(logging.Filter):
         key = _event(record, message)
         now = time.monotonic()
         with self._guard:
-            before = self._told.get(key)
-            if before is not None and now - before.at < _SPARED_SECONDS:
+            before = self._seen.get(key)
+            if before is not None and now - before.at < _REPEAT_SECONDS:
                 before.left_out += 1
                 return False
-            self._told[key] = _Repeats(now)
-            self._told.move_to_end(key)
-            if len(self._told) > _MOST_TOLD:
-                self._told.popitem(last=False)
+            self._seen[key] = _Repeats(now)
+            self._seen.move_to_end(key)
+            if len(self._seen) > _MAX_REMEMBERED:
+                self._seen.popitem(last=False)
         if before is not None and before.left_out:
-            record.msg = f"{message} (and {before.left_out} times since this was last told)"
+            record.msg = f"{message} (and {before.left_out} more times since the last line)"
             record.args = None
         return True
 
 
 def _event(record: logging.LogRecord, message: str) -> str:
-    """What is the same in records of the same event."""
+    """Return a key that is equal for records of the same event."""
     if isinstance(record.args, tuple) and any(
         isinstance(one, UnreachableError) for one in record.args
     ):
@@ -140,14 +139,14 @@ def _event(record: logging.LogRecord, message: str) -> str:
 
 @dataclass(slots=True)
 class _Repeats:
-    at: float  #: as `time.monotonic` has it
-    left_out: int = 0  #: how often since
+    at: float  #: monotonic time
+    left_out: int = 0  #: repetitions since then
 
 
 def set_up(level: str, file: Path | None = None) -> None:
-    """Let this process write what it has to say, from that level of `LEVELS` on, to stderr.
+    """Log to stderr from `level` of `LEVELS`, or to the end of `file`.
 
-    With `file` it goes to the end of that instead; raises `MountError` where it cannot.
+    Raises `MountError` if the file cannot be written.
     """
     handler: logging.Handler = logging.StreamHandler()
     if file is not None:
@@ -161,13 +160,13 @@ def set_up(level: str, file: Path | None = None) -> None:
     )
     root = logging.getLogger()
     root.addHandler(handler)
-    root.setLevel(logging.WARNING)  # of libraries only what is wrong
+    root.setLevel(logging.WARNING)  # libraries: only warnings and errors
     logging.getLogger("vfsd").setLevel(LEVELS[level])
     logging.getLogger("__main__").setLevel(LEVELS[level])
 
 
-def _told(error: BaseException) -> str:
-    """What an exception says, and the last line of ours that it went through."""
+def _described(error: BaseException) -> str:
+    """Return the message of an exception and the last line of vfsd in its traceback."""
     what = "".join(traceback.format_exception_only(error)).strip()
     frames = [
         frame
@@ -175,7 +174,7 @@ def _told(error: BaseException) -> str:
         if f"{os.sep}vfsd{os.sep}" in frame.filename
     ]
     where = f" at {os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
-    return f"{what}{where} (`--log-level debug` tells more)"
+    return f"{what}{where} (use `--log-level debug` for the traceback)"
 
 
 def _unbroken(text: str) -> str:
@@ -187,7 +186,7 @@ def _priority(level: int) -> int:
 
 
 def _is_journal() -> bool:
-    """Whether stderr is systemd's journal, see systemd.exec(5)."""
+    """Return whether stderr is systemd's journal; see systemd.exec(5)."""
     try:
         found = os.fstat(2)
     except OSError:

@@ -17,18 +17,18 @@ from vfsd.errors import MountError, NoStoreError, StoreError
 
 @dataclass(frozen=True, slots=True)
 class MountedPath:
-    """A path in a mount, as its store knows it."""
+    """A path in a mount, relative to its store."""
 
     root: Path  #: the store's directory
-    name: str  #: counted from the root of the store; empty for the root itself
+    name: str  #: path from the root of the store; empty for the root itself
 
 
 def resolve(paths: Sequence[str], known: Sequence[Path] = ()) -> list[MountedPath | None]:
-    """What paths of the machine are in stores; None for those outside of mounts.
+    """Return the positions of paths in stores; None for those outside of mounts.
 
-    `known` are directories that may be the store's where its own path leads elsewhere here.  Raises
-    `StoreError` where the store cannot be found, `MountError` where the mount fails, `BusyError`
-    where it does not answer.
+    `known` are directories to try if the recorded path of the store leads elsewhere here. Raises
+    `StoreError` if the store cannot be found, `MountError` if the mount fails, `BusyError` if it
+    does not answer.
     """
     table = mounts()
     if table and not any(mount.is_ours for mount in table):
@@ -38,13 +38,13 @@ def resolve(paths: Sequence[str], known: Sequence[Path] = ()) -> list[MountedPat
     except OSError as error:
         raise MountError(
             f"{error.filename} cannot be looked up in its mount: {error.strerror}",
-            hint="`vfsd doctor` shows which mounts answer",
+            hint="run `vfsd doctor` to see which mounts answer",
         ) from error
     return [_resolved(path, one, known) for path, one in zip(paths, found, strict=True)]
 
 
 def is_store(path: Path) -> bool:
-    """Whether a directory is a store itself."""
+    """Return whether a directory is a store."""
     try:
         StoreDirectory.open(path)
     except (StoreError, OSError):
@@ -77,7 +77,7 @@ def _resolved(
 
 
 def _store_of(path: str, node: MountedNode, known: Sequence[Path]) -> StoreDirectory:
-    """The store that a mount shows, found here.  Raises `StoreError`, naming both."""
+    """Return the store that a mount shows. Raises `StoreError`, naming both."""
     other = None
     for root in (Path(node.root), *known):
         try:
@@ -88,7 +88,7 @@ def _store_of(path: str, node: MountedNode, known: Sequence[Path]) -> StoreDirec
             continue
         other = other or directory
     shown = f"{path} shows {node.name!r} of the store {node.store.id} in {node.root}"
-    hint = "run the command where that store can be seen, or name its directory with --store"
+    hint = "run the command where that store is visible, or give its directory with --store"
     if other is None:
         raise NoStoreError(f"{shown}, which is not there in this mount namespace", hint=hint)
     raise StoreError(
@@ -99,7 +99,7 @@ def _store_of(path: str, node: MountedNode, known: Sequence[Path]) -> StoreDirec
 
 
 def _require_elsewhere(path: str) -> None:
-    """Raises `MountError` for a path in a mount of ours that did not say what it is."""
+    """Raise `MountError` for a path in a mount that did not report its store."""
     found = mount_above(Path(os.path.realpath(path)))
     if found is not None and found.is_ours:
         raise MountError(
@@ -109,5 +109,5 @@ def _require_elsewhere(path: str) -> None:
 
 
 def _text(device: int) -> str:
-    """As in the kernel's table of mounts."""
+    """Format a device number as in the mount table."""
     return f"{os.major(device)}:{os.minor(device)}"

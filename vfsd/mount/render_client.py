@@ -1,4 +1,4 @@
-"""The process that makes views for a mount, as the mount has hold of it."""
+"""`RenderProcess`: the mount's side of the process that renders views."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from contextlib import contextmanager, suppress
 from vfsd.errors import IntegrityError, MountError
 from vfsd.mount.foreground_priority import PriorityControl
 from vfsd.mount.render_protocol import (
-    ANSWER_BYTES,
     FAILED,
     KILL,
     MADE,
-    OTHER,
     READY,
+    REPLACED,
+    REPLY_BYTES,
     START,
     STOP,
     BufferPool,
@@ -33,91 +33,91 @@ from vfsd.views.remote_render import SlotRequest
 from vfsd.views.render_cache import Checkpoint
 
 _CHECK_SECONDS = 0.1
-"""So often it is looked whether anybody wants what is waited for."""
+"""How often a waiting thread checks whether the result is still wanted."""
 _STUCK_SECONDS = 30.0
-"""After as long, what nobody wants and what does not end is ended, with all that goes on beside."""
+"""If a cancelled request does not end after this time, the process is killed with all its work."""
 _END_SECONDS = 30.0
-"""How long it may take to hear of a beginning or an end."""
-_CRASHES = 2
-"""So many for the sake of one slot, and it is given up."""
-_MOST_BYTES = 1 << 30
-"""Of a slot whose size nobody knows beforehand; memory is taken up only by what there is."""
+"""How long the start or end of a process may take to be reported."""
+_MAX_CRASHES = 2
+"""A slot that crashes the process this often is given up."""
+_MAX_BYTES = 1 << 30
+"""Buffer size for slots of unknown size. Only written pages use memory."""
 
 _log = logging.getLogger(__name__)
 
 
 class _GoneError(Exception):
-    """The process has ended, or has closed the socket."""
+    """The process has ended or closed the socket."""
 
 
 class RenderProcess:
-    """A process that makes slots of views, and its successors.  Thread-safe.
+    """A process that renders slots of views. Thread-safe.
 
-    There is none before the first order, and none after a while without any.
+    It is started by the first request, ends when it is idle for long, and is replaced after a
+    crash.
     """
 
     def __init__(
-        self, starter: socket.socket, accuse: Callable[[], None], deference: PriorityControl
+        self, starter: socket.socket, report_crash: Callable[[], None], priority: PriorityControl
     ) -> None:
-        """`starter` is that of `vfsd.mount.render_server.start`, the caller's no more;
-        `add_crash` is called when a process has crashed."""
+        """Take over `starter` from `vfsd.mount.render_server.start`.
+
+        `report_crash` is called after a crash of the process.
+        """
         self._starter = starter
-        self._accuse = accuse
-        self._deference = deference
-        self._sheets = BufferPool()
+        self._report_crash = report_crash
+        self._priority = priority
+        self._buffers = BufferPool()
         self._guard = threading.Lock()
         self._current: _RenderWorker | None = None
         self._closed = False
         self.decoder_memory = 0
-        """Bytes of pictures that idle decoders hold there, as of the last answer."""
+        """Bytes of frames that its idle decoders held at the last reply."""
 
     @property
     def pid(self) -> int | None:
-        """Of the process; None where there is none."""
+        """The pid of the process; None if there is none."""
         current = self._current
         return None if current is None else current.pid
 
-    def make(self, order: SlotRequest, check: Checkpoint) -> Bytes | None:
-        """See `vfsd.views.remote_render.RemoteRenderer.make`.
+    def make(self, request: SlotRequest, check: Checkpoint) -> Bytes | None:
+        """Render a slot; see `vfsd.views.remote_render.RemoteRenderer.make`.
 
-        Raises `IntegrityError` where the process ends each time.
+        Raises `IntegrityError` if the process crashes each time.
         """
         crashes = 0
         while True:
-            workshop = self._workshop()
-            if workshop is None:
+            worker = self._running()
+            if worker is None:
                 return None
             try:
-                answer, made = workshop.make(order, check)
+                reply, made = worker.make(request, check)
             except _GoneError:
-                how = self._bury(workshop)
-                crashes += how is not None
-                if crashes < _CRASHES:
+                reason = self._discard(worker)
+                crashes += reason is not None
+                if crashes < _MAX_CRASHES:
                     continue
                 raise IntegrityError(
-                    f"{order.path}: the process that makes views has ended twice over it ({how})",
-                    hint="what it said stands in the log of the mount",
+                    f"{request.path}: rendering it has ended the render process twice ({reason})",
+                    hint="see the log of the mount",
                 ) from None
-            self.decoder_memory = answer.decoders
-            if answer.error is not None:
-                raise answer.error
+            self.decoder_memory = reply.decoders
+            if reply.error is not None:
+                raise reply.error
             return made
 
     def require_start(self) -> None:
-        """Start a process, and end it: the first order starts another.
-
-        Raises `MountError` where it does not come up.
-        """
+        """Start a process and end it, as a test. Raises `MountError`."""
         with self._guard:
             try:
-                started = self._started()
+                started = self._start()
             except (OSError, ValueError, KeyError, IntegrityError) as error:
-                raise MountError(f"the process that makes views does not start: {error}") from error
+                raise MountError(f"the render process does not start: {error}") from error
             started.close()
             self._end()
 
     def close(self) -> None:
-        """End it, with all that it does."""
+        """End the process and all its work."""
         with self._guard:
             self._closed = True
             if self._current is not None:
@@ -125,148 +125,150 @@ class RenderProcess:
                 self._end()
                 self._current = None
             self._starter.close()
-        self._sheets.close()
+        self._buffers.close()
 
-    def _workshop(self) -> _RenderWorker | None:
-        """The process as it is now, started where there is none; None where that cannot be."""
+    def _running(self) -> _RenderWorker | None:
+        """Return the process, started if necessary; None if that is impossible."""
         with self._guard:
             if self._current is not None:
                 return self._current
             if self._closed:
                 return None
             try:
-                self._current = self._started()
+                self._current = self._start()
             except (OSError, ValueError, KeyError, IntegrityError) as error:
-                self._do_without(str(error))
+                self._disable(str(error))
             return self._current
 
-    def _do_without(self, why: str) -> None:
-        _log.warning("views are made in the mount's own process: %s", why)
+    def _disable(self, why: str) -> None:
+        _log.warning("views are rendered in the process of the mount: %s", why)
         self._closed = True
 
-    def _started(self) -> _RenderWorker:
+    def _start(self) -> _RenderWorker:
         mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             with theirs:
                 socket.send_fds(self._starter, [START], [theirs.fileno()])
-            pid = self._heard("pid")
+            pid = self._receive("pid")
             try:
                 _require_ready(mine)
             except BaseException:
                 self._end()
                 raise
-            return _RenderWorker(mine, pid, self._sheets, self._deference)
+            return _RenderWorker(mine, pid, self._buffers, self._priority)
         except BaseException:
             mine.close()
             raise
 
-    def _bury(self, workshop: _RenderWorker) -> str | None:
-        """Let a process go that has ended; how it did, None where it had nothing to do."""
+    def _discard(self, worker: _RenderWorker) -> str | None:
+        """Remove a process that has ended; return why it crashed, or None if it did not."""
         with self._guard:
-            if self._current is not workshop:
-                return workshop.how  # another thread was here before
+            if self._current is not worker:
+                return worker.reason  # another thread has handled it
             self._current = None
-            workshop.close()
+            worker.close()
             status = self._end()
             self.decoder_memory = 0
             if status == 0:
                 return None
-            if os.WIFEXITED(status) and not workshop.has_answered:
-                self._do_without("it does not come up")
+            if os.WIFEXITED(status) and not worker.has_answered:
+                self._disable("the render process does not start")
                 return None
-            workshop.how = _told(status)
+            worker.reason = _described(status)
             if os.WIFSIGNALED(status) and os.WTERMSIG(status) != signal.SIGKILL:
-                self._accuse()
-            _log.error("the process that makes views %s", workshop.how)
-            return workshop.how
+                self._report_crash()
+            _log.error("the render process %s", worker.reason)
+            return worker.reason
 
     def _end(self) -> int:
-        """The status with which the process has ended, which is killed unless it has."""
+        """Return the exit status of the process. It is killed if it is still running."""
         with suppress(OSError, ValueError, KeyError):
             try:
-                return self._heard("status", _CHECK_SECONDS)
+                return self._receive("status", _CHECK_SECONDS)
             except TimeoutError:
                 self._starter.send(KILL)
-                return self._heard("status")
+                return self._receive("status")
         return int(signal.SIGKILL)
 
-    def _heard(self, what: str, seconds: float = _END_SECONDS) -> int:
-        """A number that the starter tells.  Raises `TimeoutError` where it does not within that
-        time, `ValueError` or `KeyError` for something else."""
+    def _receive(self, what: str, seconds: float = _END_SECONDS) -> int:
+        """Return a number from the starter process.
+
+        Raises `TimeoutError`, and `ValueError` or `KeyError` for an invalid message.
+        """
         waiting = select.poll()
         waiting.register(self._starter, select.POLLIN)
         if not waiting.poll(seconds * 1000):
-            raise TimeoutError("the process that starts them does not answer")
+            raise TimeoutError("the starter process does not answer")
         return int(json.loads(self._starter.recv(1024))[what])
 
 
 class _RenderWorker:
-    """One process.  Each thread that orders something of it has a line to it meanwhile."""
+    """One render process. Each waiting thread has its own connection."""
 
     def __init__(
-        self, orders: socket.socket, pid: int, sheets: BufferPool, deference: PriorityControl
+        self, orders: socket.socket, pid: int, buffers: BufferPool, priority: PriorityControl
     ) -> None:
         self.pid = pid
-        self.how: str | None = None  #: it has ended
+        self.reason: str | None = None  #: why it has ended
         self.has_answered = False
         self._orders = orders
-        self._sheets = sheets
-        self._deference = deference
+        self._buffers = buffers
+        self._priority = priority
         self._guard = threading.Lock()
         self._idle: list[_WorkerConnection] = []
 
-    def make(self, order: SlotRequest, check: Checkpoint) -> tuple[RenderReply, Bytes | None]:
-        """Raises `_GoneError`, `OSError` where there is no memory, and what `check` does."""
-        with self._line() as line:  # first: sheets that are gone are told of once
-            sheet = self._sheets.take(order.room or _MOST_BYTES)
-            errand = RenderRequest(order, sheet.number, self._sheets.gone())
+    def make(self, request: SlotRequest, check: Checkpoint) -> tuple[RenderReply, Bytes | None]:
+        """Render a slot. Raises `_GoneError`, `OSError` without memory, and errors of `check`."""
+        with self._connection() as connection:  # first: sheets that are gone are told of once
+            buffer = self._buffers.acquire(request.room or _MAX_BYTES)
+            message = RenderRequest(request, buffer.number, self._buffers.closed())
             try:
-                answer = self._answer(line, errand, sheet.fd, check)
+                reply = self._exchange(connection, message, buffer.fd, check)
             except BaseException:
-                self._sheets.drop(sheet)
+                self._buffers.drop(buffer)
                 raise
         self.has_answered = True
-        if answer.kind != MADE:
-            self._sheets.back(sheet)
-            return answer, None
-        return answer, self._sheets.filled(sheet, answer.length)
+        if reply.kind != MADE:
+            self._buffers.release(buffer)
+            return reply, None
+        return reply, self._buffers.detach(buffer, reply.length)
 
-    def _answer(
-        self, line: _WorkerConnection, errand: RenderRequest, fd: int, check: Checkpoint
+    def _exchange(
+        self, connection: _WorkerConnection, message: RenderRequest, fd: int, check: Checkpoint
     ) -> RenderReply:
         def meanwhile() -> None:
-            self._deference.look(self.pid)
+            self._priority.update(self.pid)
             check()
 
         try:
-            return line.answer(errand, fd, meanwhile)
+            return connection.reply(message, fd, meanwhile)
         except _GoneError:
-            line.close()
+            connection.close()
             raise
         except (OSError, IntegrityError) as error:
-            line.close()
-            _log.debug("no answer of the process that makes views: %s", error)
+            connection.close()
+            _log.debug("no reply of the render process: %s", error)
             raise _GoneError from None
 
     def close(self) -> None:
         self._orders.close()
         with self._guard:
             idle, self._idle = self._idle, []
-        for line in idle:
-            line.close()
+        for connection in idle:
+            connection.close()
 
     @contextmanager
-    def _line(self) -> Iterator[_WorkerConnection]:
-        """One that nobody else has meanwhile.  Raises as `make` does."""
-        line = self._free_line()
+    def _connection(self) -> Iterator[_WorkerConnection]:
+        """Yield a connection for this thread alone. Raises as `make`."""
+        connection = self._free_connection()
         try:
-            yield line
+            yield connection
         finally:
-            if not line.is_closed:
+            if not connection.is_closed:
                 with self._guard:
-                    self._idle.append(line)
+                    self._idle.append(connection)
 
-    def _free_line(self) -> _WorkerConnection:
+    def _free_connection(self) -> _WorkerConnection:
         with self._guard:
             if self._idle:
                 return self._idle.pop()
@@ -281,21 +283,21 @@ class _RenderWorker:
 
 
 class _WorkerConnection:
-    """To a thread of the process, which has one order at a time."""
+    """A connection to one thread of the process, which serves one request at a time."""
 
     def __init__(self, end: socket.socket) -> None:
         self.is_closed = False
         self._end = end
-        self._waiting = select.poll()  # the number may be large: a mount has many files open
+        self._waiting = select.poll()  # not select(): descriptors may exceed 1023
         self._waiting.register(end, select.POLLIN)
 
-    def answer(self, errand: RenderRequest, fd: int, check: Checkpoint) -> RenderReply:
+    def reply(self, message: RenderRequest, fd: int, check: Checkpoint) -> RenderReply:
         """What comes of an order.
 
         Raises what `check` does, as soon as nothing is done for it any more; `_GoneError` where
         that takes too long; `OSError`, `IntegrityError`.
         """
-        socket.send_fds(self._end, [errand.message()], [fd])
+        socket.send_fds(self._end, [message.message()], [fd])
         try:
             check()
             while not self._waiting.poll(_CHECK_SECONDS * 1000):
@@ -304,12 +306,12 @@ class _WorkerConnection:
             self._end.send(STOP)
             if not self._waiting.poll(_STUCK_SECONDS * 1000):
                 raise _GoneError from error
-            self._end.recv(ANSWER_BYTES)
+            self._end.recv(REPLY_BYTES)
             raise
-        answer = RenderReply.parse(self._end.recv(ANSWER_BYTES))
-        if answer.kind not in (MADE, OTHER, FAILED):
-            raise IntegrityError("an answer to another order")
-        return answer
+        reply = RenderReply.parse(self._end.recv(REPLY_BYTES))
+        if reply.kind not in (MADE, REPLACED, FAILED):
+            raise IntegrityError("unexpected kind of reply")
+        return reply
 
     def close(self) -> None:
         self.is_closed = True
@@ -317,21 +319,20 @@ class _WorkerConnection:
 
 
 def _require_ready(orders: socket.socket) -> None:
-    """Raises `TimeoutError`, `OSError` that says why the process cannot make views,
-    `IntegrityError`."""
+    """Wait for `READY`. Raises `TimeoutError`, `OSError` with the reason, `IntegrityError`."""
     waiting = select.poll()
     waiting.register(orders, select.POLLIN)
     if not waiting.poll(_END_SECONDS * 1000):
         raise TimeoutError(f"it is not ready after {_END_SECONDS:.0f} seconds")
-    told = orders.recv(ANSWER_BYTES)
+    told = orders.recv(REPLY_BYTES)
     if told != READY:
         raise OSError(ErrorReport.parse(told).text if told else "it ended at once")
 
 
-def _told(status: int) -> str:
+def _described(status: int) -> str:
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         if number == signal.SIGKILL:
-            return "was killed, as where memory runs out"
+            return "was killed, perhaps for lack of memory"
         return f"has crashed ({signal.Signals(number).name})"
     return f"has ended with {os.waitstatus_to_exitcode(status)}"

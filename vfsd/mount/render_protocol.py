@@ -1,6 +1,7 @@
 """Requests and replies between a mount and its render process, and the shared memory for results.
-Messages are plain data, checked before use; `BufferPool` owns the memory and `BufferMappings`
-maps it in the writing process.
+
+Messages are plain data, validated before use. `BufferPool` owns the memory; `BufferMappings` maps
+it in the writing process.
 """
 
 from __future__ import annotations
@@ -26,23 +27,20 @@ from vfsd.errors import IntegrityError, VfsdError
 from vfsd.storage.sandbox_protocol import MAX_ERROR_BYTES, ErrorReport
 from vfsd.views.remote_render import SlotRequest
 
-_GRAIN = 1 << 18
-"""Sheets are as large as a multiple of that many bytes, so that one may do for what another was."""
-_LEAST = 1 << 20
-"""Fewer bytes are copied: who keeps many small things would have a descriptor for each."""
+_SIZE_STEP = 1 << 18
+"""Buffer sizes are multiples of this, so that a buffer can be reused for a similar size."""
+_MIN_SHARED = 1 << 20
+"""Smaller results are copied: a cache of many small ones would need a descriptor for each."""
 _MOST_IDLE = 8
-"""As many wait for the next one who needs that size; more are given back to the system."""
+"""Idle buffers that are kept for reuse."""
 
 
 class SharedBuffer:
-    """Memory with a descriptor.  Who has that can make it neither smaller nor larger."""
+    """Memory with a descriptor, sealed against resizing."""
 
     def __init__(self, number: int, room: int) -> None:
-        """For as many bytes, which are taken up only where something is written.
-
-        Raises `OSError`.
-        """
-        self.number = number  #: that no other has or had
+        """Reserve `room` bytes; pages are allocated when they are written. Raises `OSError`."""
+        self.number = number  #: unique in the process
         self.room = room
         self.fd = os.memfd_create("view", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
@@ -54,27 +52,27 @@ class SharedBuffer:
             raise
 
     def close(self) -> None:
-        """Its memory goes when nobody has any of it."""
+        """Close the descriptor. The memory is freed with its last user."""
         os.close(self.fd)
 
 
 class BufferPool:
-    """Those of a process.  Thread-safe."""
+    """The shared buffers of the mount process. Thread-safe."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
         self._numbers = itertools.count()
-        self._gone: list[int] = []
-        self._idle: list[SharedBuffer] = []  # the one used last at the end
-        # Memory may be let go of by any thread, in the midst of whatever it does: it takes no lock.
+        self._closed_numbers: list[int] = []
+        self._idle: list[SharedBuffer] = []  # most recently used last
+        # A finalizer may release memory in any thread at any point, so this takes no lock.
         self._returned: deque[SharedBuffer] = deque()
 
-    def take(self, room: int) -> SharedBuffer:
-        """One with room for as many bytes, the caller's until it is in `filled` or `back`.
+    def acquire(self, room: int) -> SharedBuffer:
+        """Return a buffer for `room` bytes, to be passed to `detach`, `release` or `drop`.
 
         Raises `OSError`.
         """
-        room = max(1, -(-room // _GRAIN)) * _GRAIN
+        room = max(1, -(-room // _SIZE_STEP)) * _SIZE_STEP
         with self._guard:
             self._gather()
             for at in range(len(self._idle) - 1, -1, -1):
@@ -82,43 +80,43 @@ class BufferPool:
                     return self._idle.pop(at)
         return SharedBuffer(next(self._numbers), room)
 
-    def filled(self, sheet: SharedBuffer, length: int) -> memoryview:
-        """The first bytes of it; it can be taken again when nobody has these any more.
+    def detach(self, buffer: SharedBuffer, length: int) -> memoryview:
+        """Return the first `length` bytes. The buffer is reused when they are no longer referenced.
 
-        Raises `IntegrityError` where it has not as many.
+        Raises `IntegrityError` if the buffer is smaller.
         """
-        if length > sheet.room:
-            self.back(sheet)
-            raise IntegrityError("more bytes than there is room for")
-        found = np.frombuffer(sheet.memory, np.uint8, length)
-        if length < _LEAST:
+        if length > buffer.room:
+            self.release(buffer)
+            raise IntegrityError("the result is larger than its buffer")
+        found = np.frombuffer(buffer.memory, np.uint8, length)
+        if length < _MIN_SHARED:
             copied = found.copy()
-            self.back(sheet)
+            self.release(buffer)
             return copied.data
-        weakref.finalize(found, self.back, sheet).atexit = False
+        weakref.finalize(found, self.release, buffer).atexit = False
         return found.data
 
-    def back(self, sheet: SharedBuffer) -> None:
-        """Nobody writes to it any more, or looks at it.  Never waits."""
-        self._returned.append(sheet)
+    def release(self, buffer: SharedBuffer) -> None:
+        """Return a buffer that is neither read nor written any more. Never blocks."""
+        self._returned.append(buffer)
 
-    def drop(self, sheet: SharedBuffer) -> None:
-        """It is not used again, though somebody may still write to it."""
-        sheet.close()
+    def drop(self, buffer: SharedBuffer) -> None:
+        """Discard a buffer that may still be written to."""
+        buffer.close()
         with self._guard:
-            self._gone.append(sheet.number)
+            self._closed_numbers.append(buffer.number)
 
-    def gone(self) -> list[int]:
-        """The numbers of those that are no more, each of which is told once."""
+    def closed(self) -> list[int]:
+        """Return the numbers of buffers closed since the last call."""
         with self._guard:
-            gone, self._gone = self._gone, []
-            return gone
+            closed, self._closed_numbers = self._closed_numbers, []
+            return closed
 
     def close(self) -> None:
         with self._guard:
             self._gather()
-            for sheet in self._idle:
-                sheet.close()
+            for buffer in self._idle:
+                buffer.close()
             self._idle.clear()
 
     def _gather(self) -> None:
@@ -126,16 +124,16 @@ class BufferPool:
             self._idle.append(self._returned.popleft())
         surplus = self._idle[: max(0, len(self._idle) - _MOST_IDLE)]
         del self._idle[: len(surplus)]
-        for sheet in surplus:
-            sheet.close()
-            self._gone.append(sheet.number)
+        for buffer in surplus:
+            buffer.close()
+            self._closed_numbers.append(buffer.number)
 
 
 class BufferMappings:
-    """Sheets of another process, as the one has them before it that writes.  Thread-safe.
+    """Buffers of the mount process, mapped in the render process. Thread-safe.
 
-    Each is mapped once: to map six megabytes anew for each picture, and to give that up again,
-    takes a tenth of what it takes to decode one.
+    Each is mapped only once: mapping and unmapping six megabytes for every frame takes a tenth of
+    its decoding time.
     """
 
     def __init__(self) -> None:
@@ -143,41 +141,41 @@ class BufferMappings:
         self._mapped: dict[int, mmap.mmap] = {}
 
     def place(self, number: int, fd: int, length: int) -> npt.NDArray[np.uint8]:
-        """The first bytes of the sheet with that number and descriptor.
+        """Return the first `length` bytes of a buffer.
 
-        Raises `ValueError` where it has not as many, `OSError`.
+        Raises `ValueError` if it is smaller, `OSError`.
         """
         with self._guard:
             mapped = self._mapped.get(number)
         if mapped is None or len(mapped) < length:
-            # At once and not page by page; no more of it, as that takes up memory.
+            # Populate all pages at once, but only as many as needed: they use memory.
             mapped = mmap.mmap(fd, length, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
             with self._guard:
                 self._mapped[number] = mapped
         return np.frombuffer(mapped, np.uint8, length)
 
-    def clear(self, gone: Iterable[int]) -> None:
-        """These are no more; whoever writes to one still can."""
+    def clear(self, closed: Iterable[int]) -> None:
+        """Unmap closed buffers. Threads that are writing keep their mapping."""
         with self._guard:
-            for number in gone:
+            for number in closed:
                 self._mapped.pop(number, None)
 
 
-MADE, OTHER, GIVEN_UP, FAILED = b"M", b"O", b"G", b"F"
-"""Kinds of answers: the bytes are there; something else lies in that place; nobody wanted them any
-more; an error, see `error_of`."""
+MADE, REPLACED, CANCELLED, FAILED = b"M", b"O", b"G", b"F"
+"""Kinds of replies: the bytes are in the buffer; another file is at the path; cancelled; an error
+(see `error_of`)."""
 STOP = b"S"
-"""An order to give up what was ordered last, as nobody wants it."""
+"""Cancels the current request of a connection."""
 START, KILL = b"s", b"k"
-"""Orders to the process that starts those which make views: start one, whose orders come through
-the descriptor that is sent along; kill it."""
+"""Commands to the starter process: start a render process, with the socket that is sent along; kill
+it."""
 
 READY = b"ready"
-"""The first message of a process that makes views; a `ErrorReport` where it cannot."""
+"""First message of a render process; an `ErrorReport` if it cannot work."""
 
 HEAD = struct.Struct("<cQQ")
-ORDER_BYTES = 1 << 16
-ANSWER_BYTES = HEAD.size + MAX_ERROR_BYTES
+REQUEST_BYTES = 1 << 16
+REPLY_BYTES = HEAD.size + MAX_ERROR_BYTES
 
 _SYSTEM = "OSError"
 _KINDS = {
@@ -187,64 +185,64 @@ _KINDS = {
     and issubclass(kind, VfsdError)
     and kind.__init__ is VfsdError.__init__
 }
-"""Errors that consist of nothing but a sentence and a hint, by name."""
+"""Errors that have only a message and a hint, by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class RenderReply:
-    """What came of an order."""
+    """The result of a request."""
 
     kind: bytes
-    length: int  #: bytes that were made
-    decoders: int  #: bytes of pictures that idle decoders hold
+    length: int  #: bytes of the result
+    decoders: int  #: bytes of frames held by idle decoders
     error: VfsdError | OSError | None = None
 
     def message(self) -> bytes:
         head = HEAD.pack(self.kind, self.length, self.decoders)
-        return head if self.error is None else head + _told(self.error)
+        return head if self.error is None else head + _packed(self.error)
 
     @classmethod
     def parse(cls, message: bytes) -> RenderReply:
-        """Raises `IntegrityError` for what is none, as nobody vouches for who wrote it."""
+        """Parse a message. Raises `IntegrityError`: the sender is not trusted."""
         if len(message) < HEAD.size:
-            raise IntegrityError("an answer that cannot be read")
+            raise IntegrityError("invalid reply")
         kind, length, decoders = HEAD.unpack_from(message)
         error = error_of(message[HEAD.size :]) if kind == FAILED else None
         return cls(kind, length, decoders, error)
 
 
 class RenderRequest(NamedTuple):
-    """What is ordered, and about the memory that comes with it."""
+    """A slot to render, and the buffer for the result."""
 
-    order: SlotRequest
-    sheet: int  #: the number of that memory, which may have come before
-    gone: list[int]  #: numbers of some that come no more
+    slot: SlotRequest
+    buffer: int  #: number of the buffer, which may be mapped already
+    closed: list[int]  #: numbers of buffers that were closed
 
     def message(self) -> bytes:
         return json.dumps(self).encode("ascii")
 
     @classmethod
     def parse(cls, message: bytes) -> RenderRequest:
-        order, sheet, gone = json.loads(message)
-        return cls(SlotRequest(*order), sheet, gone)
+        slot, buffer, closed = json.loads(message)
+        return cls(SlotRequest(*slot), buffer, closed)
 
 
-def error_of(told: bytes) -> VfsdError | OSError:
-    """What `_told` was about; raises `IntegrityError` for anything else."""
-    name, _, rest = told.partition(b" ")
-    complaint = ErrorReport.parse(rest)
+def error_of(message: bytes) -> VfsdError | OSError:
+    """Unpack an error. Raises `IntegrityError` for an invalid one."""
+    name, _, rest = message.partition(b" ")
+    report = ErrorReport.parse(rest)
     if name == _SYSTEM.encode():
-        return OSError(complaint.number, complaint.text)
+        return OSError(report.number, report.text)
     kind = _KINDS.get(name.decode("ascii", "replace"))
     if kind is None:
-        raise IntegrityError("an unknown kind of error")
-    return kind(complaint.text, hint=complaint.hint)
+        raise IntegrityError("unknown type of error")
+    return kind(report.text, hint=report.hint)
 
 
-def _told(error: VfsdError | OSError) -> bytes:
+def _packed(error: VfsdError | OSError) -> bytes:
     if isinstance(error, OSError) and not isinstance(error, VfsdError):
-        complaint = ErrorReport(error.strerror or str(error), number=error.errno or 0)
-        return _SYSTEM.encode() + b" " + complaint.message()
+        report = ErrorReport(error.strerror or str(error), number=error.errno or 0)
+        return _SYSTEM.encode() + b" " + report.message()
     assert isinstance(error, VfsdError)
     name = next(kind.__name__ for kind in type(error).__mro__ if kind.__name__ in _KINDS)
     return name.encode() + b" " + ErrorReport(str(error), error.hint).message()

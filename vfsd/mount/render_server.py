@@ -1,9 +1,9 @@
-"""The process that makes views for a mount, and the one that starts it.
+"""The process that renders views for a mount, and the starter process that forks it.
 
-Decoding and encoding here neither holds Python's lock of the process that answers the kernel, nor
-ends that process when a decoder crashes.  `start` forks, before the mount has any threads, a
-process that waits: whenever the mount wants somebody to make views, it forks one, which costs
-nothing but the fork.  Both end with the mount, however that ends.
+Rendering in another process does not hold the interpreter lock of the mount, and a crash of a
+decoder does not end the mount. `start` forks the starter before the mount has threads. The starter
+then forks a render process whenever the mount needs one, which costs only the fork. Both end with
+the mount, however that ends.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import VfsdError
 from vfsd.mount.foreground_priority import ORDINARY
 from vfsd.mount.render_protocol import (
+    CANCELLED,
     FAILED,
-    GIVEN_UP,
     MADE,
-    ORDER_BYTES,
-    OTHER,
     READY,
+    REPLACED,
+    REQUEST_BYTES,
     START,
     STOP,
     BufferMappings,
@@ -53,30 +53,30 @@ from vfsd.views.remote_render import SlotRenderer
 from vfsd.views.render_cache import RenderCancelledError
 
 _NICENESS = 5
-"""Where sessions have no shares."""
+"""Used where the kernel has no scheduling groups for sessions."""
 _PR_SET_NAME = 15
 _NAME = b"vfsd-views"
-"""What lists of processes call both."""
+"""Name of both processes in process lists."""
 _OOM_SCORE = 500
-"""Where memory runs out, this goes before the mount does."""
+"""The kernel kills this process before the mount when memory is short."""
 _IDLE_SECONDS = 300.0
-"""After as long without orders it ends, and gives back its memory."""
-_MOST_DESCRIPTORS = 1 << 16
+"""The process ends, and frees its memory, after this time without requests."""
+_MAX_DESCRIPTORS = 1 << 16
 
 _log = logging.getLogger(__name__)
 
 
 def can_start() -> bool:
-    """Whether this system has what it takes."""
+    """Return whether the system supports it."""
     return hasattr(os, "memfd_create") and hasattr(os, "pidfd_open")
 
 
 def start(directory: StoreDirectory, *, read_only: bool) -> tuple[socket.socket, int]:
-    """Fork the process that starts those which make views of the store in `directory`.
+    """Fork the starter process for the store in `directory`.
 
-    Gives the socket by which it is told to (`START`, `KILL`), and by which it tells how they
-    ended, and its number.  To be called while this process has one thread, and before it opens the
-    store, as SQLite's locks do not survive a fork.  Raises `OSError`.
+    Return (socket for `START` and `KILL` and for the exit statuses, pid). Call it while this
+    process has one thread and before it opens the store: SQLite's locks do not survive a fork.
+    Raises `OSError`.
     """
     mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
@@ -85,39 +85,40 @@ def start(directory: StoreDirectory, *, read_only: bool) -> tuple[socket.socket,
         if not child:
             try:
                 held = directory.anchor
-                _begin(parent, [theirs.fileno(), *([] if held is None else [held.fd])])
-                _start_whenever_told(theirs, directory, read_only)
+                _become_starter(parent, [theirs.fileno(), *([] if held is None else [held.fd])])
+                _run_starter(theirs, directory, read_only)
             finally:
                 os._exit(1)
     return mine, child
 
 
-# ------------------------------------------------------------------------- the one that starts
+# -- the one that starts
 
 
-def _begin(parent: int, keep: Sequence[int]) -> None:
-    """Leave behind what is the mount's but for the descriptors `keep`, and end with it."""
+def _become_starter(parent: int, keep: Sequence[int]) -> None:
+    """Close all inherited descriptors but `keep`, reset signals, and die with the mount."""
     die_with_parent(parent)
     ctypes.CDLL(None).prctl(_PR_SET_NAME, _NAME, 0, 0, 0)
     for number in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # of a terminal: it is the mount's to end us
+        signal.signal(number, signal.SIG_IGN)  # Ctrl-C in a terminal: the mount ends this process
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     low = 3
     for fd in sorted(keep):
         os.closerange(low, fd)
         low = fd + 1
-    os.closerange(low, _MOST_DESCRIPTORS)
+    os.closerange(low, _MAX_DESCRIPTORS)
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     gc.collect()
-    gc.freeze()  # so that children need no copies of what they only look at
+    gc.freeze()  # children then share these pages instead of copying them
 
 
-def _start_whenever_told(
-    control: socket.socket, directory: StoreDirectory, read_only: bool
-) -> NoReturn:
-    """One at a time; the mount waits to hear of the end of one before it wants another."""
+def _run_starter(control: socket.socket, directory: StoreDirectory, read_only: bool) -> NoReturn:
+    """Fork render processes on request, one at a time.
+
+    The mount waits for the end of one before it requests another.
+    """
     child, ended = 0, -1
     while True:
         waiting = select.poll()
@@ -128,7 +129,7 @@ def _start_whenever_told(
         if ended in ready:
             os.close(ended)
             _, status, _ = os.wait4(child, 0)
-            _tell(control, "status", status)
+            _send(control, "status", status)
             child = 0
         if control.fileno() in ready:
             message, fds, _, _ = socket.recv_fds(control, 1, 1)
@@ -138,30 +139,30 @@ def _start_whenever_told(
                 os._exit(0)
             if message == START and not child:
                 orders = socket.socket(fileno=fds[0])
-                child, ended = _started(control, orders, directory, read_only)
+                child, ended = _fork_renderer(control, orders, directory, read_only)
 
 
-def _tell(control: socket.socket, what: str, number: int) -> None:
+def _send(control: socket.socket, what: str, number: int) -> None:
     with suppress(BrokenPipeError, ConnectionResetError):
         control.send(json.dumps({what: number}).encode("ascii"))
 
 
-def _started(
+def _fork_renderer(
     control: socket.socket, orders: socket.socket, directory: StoreDirectory, read_only: bool
 ) -> tuple[int, int]:
-    """The child, and a descriptor that tells of its end."""
+    """Fork a render process; return its pid and a pidfd."""
     with orders:
         me = os.getpid()
         child = os.fork()
         if not child:
             try:
                 die_with_parent(me)
-                _leave_session()
-                _tell(control, "pid", os.getpid())
+                _start_session()
+                _send(control, "pid", os.getpid())
                 control.close()
                 _make_views(orders, directory, read_only)
             except BaseException as error:
-                _log.exception("the process that makes views has ended")
+                _log.exception("the render process has ended")
                 text = f"{type(error).__name__}: {error}"[: MAX_ERROR_BYTES // 16]
                 with suppress(OSError):
                     orders.send(ErrorReport(text).message())
@@ -170,20 +171,20 @@ def _started(
     return child, os.pidfd_open(child)
 
 
-# ------------------------------------------------------------------------ the one that makes
+# -- the one that makes
 
 
-def _leave_session() -> None:
-    """Have a share of the cores that is not the mount's.
+def _start_session() -> None:
+    """Start a session, so that the process has its own share of the CPU.
 
-    The mount changes it as soon as it knows the number of this process, and must not meet its own.
+    The mount changes that share as soon as it knows the pid, and must not change its own.
     """
     os.setsid()
     set_autogroup_niceness(os.getpid(), ORDINARY)
 
 
 def _make_views(orders: socket.socket, directory: StoreDirectory, read_only: bool) -> NoReturn:
-    """Until the mount has gone, or has wanted nothing for long; ends the process then."""
+    """Serve requests until the mount has gone, or is idle for long; then end the process."""
     os.nice(_NICENESS)
     set_oom_score(_OOM_SCORE)
     limit_arenas()
@@ -194,81 +195,80 @@ def _make_views(orders: socket.socket, directory: StoreDirectory, read_only: boo
             stack.enter_context(store.parts.quarantine.record_decoding(note))
         maker = SlotRenderer(store.parts, store.tools)
         stack.enter_context(closing(MallocTrimmer(maker.evict_idle)))
-        crew = _RenderThreads(store, maker)
+        threads = _RenderThreads(store, maker)
         waiting = select.poll()
         waiting.register(orders, select.POLLIN)
         orders.send(READY)
-        while (left := crew.idle_left()) > 0:
+        while (left := threads.idle_left()) > 0:
             if waiting.poll(left * 1000):
                 message, fds, _, _ = socket.recv_fds(orders, 1, 1)
                 if not message:
                     break
-                crew.employ(socket.socket(fileno=fds[0]))
-        # What is at work is for nobody.  But something may be ordered at this moment: who does so
-        # has to find nobody here, and not the store half closed.
+                threads.serve(socket.socket(fileno=fds[0]))
+        # Exit at once, without closing the store: a request may arrive at this moment, and the
+        # mount must find either a working process or none.
         os._exit(0)
 
 
 class _RenderThreads:
-    """Threads that make slots, each for a thread of the mount that waits meanwhile."""
+    """One thread for each thread of the mount that waits for a slot."""
 
     def __init__(self, store: Store, maker: SlotRenderer) -> None:
         self._store = store
         self._maker = maker
-        self._desk = BufferMappings()
+        self._mappings = BufferMappings()
         self._guard = threading.Lock()
         self._busy = 0
         self._last = time.monotonic()
 
     def idle_left(self) -> float:
-        """Seconds until nothing was to be done for long."""
+        """Return the seconds until the process counts as idle for long."""
         with self._guard:
             if self._busy:
                 return _IDLE_SECONDS
             return self._last + _IDLE_SECONDS - time.monotonic()
 
-    def employ(self, orders: socket.socket) -> None:
+    def serve(self, orders: socket.socket) -> None:
         threading.Thread(target=self._serve, args=(orders,), daemon=True).start()
 
     def _serve(self, orders: socket.socket) -> None:
         with orders:
             while True:
-                message, fds, _, _ = socket.recv_fds(orders, ORDER_BYTES, 1)
+                message, fds, _, _ = socket.recv_fds(orders, REQUEST_BYTES, 1)
                 if not message:
                     return
                 if message == STOP:
-                    continue  # it came too late
+                    continue  # the request is finished already
                 with self._guard:
                     self._busy += 1
                 try:
-                    answer = self._answer(RenderRequest.parse(message), fds[0], orders)
+                    reply = self._render(RenderRequest.parse(message), fds[0], orders)
                 finally:
                     os.close(fds[0])
                     with self._guard:
                         self._busy -= 1
                         self._last = time.monotonic()
-                orders.send(answer.message())
+                orders.send(reply.message())
 
-    def _answer(self, errand: RenderRequest, fd: int, orders: socket.socket) -> RenderReply:
+    def _render(self, request: RenderRequest, fd: int, orders: socket.socket) -> RenderReply:
         kind, length, error = FAILED, 0, None
-        self._desk.clear(errand.gone)
-        place = partial(self._desk.place, errand.sheet, fd)
+        self._mappings.clear(request.closed)
+        place = partial(self._mappings.place, request.buffer, fd)
         try:
-            made = self._maker.make(errand.order, lambda: _check(orders), place)
-            kind, length = (OTHER, 0) if made is None else (MADE, made)
+            made = self._maker.make(request.slot, lambda: _check(orders), place)
+            kind, length = (REPLACED, 0) if made is None else (MADE, made)
         except RenderCancelledError:
-            kind = GIVEN_UP
-        except (VfsdError, OSError) as complaint:
-            error = complaint
-        except Exception as complaint:
-            _log.exception("a view could not be made")
-            error = VfsdError(f"{type(complaint).__name__}: {complaint}")
+            kind = CANCELLED
+        except (VfsdError, OSError) as failure:
+            error = failure
+        except Exception as failure:
+            _log.exception("a view could not be rendered")
+            error = VfsdError(f"{type(failure).__name__}: {failure}")
         return RenderReply(kind, length, self._store.tools.pool.memory, error)
 
 
 def _check(orders: socket.socket) -> None:
-    """Raises `RenderCancelledError` where there is a word about what is being made: it can be no
-    other."""
+    """Raise `RenderCancelledError` if a message has arrived, which can only be `STOP`."""
     with suppress(BlockingIOError):
         orders.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK)
         raise RenderCancelledError

@@ -1,7 +1,7 @@
-"""What a mount and the process that makes its tiles say to each other.
+"""Messages between a mount and its tuning process.
 
-Orders are single bytes, of which the last one counts: go on, or pause.  Their end means that the
-mount is gone, and so should the process be.  Reports are lines of JSON.
+Commands are single bytes; the last one counts. The end of their pipe means that the mount is gone
+and the process must end. Reports are lines of JSON.
 """
 
 from __future__ import annotations
@@ -11,30 +11,30 @@ import os
 import select
 from dataclasses import asdict, dataclass
 
-GO_ON, PAUSE = b"g", b"p"
+RUN, PAUSE = b"g", b"p"
 
 MAKING, MADE, FAILED, NOTE, DONE = "making", "made", "failed", "note", "done"
 
 ALL = 0
-"""Stands for all videos, where others have their ids."""
+"""Stands for all videos in a report, instead of the id of one."""
 
 LINGER_SECONDS = 30.0
-"""How long a process with nothing to do, or none that may be done, waits to be needed: starting one
-takes a second of imports."""
+"""How long an idle or paused process waits for a command before it ends. Starting one takes a
+second of imports."""
 
 
 class TunerStopError(Exception):
-    """There is no mount any more, or nobody has needed us for long."""
+    """The mount is gone, or the process was idle for long."""
 
 
 @dataclass(frozen=True, slots=True)
 class TunerReport:
-    """What has just happened."""
+    """A report of the tuning process."""
 
-    what: str  #: `MAKING`, `MADE`, `FAILED`, `NOTE`, or `DONE`: nothing is left to do
-    text: str = ""  #: what, or why, in words
-    video: int = ALL  #: id, where it is about one
-    seconds: float = 0.0  #: that looking for something to do has taken, when it is done
+    what: str  #: `MAKING`, `MADE`, `FAILED`, `NOTE`, or `DONE` (nothing is left to do)
+    text: str = ""  #: description or reason
+    video: int = ALL  #: id of the video
+    seconds: float = 0.0  #: duration of the search for work, for `DONE`
 
     def line(self) -> bytes:
         return json.dumps(asdict(self)).encode() + b"\n"
@@ -45,37 +45,37 @@ class TunerReport:
 
 
 class TunerCommands:
-    """The end of the pipe that is obeyed."""
+    """The reading end of the command pipe."""
 
     def __init__(self, fd: int) -> None:
         os.set_blocking(fd, False)
         self._fd = fd
 
-    def obey(self) -> None:
-        """Return at once, or as soon as it may go on.  Raises `TunerStopError`.
+    def wait_while_paused(self) -> None:
+        """Return at once, or when the pause ends. Raises `TunerStopError`.
 
-        Quick enough for every picture.
+        Cheap enough to call for every frame.
         """
-        order = self._newest()
-        while order == PAUSE:
-            order = self._wait()
+        command = self._newest()
+        while command == PAUSE:
+            command = self._wait()
 
-    def await_go(self) -> None:
-        """Return when there is something to do.  Raises `TunerStopError`."""
-        while self._wait() != GO_ON:
+    def wait_for_run(self) -> None:
+        """Return when there is work to do. Raises `TunerStopError`."""
+        while self._wait() != RUN:
             pass
 
     def _newest(self) -> bytes:
-        """The last order that has come; nothing when none has."""
-        order = b""
+        """Return the last command that has arrived; empty if there is none."""
+        command = b""
         while True:
             try:
                 more = os.read(self._fd, 4096)
             except BlockingIOError:
-                return order
+                return command
             if not more:
                 raise TunerStopError
-            order = more[-1:]
+            command = more[-1:]
 
     def _wait(self) -> bytes:
         ready, _, _ = select.select([self._fd], [], [], LINGER_SECONDS)

@@ -29,11 +29,11 @@ from vfsd.mount.tune_protocol import (
     ALL,
     DONE,
     FAILED,
-    GO_ON,
     MADE,
     MAKING,
     NOTE,
     PAUSE,
+    RUN,
     TunerReport,
 )
 from vfsd.tiling.cost import LOSSLESS
@@ -192,7 +192,7 @@ class TunerProcess:
         return self._process.poll()
 
     def order(self, order: bytes) -> None:
-        """`GO_ON` or `PAUSE`, unless that was the last one.  Never waits."""
+        """`RUN` or `PAUSE`, unless that was the last one.  Never waits."""
         with self._guard:
             if order != self._last:
                 self._last = order
@@ -381,7 +381,7 @@ class BackgroundTuner:
             self._doing = "looking for what pays"
             self._working = True
             self._heeded = self._newest
-        self._process.order(GO_ON)
+        self._process.order(RUN)
         # Somebody may have come since the rules were asked, and have been overruled just now.
         if self._foreground.calm < self._rules.calm:
             self._process.order(PAUSE)

@@ -251,13 +251,13 @@ def main(arguments: list[str]) -> None:
         suppress(TunerStopError, BrokenPipeError),
         Store(StoreContext.of(_store_directory(task)), threads=1) as store,
     ):
-        work = TuneLoop(store, orders.obey, tell, avoid)
+        work = TuneLoop(store, orders.wait_while_paused, tell, avoid)
         while True:
-            orders.await_go()
+            orders.wait_for_run()
             work.do()
 
 
-# --------------------------------------------------------------------------------- the process
+# -- the process
 
 
 def _store_directory(task: dict[str, Any]) -> StoreDirectory:
