@@ -92,7 +92,7 @@ def start(directory: StoreDirectory, *, read_only: bool) -> tuple[socket.socket,
     return mine, child
 
 
-# -- the one that starts
+# -- the starter process
 
 
 def _become_starter(parent: int, keep: Sequence[int]) -> None:
@@ -171,7 +171,7 @@ def _fork_renderer(
     return child, os.pidfd_open(child)
 
 
-# -- the one that makes
+# -- the render process
 
 
 def _start_session() -> None:
