@@ -39,30 +39,30 @@ from vfsd.mount.tune_protocol import (
 from vfsd.tiling.cost import LOSSLESS
 
 CALM_SECONDS = 1.0
-"""As long after the last read of a view nothing is done: readers tend to come back."""
+"""No work starts within this time after the last read of a view: readers tend to come back."""
 LEAST_FREE = 1 << 30
-"""Bytes of disk that are left to others in any case."""
+"""Bytes of free disk space that tuning never uses."""
 
 _BURST_SECONDS = 2.0
-"""In so much time what is allowed may be used up in one go."""
+"""The allowance of this much time may be used at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class MountActivity:
-    """What a mount and its machine are like."""
+    """State of a mount and its machine."""
 
     minute: int  #: of the day, since midnight
-    load: float  #: share of all cores that others keep busy, 0 to 1
-    calm: float  #: seconds since somebody last waited for a view; 0 while somebody does
+    load: float  #: share of all cores used by other processes, 0 to 1
+    calm: float  #: seconds since the last read of a view; 0 during one
     free: int  #: bytes of the disk that holds the store
 
 
 @dataclass(frozen=True, slots=True)
 class TuneRules:
-    """When work may be done."""
+    """Conditions under which tuning may run."""
 
     hours: QuietHours = field(default_factory=QuietHours)
-    max_load: float = 0.5  #: share of all cores that others may keep busy
+    max_load: float = 0.5  #: share of all cores that other processes may use
     calm: float = CALM_SECONDS
     least_free: int = LEAST_FREE
 
@@ -86,11 +86,7 @@ class TuneRules:
 
 
 class CpuAllowance:
-    """A share of one core, over time: what is not used up is kept for a moment, no longer.
-
-    Over any stretch of time no more is used than its share of that, of two seconds more, and what
-    is computed between two questions.
-    """
+    """A rate limiter for CPU time: a share of one core, with a short burst."""
 
     def __init__(self, share: float) -> None:
         """`share` of one core; above 1 where several cores may be used."""
@@ -116,7 +112,7 @@ class CpuAllowance:
 
 
 class FailureBackoff:
-    """How long what has failed is left alone: longer each time, up to a day."""
+    """Delays after failures, growing up to a day."""
 
     FIRST_SECONDS = 600.0
     MOST_SECONDS = 86400.0
@@ -146,10 +142,7 @@ _END_SECONDS = 0.6
 
 
 class TunerProcess:
-    """A running `vfsd.mount.tune_worker`, which waits for its first order.
-
-    `order` may be called by any thread, everything else by one.
-    """
+    """A running `vfsd.mount.tune_worker`, which waits for its first command."""
 
     def __init__(self, directory: StoreDirectory, avoid: Sequence[int]) -> None:
         """It leaves the videos with the ids `avoid` alone.  Raises `OSError`."""
@@ -173,7 +166,7 @@ class TunerProcess:
         assert self._process.stdout is not None
         self._orders = self._process.stdin.fileno()
         self._reports = self._process.stdout.fileno()
-        # Readers pause the worker by one byte. SIGSTOP would be quicker, but could stop it while it
+        # Readers pause the worker with one byte. SIGSTOP is faster, but could stop it while it
         # holds the catalog's write lock.
         os.set_blocking(self._orders, False)
         os.set_blocking(self._reports, False)
@@ -255,10 +248,7 @@ _log = logging.getLogger(__name__)
 
 
 class BackgroundTuner:
-    """A thread that starts the process, and tells it when to go on.
-
-    Closing it ends both, in less than a second.
-    """
+    """A thread that starts the tuning process and controls when it runs."""
 
     def __init__(self, store: Store, foreground: ForegroundReads) -> None:
         self._store = store
@@ -306,7 +296,7 @@ class BackgroundTuner:
             except (VfsdError, OSError) as error:
                 self._give_up(ALL, str(error), time.monotonic())
             except Exception:
-                _log.exception("no tiles are made any more until the store is mounted again")
+                _log.exception("background tuning stops until the store is mounted again")
                 self._state = "off: it has failed, see the log"
                 break
         if self._process is not None:
@@ -420,7 +410,7 @@ class BackgroundTuner:
 
 
 class _LoadMeter:
-    """What others do to the machine, measured over a second at a time."""
+    """Measures the CPU load of other processes, over a second at a time."""
 
     def __init__(self) -> None:
         self._cores = CpuMeter()

@@ -1,4 +1,4 @@
-"""Between the kernel and `vfsd.mount.fs`: mounting, and translating what libfuse asks.
+"""The FUSE adapter: mounts a `vfsd.mount.fs.Filesystem` and translates the callbacks of libfuse.
 
-libfuse and its Python binding are looked for only when something is mounted.
+libfuse and its Python binding are imported only when a store is mounted.
 """

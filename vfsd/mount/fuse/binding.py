@@ -1,7 +1,7 @@
-"""Which of the Python bindings to libfuse serves, and whether this machine can mount at all.
+"""Selects the Python binding of libfuse, and checks whether this machine can mount.
 
-mfusepy on libfuse 3 is what everything is made for.  fusepy, from which it was forked, knows only
-libfuse 2; with it, or where only libfuse 2 is installed, some things are missing.
+mfusepy with libfuse 3 is the normal case. fusepy, its predecessor, knows only libfuse 2, with fewer
+features.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from vfsd.errors import FuseMissingError, MountError, UsageError
 from vfsd.mount.fuse.mount_options import MountOptions
 
 BINDING_VARIABLE = "VFSD_FUSE"
-"""Environment variable that names the binding: mfusepy or fusepy."""
+"""Environment variable with the name of the binding: mfusepy or fusepy."""
 
 _BINDINGS = {"mfusepy": "mfusepy", "fusepy": "fuse"}
 _INSTALL = "apt install fuse3 (Debian, Ubuntu), dnf install fuse3 (Fedora)"
@@ -30,7 +30,7 @@ _SETTINGS = Path("/etc/fuse.conf")
 
 @dataclass(frozen=True)
 class Binding:
-    """A module of Python functions around libfuse."""
+    """A Python module that wraps libfuse."""
 
     name: str
     module: Any
@@ -39,10 +39,10 @@ class Binding:
 
 
 def load(choice: str | None = None) -> Binding:
-    """Import a binding: the one that is asked for, else the best that is installed.
+    """Import a binding: `choice`, or the best one installed.
 
-    `choice` (by default the environment's ``VFSD_FUSE``) is mfusepy or fusepy.  Raises
-    `FuseMissingError` when there is none, or no libfuse.
+    `choice` is mfusepy or fusepy; default: the variable ``VFSD_FUSE``. Raises `FuseMissingError`
+    without a binding or libfuse.
     """
     choice = choice or os.environ.get(BINDING_VARIABLE) or None
     if choice is not None and choice not in _BINDINGS:
@@ -55,7 +55,7 @@ def load(choice: str | None = None) -> Binding:
                 module = importlib.import_module(_BINDINGS[name])
         except ModuleNotFoundError:
             continue
-        except (OSError, AttributeError) as error:  # that is how they say that there is no libfuse
+        except (OSError, AttributeError) as error:  # raised by both bindings without libfuse
             raise FuseMissingError(f"{name} finds no libfuse: {error}", hint=_INSTALL) from error
         major, minor = _version(module)
         return Binding(name, module, major, minor)
@@ -64,7 +64,7 @@ def load(choice: str | None = None) -> Binding:
 
 
 def require_fuse(options: MountOptions) -> None:
-    """Find out before mounting why it would fail.  Raises `FuseMissingError`, `MountError`."""
+    """Check before mounting whether it can work. Raises `FuseMissingError`, `MountError`."""
     load()
     if not os.path.exists(_DEVICE):
         raise FuseMissingError(f"{_DEVICE} is missing", hint="modprobe fuse")
@@ -93,7 +93,8 @@ def _others_are_allowed() -> bool:
 
 @contextmanager
 def _libfuse_chosen(name: str) -> Iterator[None]:
-    """mfusepy takes libfuse 2 where both are installed, unless the environment says otherwise."""
+    """Make mfusepy use libfuse 3 if both versions are installed and the environment has no
+    choice."""
     key = "FUSE_LIBRARY_NAME"
     told = key in os.environ or "FUSE_LIBRARY_PATH" in os.environ
     if name != "mfusepy" or told or ctypes.util.find_library("fuse3") is None:

@@ -1,5 +1,6 @@
-"""What both libfuse adapters need around a callback: the errno for an exception, the special
-values of utimensat(2), and the Python state of threads that libfuse started.
+"""Shared by both libfuse adapters: errno mapping, utimensat(2) constants, and thread state.
+
+`CallbackThreads` keeps the Python state and counters of threads that libfuse started.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ _log = logging.getLogger(__name__)
 
 
 def errno_of(error: BaseException, operation: str, path: object) -> int:
-    """The errno for whatever went wrong; what is not an everyday answer is logged.
+    """Return the errno for an exception. Unusual ones are logged.
 
-    A mistake of ours is EIO, never EINVAL, which would blame the caller.
+    An internal error is EIO, never EINVAL, which would blame the caller.
     """
     if isinstance(error, VfsdError):
         level = logging.ERROR if isinstance(error, StoreError) else logging.INFO
@@ -41,7 +42,7 @@ def errno_of(error: BaseException, operation: str, path: object) -> int:
 
 
 def _shown(path: object) -> str:
-    """A path as text, in quotes; of what is asked for by its handle there is none."""
+    """Return a path in quotes for a log; requests by handle have none."""
     if path is None:
         return "of an open file"
     return repr(os.fsdecode(path) if isinstance(path, bytes) else path)
@@ -55,9 +56,9 @@ _Destructor = ctypes.CFUNCTYPE(None, c_void_p)
 
 
 class CallbackThreads:
-    """Of each thread that answers the kernel its state, and its counts.  Thread-safe.
+    """State and counters of each thread that serves the kernel. Thread-safe.
 
-    To be kept as long as there are such threads.
+    Keep it as long as there are such threads.
     """
 
     def __init__(self, counters: OperationCounters) -> None:
@@ -67,7 +68,8 @@ class CallbackThreads:
         self._at_exit = _at_exit()
 
     def counts(self) -> ThreadCounters:
-        """Those of the thread that asks, which is pinned when it does so for the first time."""
+        """Return the counters of the calling thread, whose Python state is pinned at the first
+        call."""
         try:
             found: ThreadCounters = self._thread.counts
         except AttributeError:
@@ -82,19 +84,19 @@ class CallbackThreads:
         return counts
 
     def _end(self, _: int | None) -> None:
-        """Called by a thread that is about to end, with the state that it has pinned."""
+        """Called by a thread at its end, to release its pinned state."""
         self._counters.give_back(self._thread.counts)
         ctypes.pythonapi.PyGILState_Release(self._thread.pinned)
 
 
 def can_end() -> bool:
-    """Whether threads that end leave nothing behind: with glibc."""
+    """Return whether threads can end without leaks, which needs glibc."""
     return _at_exit() is not None
 
 
 def _at_exit() -> Callable[..., int] | None:
-    """Has a destructor called when the calling thread ends: (destructor, its argument, an address
-    in what must not be unloaded until then)."""
+    """Return the function that registers a destructor for the calling thread; None without
+    glibc."""
     try:
         found = ctypes.CDLL(None)["__cxa_thread_atexit_impl"]
     except AttributeError:

@@ -26,9 +26,9 @@ _log = logging.getLogger(__name__)
 
 _READ_AHEAD_KIB = 512
 _THREADS = MAX_BACKGROUND + 64
-"""So that some are left when all that the kernel reads ahead waits for views."""
+"""Some threads stay free when all background requests of the kernel wait for views."""
 _IDLE_THREADS = 16
-"""That stay for the next requests; others end when they have nothing to do."""
+"""Idle threads that are kept; further ones end."""
 _ENDED_BY_SIGNAL = 8
 _FAILURES = {
     1: "an option was refused",
@@ -51,19 +51,26 @@ def serve(
     on_ready: Callable[[], None],
     binding: str | None = None,
 ) -> None:
-    """Mount at `place`, and return when it has been unmounted, or a signal has ended it.
+    """Mount at `place`; return when it was unmounted or a signal has ended it.
 
-    `counters` count what is asked.  `on_ready` is called, by another thread, when the mount
-    answers.  SIGINT, SIGTERM and SIGHUP unmount unless they have a handler.  To be called by the
-    main thread.  `binding` is mfusepy or fusepy; see `load`.  Raises `FuseMissingError`,
-    `MountError`.
+    Args:
+        filesystem: Serves the requests.
+        place: The mount point.
+        source: Path of the store, shown in the mount table.
+        options: The mount options.
+        counters: Count the requests.
+        on_ready: Called by another thread when the mount answers.
+        binding: mfusepy or fusepy; see `load`.
+
+    Must run in the main thread. SIGINT, SIGTERM and SIGHUP unmount, unless they have a handler.
+    Raises `FuseMissingError`, `MountError`.
     """
     chosen = load(binding)
     if options.passthrough:
         require_passthrough(chosen, kernel_version())
 
     def answering() -> None:
-        os.stat(place)  # returns when the kernel and we have come to terms
+        os.stat(place)  # returns when the mount is initialised
         _set_read_ahead(place)
         on_ready()
 
@@ -117,7 +124,7 @@ def _serve3(
     words = [word for word in words if not word.startswith(kept)]
     arguments = [b"vfsd", b"-f", b"-o", os.fsencode(",".join(words)), os.fsencode(place)]
     vector = (ctypes.c_char_p * len(arguments))(*arguments)
-    # libfuse handles only the signals that nobody else does.
+    # libfuse handles only signals without another handler.
     before = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         code = binding.module.fuse_main_real(
@@ -130,7 +137,7 @@ def _serve3(
 
 
 def _set_read_ahead(place: Path) -> None:
-    """Larger requests than the kernel makes by itself; only root may ask for them."""
+    """Raise the kernel's read-ahead. Only root may do so."""
     found = mount_at(place)
     if found is None:
         return
@@ -141,11 +148,11 @@ def _set_read_ahead(place: Path) -> None:
 
 
 def kernel_version() -> tuple[int, int]:
-    """Of the running Linux; (0, 0) where it cannot be told."""
+    """Return (major, minor) of the running Linux; (0, 0) if unknown."""
     found = re.match(r"(\d+)\.(\d+)", platform.release())
     return (int(found.group(1)), int(found.group(2))) if found else (0, 0)
 
 
 def _escaped(path: Path) -> str:
-    """As libfuse reads options: backslashes and commas are not what they seem."""
+    """Escape backslashes and commas for libfuse's option parser."""
     return str(path).replace("\\", "\\\\").replace(",", "\\,")

@@ -14,8 +14,8 @@ from vfsd.mount.fs import HiddenName
 _HIDDEN = re.compile(rb"\.fuse_hidden[0-9a-f]{8}([0-9a-f]{8})")
 _NUMBERS = 1 << 32
 _AHEAD = 4096
-"""As far from the number seen last others may be: several files are hidden at once, and libfuse
-passes over numbers."""
+"""How far a number may be from the last one seen: libfuse hides several files at once, and skips
+numbers."""
 
 
 class _Context(ctypes.Structure):
@@ -35,11 +35,11 @@ _HAS_HIDDEN = 1 << 31  # no umask has that
 
 
 class HideRequests:
-    """What the request that a thread answers has hidden.  Thread-safe.
+    """Connects the two steps of a rename over an open file. Thread-safe.
 
-    A rename over an open file, which libfuse makes two of, is told from an unlink and a rename that
-    came after it: libfuse tells anew with each request whose it is, so that what is written there
-    in the first call is still there in the second, however much later that comes.
+    libfuse splits such a rename into hiding the target and renaming onto it. Both happen in one
+    request with one ``fuse_context``. A bit set there in the first step is still set in the second,
+    which distinguishes it from an unlink and a later rename.
     """
 
     def __init__(self, library: Any) -> None:
@@ -51,7 +51,7 @@ class HideRequests:
         self._request().umask |= _HAS_HIDDEN
 
     def taken(self) -> HiddenName | None:
-        """What was hidden, once."""
+        """Return what this request has hidden, once."""
         request = self._request()
         if not request.umask & _HAS_HIDDEN:
             return None
@@ -64,24 +64,24 @@ class HideRequests:
 
 
 class HiddenPaths:
-    """The names that libfuse has made up for one mount.  Thread-safe."""
+    """The hidden names that libfuse generates for one mount. Thread-safe."""
 
     def __init__(self, start: int | None) -> None:
-        """The first has the number after `start`; None: nobody knows, and all are taken for its."""
+        """libfuse numbers the names from `start` + 1. None: unknown; all matching names count."""
         self._start = start
         self._seen = 0  # from there
 
     def has(self, path: bytes) -> bool:
-        """Whether libfuse has made up that name, or might be about to."""
+        """Return whether libfuse has generated a name, or may be about to."""
         return self._count(path) is not None
 
     @property
     def are_certain(self) -> bool:
-        """Whether a name that might be libfuse's is: nobody else counts from where it began."""
+        """Whether matching names surely are from libfuse, since the start number is known."""
         return self._start is not None
 
     def alias(self, old: bytes, new: bytes) -> str | None:
-        """The name under which libfuse hides a file, if that is what a rename is for."""
+        """Return the hidden name if a rename is one by which libfuse hides a file."""
         count = self._count(new)
         folder, _, name = new.rpartition(b"/")
         if count is None or old.rpartition(b"/")[0] != folder:
@@ -90,7 +90,7 @@ class HiddenPaths:
         return os.fsdecode(name)
 
     def _count(self, path: bytes) -> int | None:
-        """Which of its names that may be; None: it is somebody else's."""
+        """Return the position of a name in libfuse's sequence; None for other names."""
         if b"/.fuse_hidden" not in path:
             return None
         found = _HIDDEN.fullmatch(path.rpartition(b"/")[2])

@@ -61,7 +61,7 @@ _SWITCHES = frozenset(
 )
 _LARGEST = (1 << 32) - 1
 _NUMBERS = {
-    "uid": _LARGEST - 1,  # the largest is -1, which is nobody's
+    "uid": _LARGEST - 1,  # the largest uid_t is -1, which is no user
     "gid": _LARGEST - 1,
     "umask": 0o7777,
     "remember": _LARGEST,
@@ -70,7 +70,7 @@ _NUMBERS = {
     "max_background": _LARGEST,
     "max_read": _LARGEST,
 }
-"""The largest that each takes."""
+"""The largest value of each option."""
 _OCTAL = frozenset(["umask"])
 _SECONDS = frozenset(("attr_timeout", "entry_timeout", "negative_timeout"))
 _DECIMAL = re.compile(r"[0-9.]+(e[+-]?[0-9]+)?", re.IGNORECASE)
@@ -110,44 +110,44 @@ _FOR_OTHERS_PREFIXES = ("x-", "X-", "comment=", "user=")
 
 @dataclass(frozen=True)
 class MountOptions:
-    """What a mount was asked to be."""
+    """Parsed mount options."""
 
     read_only: bool = False
-    nonempty: bool = False  #: the mountpoint may have something in it
-    passthrough: bool = False  #: the kernel reads stored videos without asking
-    log: Path | None = None  #: where the mount writes what it has to say
+    nonempty: bool = False  #: the mount point may contain files
+    passthrough: bool = False  #: the kernel reads stored videos directly
+    log: Path | None = None  #: the log file
     log_level: str | None = None  #: one of `LOG_LEVELS`
-    passed_on: tuple[str, ...] = ()  #: words for libfuse and the kernel, as they were given
+    passed_on: tuple[str, ...] = ()  #: unchanged options for libfuse and the kernel
 
     def value(self, key: str) -> str | None:
-        """The value of a word ``key=value`` that is passed on; the last one counts."""
+        """Return the value of an option ``key=value`` that is passed on; the last one counts."""
         values = [word.partition("=")[2] for word in self.passed_on if word.startswith(key + "=")]
         return values[-1] if values else None
 
     @property
     def is_shared(self) -> bool:
-        """Whether other users than the one who mounts may enter."""
+        """Whether other users may access the mount."""
         return "allow_other" in self.passed_on or "allow_root" in self.passed_on
 
     @property
     def syncs_names(self) -> bool:
-        """Whether a change of a name is to be on the disk when it returns.
+        """Whether a change of a name is synced before it returns.
 
-        The kernel leaves that to file systems; of what is written it tells us each time.
+        The kernel leaves that to the file system; it requests syncs only for writes.
         """
         return "sync" in self.passed_on or "dirsync" in self.passed_on
 
 
 def described_options() -> Mapping[str, str]:
-    """Words that a mount knows, or several that belong together, and what they are for."""
+    """Return the options, or groups of related ones, with their descriptions."""
     return MappingProxyType(_DESCRIBED)
 
 
 def parse_options(given: Iterable[str]) -> MountOptions:
-    """Read ``-o`` arguments, each of one or several words with commas between them.
+    """Parse ``-o`` arguments, each with one or more options separated by commas.
 
-    What only `mount` and systemd care for in an fstab line is skipped.  Raises `UsageError` for
-    words that nobody knows, and for values that they do not take.
+    Options of fstab that only mount(8) and systemd use are ignored. Raises `UsageError` for unknown
+    options and invalid values.
     """
     read_only = nonempty = passthrough = False
     log: Path | None = None
@@ -168,8 +168,8 @@ def parse_options(given: Iterable[str]) -> MountOptions:
             passed_on.append(word)
         elif word == "remount":
             raise UsageError(
-                "a mount keeps the options that it began with, and cannot be remounted",
-                hint="unmount it with `vfsd umount DIR`, and mount it with the others",
+                "a mount cannot be remounted with other options",
+                hint="unmount it with `vfsd umount DIR`, then mount it with the new options",
             )
         elif word and word not in _FOR_OTHERS and not word.startswith(_FOR_OTHERS_PREFIXES):
             known = sorted({*_SWITCHES, *_NUMBERS, *_SECONDS, *_OURS})

@@ -17,14 +17,14 @@ from typing import Any
 from vfsd.mount.fs import Filesystem, ReadInto
 
 Read = Callable[[memoryview, int], int]
-"""Fills a buffer from an offset on, and tells how many bytes that were."""
+"""Fills a buffer from an offset; returns the number of bytes."""
 
 _ENDED = (b"Z", b"X")
-"""States of proc(5): nothing is executed any more."""
+"""States in proc(5) of processes that have ended."""
 
 
 class ViewReaders:
-    """Knows which handles are views, and who has closed them.  Thread-safe."""
+    """Tracks open views and the threads that closed them, to cancel reads. Thread-safe."""
 
     def __init__(self, library: Any, context: Callable[[], Any]) -> None:
         """`library` is libfuse 3, `context` its ``fuse_get_context``."""
@@ -35,7 +35,7 @@ class ViewReaders:
         self._closings: dict[int, dict[int, float]] = {}  # of views: when by which thread
 
     def asking(self, handle: int, read: ReadInto) -> Read:
-        """How to read a view that was opened: waiting as long as somebody wants to know."""
+        """Return the read function of a view. It stops when the reader is gone."""
         self._closings[handle] = {}
 
         def answer(buffer: memoryview, offset: int) -> int:
@@ -44,7 +44,7 @@ class ViewReaders:
         return answer
 
     def flushed(self, handle: int) -> None:
-        """The thread whose request this one handles has closed a descriptor of the file."""
+        """Record that the calling thread has closed a descriptor of the file."""
         closings = self._closings.get(handle)
         if closings is not None:
             closings[int(self._context().contents.pid)] = time.monotonic()
@@ -53,12 +53,13 @@ class ViewReaders:
         self._closings.pop(handle, None)
 
     def _require_interest(self, handle: int, since: float) -> None:
-        """Raises `OSError`: EINTR.  To be called by the thread that handles the request."""
+        """Raise EINTR if the reader was interrupted or is gone. Call it in the thread of the
+        request."""
         if self._interrupted():
             raise _interrupted()
         thread = int(self._context().contents.pid)
         if not thread:
-            return  # it lives where we do not see it
+            return  # it is in a pid namespace that is not visible
         closed = self._closings.get(handle, {}).get(thread)
         if (closed is not None and closed >= since) or _has_ended(thread):
             raise _interrupted()
@@ -80,19 +81,19 @@ def _has_ended(thread: int) -> bool:
 
 
 class ReadDispatch:
-    """Of all handles that are open.  Thread-safe."""
+    """The read functions of all open handles. Thread-safe."""
 
     def __init__(self, filesystem: Filesystem, askers: ViewReaders) -> None:
         self._fs = filesystem
         self._askers = askers
         self._guard = threading.Lock()
-        self.files: dict[int, Read] = {}  #: by handle, of what is no view
+        self.files: dict[int, Read] = {}  #: by handle, for files that are not views
         self.views: dict[int, Read] = {}
         self.past_cache: set[int] = set()
-        """By which nothing is to get into the kernel's cache: something else has that."""
+        """Handles that must not fill the kernel's cache, since it holds another file's bytes."""
 
     def enter(self, handle: int) -> None:
-        """From now on it can be read."""
+        """Add a handle."""
         read = self._fs.reader(handle)
         if self._fs.is_view(handle):
             self.views[handle] = self._askers.asking(handle, read)
@@ -107,12 +108,11 @@ class ReadDispatch:
         self._askers.released(handle)
 
     def cut(self, handle: int) -> None:
-        """The kernel is about to take it for longer than it is.
+        """Make reads beyond the end of the file fail with ESTALE.
 
-        What it does not get up to there it takes for zeros.  So whatever reaches behind the end is
-        an error from now on: ESTALE.  Even where the kernel knows better by then: it might be told
-        otherwise again before the reader has looked.  The end is where it is by then, since who
-        reads may be the one who writes it.
+        The kernel is about to use a size larger than the file, and would fill the rest with zeros.
+        The error stays even if the kernel learns the right size, since that may change again before
+        the reader looks. The end is evaluated at each read: the reader may be the writer as well.
         """
         with self._guard:
             readers = self.views if handle in self.views else self.files
