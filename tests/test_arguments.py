@@ -73,7 +73,7 @@ def test_what_is_no_detection_is_refused(video: Video, rows: Any) -> None:
 def test_attributes_have_names(video: Video, attributes: Any) -> None:
     with pytest.raises(UsageError, match="attributes must be"):
         video.labels.add_box(7, "car", BOX, source="yolo", attributes=attributes)
-    with pytest.raises(UsageError, match="no keys"):
+    with pytest.raises(UsageError, match="must be a dict"):
         video.labels.query("car", attributes=attributes)
 
 

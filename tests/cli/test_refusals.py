@@ -24,8 +24,8 @@ BEYOND = str(10**20)
         (("config", "workers", "many"), 2, "a whole number", "config workers"),
         (("config", "tune", "maybe"), 2, "true or false", "`vfsd config tune true`"),
         (("config", "minimum_psnr", "101"), 2, "at most 100", ""),
-        (("read", TRAFFIC, "x.png", "--at", "1000"), 6, "1000 seconds", "from the first frame"),
-        (("layout", "show", TRAFFIC, "--at", "100"), 6, "from 0 to 4", "from the first frame"),
+        (("read", TRAFFIC, "x.png", "--at", "1000"), 6, "got 1000", "from the first frame"),
+        (("layout", "show", TRAFFIC, "--at", "100"), 6, "less than 4 s", "from the first frame"),
         (("read", TRAFFIC, "not/there/x.png", "--at", "1"), 3, "not/there", "mkdir -p"),
         (("read", TRAFFIC, "not/there/x.mp4", "--span", "0-1"), 3, "not/there", "mkdir -p"),
         (("read", TRAFFIC, "footage/.mp4", "--at", "1"), 2, "suffix", ""),
@@ -59,7 +59,7 @@ BEYOND = str(10**20)
         (("labels", "imprt", TRAFFIC), 2, "No such command", "Did you mean 'import'?"),
         (("ingest", "footage/traffic.mp4", "--as", "new/"), 2, "a directory", "--to new/"),
         (("read", TRAFFIC, "x.npy", "--region", "0,0,9"), 2, "must be WxH+X+Y", "400x300+600+0"),
-        (("retile", TRAFFIC, "--layout", "uniform:2by2"), 2, "layout must be", "uniform:RxC"),
+        (("retile", TRAFFIC, "--layout", "uniform:2by2"), 2, "layout must be", "uniform:3x4"),
         (("policy", "set", "cam1", "original=gone"), 2, "invalid value", "replaceable"),
         (("policy", "set", "cam1", f"delete-after={BEYOND}y"), 2, "an age", "30d"),
         (
@@ -68,7 +68,7 @@ BEYOND = str(10**20)
             "must be a number of bytes",
             "8388607T",
         ),
-        (("budget", "set", "999999999999T"), 2, f"a budget of {999999999999 << 40} bytes", "none"),
+        (("budget", "set", "999999999999T"), 2, "budget must be 0 to", "none"),
         (("find", "--meta", f"n={BEYOND}"), 2, "beyond 64 bits", "1e30"),
         (("find", "--min-width", BEYOND), 2, "width: 1000", "leave the end open"),
         (("find", "--max-width", BEYOND), 2, "beyond 64 bits", "leave the end open"),
@@ -182,7 +182,7 @@ def test_a_wrong_setting_names_its_file(run: Run, place: Path) -> None:
 def test_an_empty_tag_is_none_for_the_catalog_either(place: Path) -> None:
     with Store.open(place / "videos") as store:
         info = store[TRAFFIC].info
-        with pytest.raises(UsageError, match="not empty"):
+        with pytest.raises(UsageError, match="not blank"):
             store.catalog.tag(info, "night", "")
         assert not store[TRAFFIC].info.tags
 
