@@ -62,24 +62,26 @@ Tell = Callable[[TunerReport], None]
 
 
 class TuneLoop:
-    """Goes on from where it was, each time that it is told to."""
+    """Makes profitable tiles and renditions, continuing at each command."""
 
-    def __init__(self, store: Store, obey: Callable[[], None], tell: Tell, avoid: set[int]) -> None:
-        """`obey` is called between pictures; it may wait, or raise to give up.
+    def __init__(
+        self, store: Store, wait_while_paused: Callable[[], None], tell: Tell, avoid: set[int]
+    ) -> None:
+        """`wait_while_paused` is called between pictures; it may wait, or raise to give up.
 
         Videos whose ids are in `avoid` are left alone, and so are those that fail.
         """
         self._store = store
-        self._obey = obey
+        self._obey = wait_while_paused
         self._tell = tell
         self._avoid = avoid
-        self._tuner = store.tuner(maker=MAKER, between=obey)
+        self._tuner = store.tuner(maker=MAKER, between=wait_while_paused)
         self._looked: int | None = None  # the newest read when proposals were looked for
         self._look_at = 0.0  # not again before then, as long as there are proposals
         self._looking = 0.0  # seconds of CPU
 
     def do(self) -> None:
-        """Make what pays until nothing is left to do.  Raises what `obey` does."""
+        """Make what pays until nothing is left to do.  Raises what `wait_while_paused` does."""
         self._looking = 0.0
         try:
             while self._store.settings.tune and self._make_all(self._proposals()):
@@ -242,8 +244,8 @@ def _reason(reason: TilingReason) -> str:
 def main(arguments: list[str]) -> None:
     task = json.loads(arguments[0])
     orders, tell = _take_pipes()
-    _stand_back()
-    _end_with(int(task["parent"]))
+    _lower_priority()
+    _die_with_thread(int(task["parent"]))
     mount_log.set_up("warning")
     avoid = {int(number) for number in task["avoid"]}
     # Where the pipe is broken, nobody is left to report to.
@@ -261,7 +263,7 @@ def main(arguments: list[str]) -> None:
 
 
 def _store_directory(task: dict[str, Any]) -> StoreDirectory:
-    """The store through the descriptor of the mount, where that has one."""
+    """Open the store through the descriptor of the mount, if it has one."""
     root = Path(task["store"])
     for fd in task["held"]:
         return StoreDirectory.open_held(root, DirectoryHandle(int(fd)))
@@ -269,7 +271,7 @@ def _store_directory(task: dict[str, Any]) -> StoreDirectory:
 
 
 def _take_pipes() -> tuple[TunerCommands, Tell]:
-    """Keep both pipes from whatever else reads or prints."""
+    """Keep both pipes from other code that reads or prints."""
     orders, reports = os.dup(0), os.dup(1)
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
@@ -281,20 +283,16 @@ def _take_pipes() -> tuple[TunerCommands, Tell]:
     return TunerCommands(orders), tell
 
 
-def _stand_back() -> None:
-    """Compute, and wait for the disk, only where nobody else wants to.
-
-    Where the system shares out its cores among sessions first, ours is the last (see sched(7),
-    autogroup).
-    """
+def _lower_priority() -> None:
+    """Run at the lowest CPU and disk priority."""
     with suppress(OSError):
         os.setsid()
         set_autogroup_niceness(os.getpid(), LOWEST_PRIORITY)
     set_idle_priority()
 
 
-def _end_with(parent: int) -> None:
-    """Be killed when the thread that has started us ends, and by signals that are for us."""
+def _die_with_thread(parent: int) -> None:
+    """Die when the thread that started this process ends, and on signals for it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: it is the mount's to end us
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])

@@ -1,4 +1,4 @@
-"""What the kernel keeps of files and attributes, and what it has to forget."""
+"""Tracks what the kernel caches of files and attributes, and invalidates it after changes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SENT_BACK_SECONDS = 1.0
 
 
 class _ReportedAttributes(NamedTuple):
-    """What the kernel was told of a name last, and goes by when that is opened."""
+    """Attributes last reported to the kernel for a name, which it uses when it opens that."""
 
     ino: int
     size: int
@@ -42,13 +42,13 @@ class _ReportedAttributes(NamedTuple):
 
 @dataclass(slots=True)
 class _StaleOpen:
-    """A thread that is to look up a name, and to open it once more."""
+    """A thread that got ESTALE and is expected to look up and open the name again."""
 
     until: float  #: when it has given up, by `time.monotonic`
     path: bytes | None  #: what it has looked up last; None: that has another name by now
 
     def is_here(self, path: bytes) -> bool:
-        """Whether who opens that name has come back."""
+        """Return whether an open of `path` is the expected retry."""
         return self.path in (None, path) and time.monotonic() < self.until
 
 
@@ -58,7 +58,7 @@ def _readers(found: Attributes) -> tuple[int, int, int]:
 
 
 class KernelCacheInvalidator:
-    """Says so to libfuse, in the callbacks of which it is called.  Thread-safe."""
+    """Invalidates caches of the kernel through libfuse, inside its callbacks. Thread-safe."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class KernelCacheInvalidator:
     # -- attributes
 
     def path_of(self, handle: int) -> bytes | None:
-        """The name that `handle` was opened by, as it is now: libfuse tells of one of them."""
+        """Return the current path of the name that `handle` was opened by."""
         return self._open.path_of(handle)
 
     def answering(self, path: bytes | None, found: Attributes, handle: int | None) -> Attributes:
@@ -191,11 +191,7 @@ class KernelCacheInvalidator:
             self._sent_back.pop(self._thread(), None)
 
     def is_known(self, path: bytes, ino: int, size: int | None) -> bool:
-        """Whether the kernel knows that file by that path.
-
-        `size` is None where it does not count: files that are no videos grow through the kernel, or
-        while one looks.
-        """
+        """Return whether the kernel knows this file at this path."""
         told = self._told.get(path)
         return told is not None and told.ino == ino and self._is_told(path, ino, size, told.size)
 
@@ -212,7 +208,7 @@ class KernelCacheInvalidator:
         return told == max([size, *self._ends(path, ino, size, None).values()])
 
     def send_back(self, path: bytes) -> None:
-        """Have the kernel look up the name, and open it once more: raises `OSError` (ESTALE)."""
+        """Make the kernel look up and open the name again: raises ESTALE."""
         if len(self._sent_back) >= _MOST_NAMES:
             self._sent_back.clear()
         until = time.monotonic() + _SENT_BACK_SECONDS
@@ -287,8 +283,8 @@ class KernelCacheInvalidator:
                     self.forget(path)
 
     def is_passed_by(self, handle: int) -> bool:
-        """Whether it is read and written past the kernel's cache, where the kernel forgets that it
-        is to be synced after each write."""
+        """Return whether a handle bypasses the kernel's cache, so that writes must be synced
+        here."""
         return handle in self._direct
 
     def is_alone(self, handle: int) -> bool:
@@ -300,7 +296,7 @@ class KernelCacheInvalidator:
         return not self._open.is_mixed(handle)
 
     def others(self, handle: int) -> list[int]:
-        """Handles of something else that is open by that name."""
+        """Return handles of other files that are open by the same name."""
         return self._open.others(handle) if self._open.is_mixed(handle) else []
 
     def choose(self, info: Any, handle: int) -> None:

@@ -14,23 +14,23 @@ V = TypeVar("V")
 
 
 class PathMap(dict[bytes, V]):
-    """Something for each name, which goes along when names are moved through the mount.
+    """A value for each path, kept up to date when names are renamed through the mount.
 
-    libfuse answers nothing about a name, or about one below, while it is moved.
+    libfuse locks a path, and everything below it, while it is renamed.
     """
 
     def moved(self, old: bytes, new: bytes, *, with_all_below: bool) -> None:
-        """The name was moved, over another if there was one."""
+        """Record a rename, which may replace another name."""
         self._put(new, self._taken(old, with_all_below))
 
     def exchanged(self, one: bytes, other: bytes) -> None:
-        """Two names were, with all below them."""
+        """Record an exchange of two names and everything below them."""
         first, second = self._taken(one, True), self._taken(other, True)
         self._put(other, first)
         self._put(one, second)
 
     def keep_only(self, paths: Collection[bytes]) -> None:
-        """Forget what there is of other names."""
+        """Remove all other paths."""
         for path in list(self):
             if path not in paths:
                 self.pop(path, None)
@@ -63,7 +63,10 @@ class _OpenPath:
 
 
 class OpenPaths:
-    """Thread-safe.  libfuse lets no file be opened while its name, or one above, is moved."""
+    """The open handles of each path. Thread-safe.
+
+    libfuse opens no file while its path is being renamed.
+    """
 
     def __init__(self) -> None:
         self._guard = threading.Condition(threading.Lock())

@@ -50,7 +50,7 @@ class _CustomIo(ctypes.Structure):
 
 
 class ReplyHook:
-    """Completes the answer to INIT, and those answers to OPEN of which it is told."""
+    """Completes the reply to INIT, and replies to OPEN that were announced."""
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
@@ -129,7 +129,7 @@ class _BackingFile:
 
 
 class BackingIds:
-    """Registered files, by their place on the disk.  Thread-safe."""
+    """Files registered with the kernel, by device and inode. Thread-safe."""
 
     def __init__(self) -> None:
         self._device = -1
@@ -237,7 +237,7 @@ _HANDOVER_SECONDS = 0.002
 
 
 class _InodeUse:
-    """How an inode is open."""
+    """The open handles of one inode."""
 
     def __init__(self) -> None:
         self.handles = 0
@@ -259,7 +259,7 @@ def require_passthrough(binding: Binding, kernel: tuple[int, int]) -> None:
 
 
 class Passthrough:
-    """Which files the kernel reads by itself.  Thread-safe."""
+    """Decides which files the kernel reads directly. Thread-safe."""
 
     def __init__(self, binding: Binding, counters: OperationCounters) -> None:
         module = binding.module
