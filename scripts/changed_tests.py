@@ -19,7 +19,6 @@ from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).resolve().parent.parent
 _SOURCES = ("vfsd", "tiling", "catalog", "codecs")
-_OTHER_FOLDERS = {"fuse": "mount", "mounts": "mount"}
 
 
 def main(arguments: list[str]) -> int:
@@ -43,8 +42,7 @@ def files_of(changed: Iterable[str], tests: dict[str, str]) -> list[str]:
     """
     sources = list(changed)
     modules = {module for path in sources if (module := module_of(path)) is not None}
-    folders = {name for module in modules for name in module.split(".")[1:2]}
-    folders = {f"tests/{_OTHER_FOLDERS.get(name, name)}/" for name in folders}
+    folders = {f"tests/{name}/" for module in modules for name in module.split(".")[1:2]}
     found = [path for path in sources if path in tests]
     found += [path for path, text in tests.items() if any(module in text for module in modules)]
     found += [path for path in tests if any(path.startswith(folder) for folder in folders)]

@@ -7,7 +7,7 @@
 # Other arguments go to pytest, too:
 #
 #   sh scripts/test.sh -k frames
-#   sh scripts/test.sh tests/test_tiles.py      every test of a file, as with --all
+#   sh scripts/test.sh tests/derive/test_retile.py      every test of a file, as with --all
 #   sh scripts/test.sh @tests/smoke.txt     a short selection from every part, for other versions
 #
 # scripts/setup.sh says how to choose the Python, the environment and the versions.

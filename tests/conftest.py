@@ -18,9 +18,9 @@ from sqlalchemy.engine import Dialect, Engine
 from sqlalchemy.util import LRUCache
 
 from sample_videos import Encoding, Scene, write
-from tests.examining import RememberingExaminer
-from tests.mountstarter import MountStarter
-from tests.selection import (
+from tests.support.examiner import RememberingExaminer
+from tests.support.mount_starter import MountStarter
+from tests.support.selection import (
     pytest_addoption,
     pytest_collection_modifyitems,
     pytest_configure,
@@ -28,7 +28,7 @@ from tests.selection import (
     pytest_terminal_summary,
     pytest_testnodedown,
 )
-from tests.stores import new_store
+from tests.support.stores import new_store
 from vfsd.api.store import Store
 from vfsd.catalog.engine import Database
 from vfsd.codecs.stitching.kvazaar import kvazaar_available

@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 import sqlalchemy as sa
 
-from tests.stores import new_catalog
+from tests.support.stores import new_catalog
 from vfsd.catalog import Catalog
 
 

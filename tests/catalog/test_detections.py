@@ -17,8 +17,8 @@ import sqlalchemy as sa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.catalog.make import add_video, original, table
-from tests.selection import examples, one_in
+from tests.support.catalog_rows import add_video, original, table
+from tests.support.selection import examples, one_in
 from vfsd.catalog import Catalog
 from vfsd.catalog import detection_query as lookup
 from vfsd.catalog.box_grid import bounds, cells, cells_of, units

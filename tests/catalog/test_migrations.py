@@ -14,8 +14,8 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from tests.catalog.make import add_video
-from tests.nextrevision import FIRST, NEXT, next_program
+from tests.support.catalog_rows import add_video
+from tests.support.next_revision import FIRST, NEXT, next_program
 from vfsd.catalog import Catalog, transactions
 from vfsd.catalog.schema import metadata
 from vfsd.errors import NoSpaceError, StoreVersionError

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from tests.catalog.make import add_file, add_video
+from tests.support.catalog_rows import add_file, add_video
 from vfsd.api.store import Store
 from vfsd.catalog import ROOT, Catalog
 from vfsd.catalog.database_url import has_password, redacted_url, require_database

@@ -10,8 +10,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from tests.catalog.make import add_file
-from tests.stores import new_catalog
+from tests.support.catalog_rows import add_file
+from tests.support.stores import new_catalog
 from vfsd.catalog import ROOT, Catalog
 from vfsd.core.model import FileState
 from vfsd.errors import ExistsError, NotFoundError, UsageError

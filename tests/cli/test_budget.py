@@ -1,13 +1,147 @@
-"""``vfsd budget``, ``vfsd pin`` and ``vfsd unpin``."""
+"""``vfsd compress``.
+
+``vfsd budget``, ``vfsd pin`` and ``vfsd unpin``.
+"""
 
 from __future__ import annotations
 
+import errno
+import math
+import os
+import signal
 from pathlib import Path
 
+import numpy as np
+import pytest
+
 from tests.cli.conftest import Run
+from tests.support.selection import one_in
 from vfsd.api.store import Store
+from vfsd.derive import deferred_compression
 
 TRAFFIC = "cam1/traffic.mp4"
+RAW = ("--layout", "uniform:1x2", "--codec", "lossless", "--quality", "0")
+
+
+@pytest.mark.thorough
+def test_lossless_tiles_take_less_room(run: Run, place: Path) -> None:
+    assert run("budget", "set", TRAFFIC, "none").code == 0
+    raw = run("retile", TRAFFIC, *RAW, "--json").object
+    assert raw["psnr"] == 100
+    assert run("render", TRAFFIC, "--size", "160x120", "--codec", "lossless").code == 0
+    done = run("compress", "--level", "3", "--json").object
+    assert (done["name"], done["level"], done["segments"], done["kept"]) == (TRAFFIC, 3, 8, 0)
+    assert done["before"] > raw["bytes"] > 2 * done["bytes"]
+    with Store.open(place / "videos") as store:
+        video = store[TRAFFIC]
+        tiled, rendered = (one.size for one in store.catalog.physicals(video.info)[1:])
+        assert tiled + rendered == done["bytes"]
+        assert np.array_equal(video.read(psnr=99).data, video.read(psnr=math.inf).data)
+    again = run("compress", TRAFFIC, "--level", "2", "--json").object
+    assert (again["segments"], again["kept"]) == (0, 8)
+    assert (again["before"], again["bytes"]) == (0, 0)
+    assert "all 8 segments have this level already" in run("compress", "--level", "3").out
+    said = run("compress", TRAFFIC)
+    assert said.out.startswith(f"{TRAFFIC}: 8 segments, ")
+    assert run("fsck", "--deep").code == 0
+
+
+def test_videos_without_lossless_tiles_are_passed_over(run: Run) -> None:
+    assert run("retile", TRAFFIC, "--layout", "uniform:1x1", "--span", "0-1").code == 0
+    done = run("compress")
+    assert done.code == 0
+    assert "no video has lossless tiles" in done.out
+    assert run("compress", "--json").out == ""
+    assert "no lossless tiles" in run("compress", TRAFFIC).out
+    assert run("compress", "nothing.mp4").code == 3
+    assert run("compress", "--level", "0").code == 2
+
+
+@pytest.mark.thorough
+def test_as_hard_as_the_budget_asks_for(run: Run, place: Path) -> None:
+    assert run("budget", "set", TRAFFIC, "none").code == 0
+    raw = run("retile", TRAFFIC, *RAW, "--json").object["bytes"]
+    assert run("budget", "set", TRAFFIC, str(5 * raw)).code == 0
+    assert "less than a quarter" in run("compress", "--by-budget").out
+    assert run("budget", "set", TRAFFIC, str(2 * raw)).code == 0
+    done = run("compress", "--by-budget", "--json").object
+    assert (done["level"], done["segments"]) == (1, 4)
+    assert done["bytes"] < raw / 2
+    assert run("compress", "--by-budget", "--level", "3").code == 2
+    with Store.open(place / "videos") as store:
+        assert store[TRAFFIC].tiles.compress() == []
+        store[TRAFFIC].budget.set(done["bytes"])
+        assert len(store[TRAFFIC].tiles.compress()) == 4
+
+
+@pytest.mark.parametrize("what", one_in(4, ["damaged", "missing", "directory", "unreadable"]))
+def test_what_cannot_be_read_is_named_and_the_rest_compressed(
+    run: Run, place: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    assert run("budget", "set", TRAFFIC, "none").code == 0
+    assert run("retile", TRAFFIC, *RAW).code == 0
+    with Store.open(place / "videos") as store:
+        (first, *_) = store.catalog.segments(store[TRAFFIC].info)
+        path = store.parts.objects.path(first.object_key)
+    if what == "damaged":
+        data = bytearray(path.read_bytes())
+        data[first.cells[0].position + 10_000] ^= 1
+        path.write_bytes(data)
+    elif what == "unreadable":
+        pread, number = os.pread, path.stat().st_ino
+
+        def failing(fd: int, size: int, position: int) -> bytes:
+            if os.fstat(fd).st_ino == number and position > first.cells[0].position:
+                raise OSError(errno.EIO, "Input/output error")
+            return pread(fd, size, position)
+
+        monkeypatch.setattr(os, "pread", failing)
+    else:
+        path.unlink()
+        if what == "directory":
+            path.mkdir()
+    done = run("compress", "--level", "3", "--jobs", "1", "--json")
+    assert (done.code, done.object["segments"]) == (30, 3)
+    assert done.object["unread"] == [[first.first_frame, first.end_frame]]
+    again = run("compress", "--level", "3")
+    assert again.code == 30
+    assert again.out.startswith(f"{TRAFFIC}: 0 segments")
+    assert f"frames {first.first_frame} to {first.end_frame - 1} of {TRAFFIC} are" in again.err
+
+
+def test_what_was_interrupted_goes_on(
+    run: Run, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run("budget", "set", TRAFFIC, "none").code == 0
+    assert run("retile", TRAFFIC, *RAW).code == 0
+    publish = deferred_compression._publish
+    published = 0
+
+    def pressed(*args: object) -> object:
+        nonlocal published
+        made = publish(*args)  # type: ignore[arg-type]
+        published += 1
+        if published == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+        return made
+
+    with monkeypatch.context() as patched:
+        patched.setattr(deferred_compression, "_publish", pressed)
+        stopped = run("compress", TRAFFIC, "--jobs", "1")
+    assert stopped.code == 130
+    assert "of 4 segments" in stopped.err
+    assert "run the command again" in stopped.err
+    assert 2 <= published < 4
+    rest = run("compress", TRAFFIC, "--json").object
+    assert (rest["segments"], rest["kept"]) == (4 - published, published)
+    with Store.open(place / "videos") as store:
+        video = store[TRAFFIC]
+        assert np.array_equal(video.read(psnr=99).data, video.read(psnr=math.inf).data)
+    assert run("fsck", "--deep").code == 0
+
+
+# --------------------------------------------------------------------------------------------------
+# ``vfsd budget``, ``vfsd pin`` and ``vfsd unpin``
 
 
 def test_budgets_are_shown_and_set(run: Run, place: Path) -> None:

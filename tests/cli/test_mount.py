@@ -14,7 +14,7 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.cli.conftest import Result, Run, run_command
-from tests.unprivileged import run_unprivileged
+from tests.support.unprivileged import run_unprivileged
 from vfsd.disk.mount_queries import mount_at
 from vfsd.errors import BusyError
 

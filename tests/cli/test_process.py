@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Run, run_command
-from tests.selection import one_in
+from tests.support.selection import one_in
 from vfsd.errors import NoSpaceError
 
 VFSD = [sys.executable, "-m", "vfsd"]

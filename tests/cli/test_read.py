@@ -16,7 +16,7 @@ import pytest
 
 from sample_videos import FOLDER, read_frame_number
 from tests.cli.conftest import Run
-from tests.selection import one_in
+from tests.support.selection import one_in
 from vfsd.api.store import Store
 from vfsd.api.video import context_of
 from vfsd.codecs.frames.pixel_layouts import PIXEL_FORMATS

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from tests.cli.conftest import Y4M, Run
-from tests.codecs.talking import make_talking
-from tests.selection import one_in
+from tests.support.audio_clips import make_talking
+from tests.support.selection import one_in
 from vfsd.api.store import Store
 from vfsd.errors import ExistsError
 

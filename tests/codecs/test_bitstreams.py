@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sample_videos import FOLDER
-from tests.codecs.making import make_clip
+from tests.support.clips import make_clip
 from vfsd.codecs.bitstreams import nal
 from vfsd.codecs.bitstreams.packet_inspector import inspector, settled_traits
 from vfsd.codecs.bitstreams.picture_headers import PacketTrait

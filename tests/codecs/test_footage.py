@@ -8,9 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.codecs.reference import checksum, decoder_for, ffmpeg_checksums, ffmpeg_packets, table_of
 from tests.conftest import footage_folder
-from tests.selection import one_in
+from tests.support.ffmpeg_reference import (
+    checksum,
+    decoder_for,
+    ffmpeg_checksums,
+    ffmpeg_packets,
+    table_of,
+)
+from tests.support.selection import one_in
 from vfsd.codecs.probing.probe import Examination, examine
 from vfsd.core.frame_table import FrameTable
 from vfsd.core.frame_table_pages import PacketFlag

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.carrying import noisy_clip
-from tests.sidestreams import CLIPS
+from tests.support.side_data_clips import noisy_clip
+from tests.support.side_streams import CLIPS
 from vfsd.codecs.decoding.demuxer import MediaSource
 from vfsd.codecs.inventory.collector import (
     InventoryItem,

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from av.video.codeccontext import VideoCodecContext
 
-from tests.codecs.stitching import by_ffmpeg, samples, scene, settings
+from tests.support.hevc_decoders import by_ffmpeg, samples, scene, settings
 from vfsd.codecs.bitstreams import nal
 from vfsd.codecs.stitching import kvazaar as encoder
 from vfsd.codecs.stitching.hevc_tiles import ParameterSets

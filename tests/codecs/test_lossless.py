@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sample_videos import FOLDER
-from tests.selection import examples
+from tests.support.selection import examples
 from vfsd.codecs.cells.cell_decoders import cell_decoder
 from vfsd.codecs.cells.lossless import (
     LOSSLESS_PIXEL_FORMATS,

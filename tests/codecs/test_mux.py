@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sample_videos import FOLDER
-from tests.selection import examples, one_in
+from tests.support.selection import examples, one_in
 from vfsd.codecs.bitstreams import nal
 from vfsd.codecs.containers.muxers import (
     PacketFormat,

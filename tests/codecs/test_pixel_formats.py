@@ -12,8 +12,8 @@ import pytest
 from av.error import FFmpegError
 from av.video import format as video_formats
 
-from tests.codecs.making import media_of
-from tests.selection import one_in
+from tests.support.clips import media_of
+from tests.support.selection import one_in
 from vfsd.codecs.frames.pixel_layouts import (
     PIXEL_FORMATS,
     lossless_layout,

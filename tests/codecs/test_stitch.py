@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from tests.codecs.stitching import (
+from tests.support.hevc_decoders import (
     Planes,
     are_equal,
     by_ffmpeg,
@@ -33,7 +33,7 @@ from tests.codecs.stitching import (
     settings,
     tiles,
 )
-from tests.selection import examples, one_in
+from tests.support.selection import examples, one_in
 from vfsd.codecs.containers.fmp4 import Fmp4Muxer
 from vfsd.codecs.containers.muxers import encoder_packet_format
 from vfsd.codecs.containers.segment_muxer import PacketTimes, VideoTrack, overhead

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.disks import mounted
 from tests.fault import layer
+from tests.support.disks import mounted
 
 ROOT = Path(__file__).resolve().parents[2]
 Run = Callable[..., subprocess.CompletedProcess[str]]

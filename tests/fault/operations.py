@@ -16,11 +16,11 @@ import numpy as np
 
 from sample_videos.cameras import Cameras, FilmedScene, write_pictures
 from tests.fault import older
-from tests.fs.driver import Driver
-from tests.nextrevision import next_program, program_of
-from tests.reading import region_read, remember
-from tests.replaceable import rich_clip
-from tests.writing import smooth
+from tests.support.fs_driver import Driver
+from tests.support.next_revision import next_program, program_of
+from tests.support.remembered_reads import region_read, remember
+from tests.support.replaceable_clips import rich_clip
+from tests.support.writing import smooth
 from vfsd import SoundFormat
 from vfsd.api.store import Store
 from vfsd.derive.layout_history import drop, drop_retired, rollback

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from sample_videos import FOLDER
-from tests.reading import region_read, remember
-from tests.selection import one_in
-from tests.stores import new_store
+from tests.support.remembered_reads import region_read, remember
+from tests.support.selection import one_in
+from tests.support.stores import new_store
 from vfsd.api.store import Store
 from vfsd.derive.layout_history import history, rollback
 from vfsd.derive.tuner import TuningBudget

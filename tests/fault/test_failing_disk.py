@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.disks import mounted
-from tests.fs.driver import Driver, failing
-from tests.stores import new_store
+from tests.support.disks import mounted
+from tests.support.fs_driver import Driver, failing
+from tests.support.stores import new_store
 from vfsd.api.store import Store
 from vfsd.errors import StoreError
 from vfsd.mount.fs import Filesystem

@@ -22,9 +22,9 @@ import vfsd.mount.fs.classify
 from sample_videos import FOLDER
 from tests.cli.conftest import run_command
 from tests.fault.state import difference, image_of, state_of
-from tests.fs.driver import Driver, failing
-from tests.selection import one_in
-from tests.stores import new_store
+from tests.support.fs_driver import Driver, failing
+from tests.support.selection import one_in
+from tests.support.stores import new_store
 from vfsd.api.store import Store
 from vfsd.core.frames import Pixels
 from vfsd.core.model import FileState

@@ -1,14 +1,20 @@
-"""Some operations, interrupted here and there; `python -m benchmarks.faults` does all of it."""
+"""Some operations, interrupted here and there; `python -m benchmarks.faults` does all of it.
+
+What is saved under a name is whole or what was there before, also when the power is cut.
+"""
 
 from __future__ import annotations
 
 import json
+import random
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.fault.conftest import Run
+from tests.fault.powercut import Disk, Model, read_log
 
 SOME = ("mount: copy", "rm")
 
@@ -36,7 +42,7 @@ from pathlib import Path
 from tests.fault import operations
 from tests.fault.campaign import Campaign, in_child
 from tests.fault.powercut import Model, What
-from tests.killing import ingest_and_die
+from tests.support.killing import ingest_and_die
 from vfsd.maintenance import fsck
 from vfsd.api.store import Store
 
@@ -145,3 +151,48 @@ def test_who_syncs_nothing_is_found_out(tmp_path: Path, under_layer: Run) -> Non
     done = under_layer("-c", NEGLIGENT, tmp_path)
     losses, dangling = map(int, done.stdout.split())
     assert losses + dangling > 0
+
+
+# --------------------------------------------------------------------------------------------------
+# What is saved under a name is whole or what was there before, also when the power is cut
+
+
+OLD, NEW = b"old" * 3000, b"new" * 5000
+
+SAVE = """
+import sys
+from pathlib import Path
+from tests.fault import layer
+from vfsd.disk.atomic_write import whole_file
+
+root, counters = Path(sys.argv[1]), layer.Counters()
+with open(sys.argv[2], "wb") as log:
+    layer.begin(root, counters, log=log.fileno())
+    with whole_file(root / "file", replace=True) as file:
+        file.write(b"new" * 5000)
+    layer.end()
+"""
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "file").write_bytes(OLD)
+    return root
+
+
+@pytest.mark.parametrize("model", Model)
+def test_a_power_cut_leaves_the_old_or_the_new(
+    root: Path, tmp_path: Path, under_layer: Run, model: Model
+) -> None:
+    disk, log = Disk(root), tmp_path / "log"
+    under_layer("-c", SAVE, root, log)
+    assert (root / "file").read_bytes() == NEW
+    for entry in read_log(log):
+        disk.do(entry)
+        for seed in range(10):
+            left = tmp_path / "left"
+            disk.write_to(left, model, random.Random(seed))
+            assert (left / "file").read_bytes() in (OLD, NEW)
+            shutil.rmtree(left)

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.labels.make import CLIP, files, read, write
-from tests.selection import examples, one_in
+from tests.support.detections import CLIP, files, read, write
+from tests.support.selection import examples, one_in
 from vfsd.core.detections import Detection, DetectionColumns, Examined, Source
 from vfsd.errors import NotFoundError, UsageError
 from vfsd.labels import (

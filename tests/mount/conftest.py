@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.selection import one_in
-from tests.stores import new_store
+from tests.support.selection import one_in
+from tests.support.stores import new_store
 from vfsd.api.store import Store
 from vfsd.core.hostinfo import cpu_seconds
 from vfsd.disk.mount_queries import mount_at

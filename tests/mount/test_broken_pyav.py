@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from sample_videos import FOLDER
-from tests.brokenpyav import environment
 from tests.cli.conftest import run_command
 from tests.mount.conftest import Mounted
+from tests.support.broken_pyav import environment
 from vfsd.disk.mount_queries import mount_at
 from vfsd.errors import ExaminerError, MountError
 

@@ -12,8 +12,8 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.mount.conftest import Mounted
-from tests.mount.helpers import KEEP_SIZE, PUNCH_HOLE, fallocate
-from tests.selection import one_in
+from tests.support.selection import one_in
+from tests.support.syscalls import KEEP_SIZE, PUNCH_HOLE, fallocate
 
 pytestmark = pytest.mark.mount
 

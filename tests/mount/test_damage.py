@@ -16,8 +16,8 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.mount.conftest import Mounted
-from tests.stores import new_store
-from tests.test_integrity import LAST, flip, scrubbed
+from tests.storage.test_checksum_registry import LAST, flip, scrubbed
+from tests.support.stores import new_store
 from vfsd.api.store import Store
 from vfsd.disk.block_checksums import BLOCK_BYTES
 from vfsd.maintenance import fsck

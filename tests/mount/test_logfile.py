@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests import disks
 from tests.cli.conftest import run_command
 from tests.mount.conftest import Mounted
+from tests.support import disks
 from vfsd.core.subprocess_entry import child_environment
 from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import BusyError, MountError, UsageError

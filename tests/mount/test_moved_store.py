@@ -12,7 +12,7 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.mount.conftest import Mounted
-from tests.stores import new_store
+from tests.support.stores import new_store
 from vfsd.api.store import Store
 from vfsd.errors import StoreError
 from vfsd.maintenance.backup import back_up

@@ -22,8 +22,8 @@ from pathlib import Path
 import pytest
 
 from sample_videos import FOLDER
-from tests.mount import helpers
 from tests.mount.conftest import Mounted
+from tests.support import syscalls as helpers
 from vfsd.api.store import Store
 from vfsd.cli.stats import mount_record
 from vfsd.errors import MountError

@@ -15,7 +15,7 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.mount.conftest import Mounted
-from tests.selection import one_in
+from tests.support.selection import one_in
 from vfsd.api.store import Store
 
 OLD, NEW = FOLDER / "traffic.mp4", FOLDER / "variable-rate.mp4"

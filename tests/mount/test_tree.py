@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.mount.conftest import Mounted
-from tests.mount.helpers import EXCHANGE, NOREPLACE, rename
+from tests.support.syscalls import EXCHANGE, NOREPLACE, rename
 from vfsd.api.store import Store
 
 pytestmark = pytest.mark.mount

@@ -11,7 +11,7 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.mount.conftest import Mounted
-from tests.mount.helpers import in_another_process
+from tests.support.syscalls import in_another_process
 
 pytestmark = pytest.mark.mount
 

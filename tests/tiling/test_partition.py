@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.selection import examples
-from tests.tiling import naive
-from tests.tiling.making import Scene, scenes
+from tests.support import naive_tiling as naive
+from tests.support.layouts import Scene, scenes
+from tests.support.selection import examples
 from vfsd.errors import UsageError
 from vfsd.tiling import LayoutRules, Rect, TileLayout, coarse_layout, decoded_pixels, fine_layout
 

@@ -11,7 +11,7 @@ import av
 import pytest
 
 from sample_videos import CLIPS, FOLDER
-from tests.stores import new_store
+from tests.support.stores import new_store
 from vfsd.api.store import Store
 from vfsd.api.video import Video
 from vfsd.core.view_request import ViewFile

@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 
 from sample_videos import FOLDER, read_frame_number
-from tests.codecs.making import media_of
-from tests.codecs.test_pixels import _noise as noise
-from tests.composing import take_tiles
-from tests.selection import one_in
-from tests.stores import new_store
+from tests.codecs.test_pixel_converter import _noise as noise
+from tests.support.clips import media_of
+from tests.support.composed_tiles import take_tiles
+from tests.support.selection import one_in
+from tests.support.stores import new_store
 from tests.views.conftest import Shelf, decoded
-from tests.views.test_encoded import numbers, shown
 from tests.views.test_players import _ffprobe, psnr
+from tests.views.test_transcode import numbers, shown
 from vfsd.api.video import context_of
 from vfsd.codecs.encoding.archive_encoder import frame_error
 from vfsd.codecs.frames.pixel_layouts import LosslessLayout, lossless_layout, pixel_layout

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from sample_videos import CLIPS, read_frame_number
-from tests.selection import covering
+from tests.support.selection import covering
 from tests.views.conftest import Shelf, decoded
 from vfsd.api.video import Video, context_of
 from vfsd.codecs.frames.planes import fingerprint

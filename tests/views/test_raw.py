@@ -9,9 +9,9 @@ import pytest
 from av.video.reformatter import Interpolation
 
 from sample_videos import CLIPS, FOLDER
-from tests.composing import take_tiles
-from tests.selection import one_in
-from tests.stores import new_store
+from tests.support.composed_tiles import take_tiles
+from tests.support.selection import one_in
+from tests.support.stores import new_store
 from tests.views.conftest import Shelf, decoded
 from tests.views.test_players import psnr
 from vfsd.api.reading import plan_view

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from sample_videos import CLIPS
-from tests.selection import one_in
+from tests.support.selection import one_in
 from tests.views.conftest import Shelf
 from vfsd.errors import NotFoundError, VfsdError
 from vfsd.views import rendering

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.tiling.policy.tables import TableWorld, tiling
+from tests.support.cost_tables import TableWorld, tiling
 from vfsd.errors import UsageError
 from vfsd.tiling.policy import (
     Aims,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.tiling.policy.tables import TableWorld, tiling
+from tests.support.cost_tables import TableWorld, tiling
 from vfsd.tiling import LayoutRules, Rect
 from vfsd.tiling.cost import DEFAULT_COSTS, ENCODE_FAST
 from vfsd.tiling.policy import (

@@ -1,0 +1,296 @@
+"""Names taken from open files, where others keep the catalog, or the disk is full."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.support.fs_driver import Driver, failing
+from tests.support.selection import one_in
+from tests.support.silly_rename import ALIAS, Changes, Refusing, rows, wait_until
+from vfsd.api.store import Store
+from vfsd.catalog import Tree
+from vfsd.disk.store_layout import StoreDirectory
+from vfsd.errors import BusyError, NoSpaceError
+from vfsd.mount.fs import Filesystem, deferred_cleanup, handles, silly_rename
+from vfsd.storage.reclaim import reclaim
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is due before somebody needs it, or the mount ends."""
+    for name in ("_SETTLING_SECONDS", "_PENDING_SECONDS"):
+        monkeypatch.setattr(silly_rename, name, 3600)
+    monkeypatch.setattr(deferred_cleanup, "_RETRY_SECONDS", 3600)
+
+
+def hide_closed(it: Driver, count: int) -> list[str]:
+    """Names of files that nobody has open any more."""
+    names = [f"/{number}" for number in range(count)]
+    for number, name in enumerate(names):
+        it.write(name, b"x")
+        with it.opened(name):
+            it.fs.hide(name, f"{ALIAS[:-1]}{number}")
+    it.fs.settle()
+    return names
+
+
+def errors(caplog: pytest.LogCaptureFixture) -> int:
+    return sum(record.levelno >= logging.ERROR for record in caplog.records)
+
+
+def test_the_end_of_a_mount_waits_once_for_others_who_keep_the_catalog(
+    it: Driver,
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    patient: None,
+) -> None:
+    names = hide_closed(it, 5)
+    changes = Changes(monkeypatch)
+    changes.are_refused = True
+    it.fs.close()
+    assert len(changes.by) == 1
+    assert errors(caplog) == 1
+    changes.are_refused = False
+    after = Filesystem(store.parts)
+    after.recover()
+    assert [f"/{name}" for name in Driver(after).names()] == names
+    after.close()
+
+
+def test_what_is_open_when_the_mount_ends_waits_once_more_at_most(
+    it: Driver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(silly_rename, "_PENDING_SECONDS", 0.05)
+    monkeypatch.setattr(deferred_cleanup, "_RETRY_SECONDS", 3600)
+    for number in range(5):
+        it.write(f"/{number}", b"x")
+        it.open(f"/{number}")
+        it.fs.hide(f"/{number}", f"{ALIAS[:-1]}{number}")
+    it.fs.settle()
+    wait_until(lambda: not it.fs._hidden_names._hidden)
+    # Nothing becomes due between the release of the handles and the end of the cleanup thread.
+    monkeypatch.setattr(silly_rename, "_PENDING_SECONDS", 3600)
+    changes = Changes(monkeypatch)
+    changes.are_refused = True
+    it.fs.close()
+    assert len(changes.by) == 2
+    assert errors(caplog) == 1
+
+
+def test_close_during_failing_attempt(
+    it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cleanup thread retries once where an attempt from before the close fails after it."""
+    monkeypatch.setattr(deferred_cleanup, "_RETRY_SECONDS", 3600)
+    confirm_orphan = Tree.confirm_orphan
+    attempts: list[bool] = []
+    has_begun = threading.Event()
+
+    def settle(tree: Tree, *args: Any, **kwargs: Any) -> Any:
+        attempts.append(it.fs._cleanup.is_closing)
+        if len(attempts) == 1:
+            has_begun.set()
+            wait_until(lambda: it.fs._cleanup.is_closing)
+            raise BusyError("locked")
+        return confirm_orphan(tree, *args, **kwargs)
+
+    monkeypatch.setattr(Tree, "confirm_orphan", settle)
+    it.write("/b", b"old")
+    it.open("/b")
+    it.fs.hide("/b", ALIAS)
+    assert has_begun.wait(10)
+    # What `Filesystem.close` does last; its first steps would wait for the transaction above.
+    it.fs._cleanup.close()
+    assert attempts == [False, True]
+    with store.catalog.reading() as seen:
+        assert [former for _, former in seen.tree.orphans()] == [None]
+
+
+def test_all_that_is_to_be_written_down_at_the_end_is_one_transaction(
+    it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch, patient: None
+) -> None:
+    hide_closed(it, 5)
+    changes = Changes(monkeypatch)
+    it.fs.close()
+    assert len(changes.by) == 1
+    assert rows(store) == (0, 0)
+    assert list(store.parts.directory.spooled()) == []
+
+
+def test_who_needs_room_waits_once_for_others_who_keep_the_catalog(
+    it: Driver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, patient: None
+) -> None:
+    writing = it.create("/w")
+    hide_closed(it, 5)
+    changes = Changes(monkeypatch)
+    changes.are_refused = True
+    refuse_while(monkeypatch, lambda: True)
+    for times in (1, 2):
+        assert failing(it.fs.write, writing, b"x", 0) == "ENOSPC"
+        assert len(changes.by) == times
+    assert errors(caplog) == 1
+    changes.are_refused = False
+
+
+def refuse_while(monkeypatch: pytest.MonkeyPatch, is_full: Callable[[], bool]) -> None:
+    """Nothing is written to files while the disk is full."""
+
+    def require_reserve(_: StoreDirectory) -> None:
+        if is_full():
+            raise NoSpaceError("full")
+
+    monkeypatch.setattr(handles, "require_reserve", require_reserve)
+
+
+def test_who_needs_room_has_that_which_is_just_given(
+    it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cleanup thread is deleting it, and there is nothing else to delete."""
+    spooled = store.parts.directory.spool_file(it.write("/large", b"large"))
+    writing = it.create("/w")
+    it.fs.settle()
+    deleting, has_failed = threading.Event(), threading.Event()
+
+    def slowly(*args: Any, **kwargs: Any) -> list[str]:
+        deleting.set()
+        assert has_failed.wait(10)
+        return reclaim(*args, **kwargs)
+
+    def is_full() -> bool:
+        if spooled.exists():
+            threading.Timer(0.2, has_failed.set).start()
+            return True
+        return False
+
+    monkeypatch.setattr(deferred_cleanup, "reclaim", slowly)
+    refuse_while(monkeypatch, is_full)
+    it.fs.unlink("/large")
+    assert deleting.wait(10)
+    assert it.fs.write(writing, b"x", 0) == 1
+
+
+def test_who_needs_room_has_that_which_was_given_before_he_asked_for_it(
+    it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spooled = store.parts.directory.spool_file(it.write("/large", b"large"))
+    writing = it.create("/w")
+    it.fs.settle()
+    it.fs.unlink("/large")
+
+    def is_full() -> bool:
+        if not spooled.exists():
+            return False
+        it.fs.delete_pending()  # as the cleanup thread may
+        return True
+
+    refuse_while(monkeypatch, is_full)
+    assert it.fs.write(writing, b"x", 0) == 1
+
+
+def test_bytes_that_could_not_be_deleted_are_a_little_later(
+    it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(deferred_cleanup, "_RETRY_SECONDS", 0.02)
+    spooled = store.parts.directory.spool_file(it.write("/a", b"x"))
+    it.fs.settle()
+    refused: list[Any] = []
+
+    def seldom(*args: Any, **kwargs: Any) -> list[str]:
+        if len(refused) < 2:
+            refused.append(args)
+            raise BusyError("locked")
+        return reclaim(*args, **kwargs)
+
+    monkeypatch.setattr(deferred_cleanup, "reclaim", seldom)
+    it.fs.unlink("/a")
+    wait_until(lambda: not spooled.exists())
+    assert errors(caplog) == 1
+
+
+def test_what_could_not_be_ended_when_it_was_closed_is_a_little_later(
+    it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(silly_rename, "_PENDING_SECONDS", 0.05)
+    monkeypatch.setattr(deferred_cleanup, "_RETRY_SECONDS", 0.02)
+    deleting = Refusing(monkeypatch, "delete", BusyError("locked"))
+    spooled = store.parts.directory.spool_file(it.write("/a", b"x"))
+    with it.opened("/a"):
+        it.fs.hide("/a", ALIAS)
+        wait_until(lambda: not it.fs._hidden_names._hidden)
+        deleting.times = 2
+    wait_until(lambda: not spooled.exists())
+    assert rows(store) == (0, 0)
+
+
+def test_who_has_waited_for_the_catalog_in_vain_does_not_wait_to_give_a_name_back(
+    it: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deferred_cleanup, "_RETRY_SECONDS", 0.02)
+    it.write("/a", b"new")
+    it.write("/b", b"old")
+    it.fs.settle()
+    with it.opened("/b"):
+        hidden = it.fs.hide("/b", ALIAS)
+        changes = Changes(monkeypatch)
+        changes.are_refused = True
+        assert failing(lambda: it.fs.rename("/a", "/b", hidden=hidden)) == "EBUSY"
+        assert changes.by.count(threading.current_thread()) == 1
+        wait_until(lambda: len(changes.by) > 3)  # the cleanup thread does
+        changes.are_refused = False
+        wait_until(lambda: it.names() == ["a", "b"])
+        assert it.read("/b") == b"old"
+
+
+@pytest.mark.parametrize(
+    ("method", "action"),
+    one_in(
+        4,
+        [
+            ("create", lambda it, _: it.mkdir("/d")),
+            ("create", lambda it, _: it.write("/f", b"x")),
+            ("create", lambda it, _: it.fs.symlink("target", "/s", it.caller)),
+            ("create", lambda it, _: it.fs.mknod("/p", 0o010644, 0, it.caller)),
+            ("link", lambda it, _: it.fs.link("/a", "/l")),
+            ("rename", lambda it, _: it.fs.rename("/a", "/c")),
+            ("rename", lambda it, hidden: it.fs.rename("/a", "/b", hidden=hidden)),
+            ("exchange", lambda it, _: it.fs.rename("/a", "/o", 2)),
+            ("alter", lambda it, _: it.fs.chmod("/a", 0o600)),
+            ("alter", lambda it, _: it.fs.chown("/a", 1, 1)),
+            ("alter", lambda it, _: it.fs.utimens("/a", 1, 1)),
+            ("set_xattr", lambda it, _: it.fs.setxattr("/a", "user.n", b"v")),
+            ("remove_xattr", lambda it, _: it.fs.removexattr("/a", "user.o")),
+        ],
+    ),
+)
+def test_whoever_changes_something_has_the_room_of_what_was_unlinked_and_closed(
+    it: Driver,
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+    patient: None,
+    method: str,
+    action: Callable[[Driver, Any], None],
+) -> None:
+    for name in ("/a", "/b", "/o"):
+        it.write(name, b"x")
+    it.fs.setxattr("/a", "user.o", b"v")
+    spooled = store.parts.directory.spool_file(it.write("/large", b"large"))
+    it.fs.settle()
+    with it.opened("/b"), it.opened("/large"):
+        hidden = it.fs.hide("/b", f"{ALIAS}2")
+        it.fs.hide("/large", ALIAS)
+    changed = getattr(Tree, method)
+
+    def change(*args: Any, **kwargs: Any) -> Any:
+        if spooled.exists():
+            raise NoSpaceError("full")
+        return changed(*args, **kwargs)
+
+    monkeypatch.setattr(Tree, method, change)
+    action(it, hidden)
+    assert not spooled.exists()

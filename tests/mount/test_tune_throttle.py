@@ -1,0 +1,215 @@
+"""When a mount may make tiles: hours, load, calm, disk, and its share of the CPU."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+
+from vfsd.core.hostinfo import CpuMeter, cpu_seconds
+from vfsd.core.timebase import QuietHours
+from vfsd.disk.store_config import StoreSettings
+from vfsd.errors import UsageError
+from vfsd.mount.foreground_priority import ForegroundReads
+from vfsd.mount.tune_protocol import DONE, PAUSE, RUN, TunerCommands, TunerReport, TunerStopError
+from vfsd.mount.tune_scheduler import CpuAllowance, FailureBackoff, MountActivity, TuneRules
+
+
+@pytest.fixture(scope="session", autouse=True)
+def fuse() -> None:
+    """Nothing is mounted here."""
+
+
+QUIET = MountActivity(minute=12 * 60, load=0.0, calm=60.0, free=1 << 40)
+
+
+# ------------------------------------------------------------------------------------------ hours
+
+
+def hours(text: str) -> list[int]:
+    """The whole hours of a day that begin within."""
+    quiet = QuietHours.parse(text)
+    return [hour for hour in range(24) if quiet.includes(hour * 60)]
+
+
+def test_no_hours_are_all_hours() -> None:
+    assert hours("") == hours("  ") == list(range(24))
+
+
+def test_hours_are_half_open_and_go_past_midnight() -> None:
+    assert hours("9-12") == [9, 10, 11]
+    assert hours("22-6") == [0, 1, 2, 3, 4, 5, 22, 23]
+    assert hours("22-24") == [22, 23]
+    assert hours("0-24") == list(range(24))
+    assert hours("12-13, 22-2") == [0, 1, 12, 22, 23]
+
+
+def test_hours_may_have_minutes() -> None:
+    quiet = QuietHours.parse("12:30-13:15")
+    inside = [minute for minute in range(24 * 60) if quiet.includes(minute)]
+    assert (inside[0], inside[-1], len(inside)) == (12 * 60 + 30, 13 * 60 + 14, 45)
+
+
+@pytest.mark.parametrize("text", ["22", "at night", "24-6", "3-25", "5-5", "1:60-2", "1-2,", "-3"])
+def test_hours_that_cannot_be(text: str) -> None:
+    with pytest.raises(UsageError, match="hours"):
+        QuietHours.parse(text)
+    with pytest.raises(UsageError, match="hours"):
+        StoreSettings(tune_quiet_hours=text)
+
+
+# ------------------------------------------------------------------------------------------ rules
+
+
+def test_what_speaks_against_it() -> None:
+    rules = TuneRules.of(StoreSettings(tune_quiet_hours="10-14", tune_max_load=40))
+    assert rules.obstacle(QUIET) is None
+    assert rules.obstacle(replace(QUIET, load=0.4)) is None
+    for moment, word in (
+        (replace(QUIET, load=0.41), "41%"),
+        (replace(QUIET, calm=0.0), "reads"),
+        (replace(QUIET, calm=rules.calm / 2), "reads"),
+        (replace(QUIET, minute=14 * 60), "hours"),
+        (replace(QUIET, free=5 << 20), "5.0 MiB"),
+    ):
+        assert word in (rules.obstacle(moment) or "")
+
+
+def test_a_load_of_a_hundred_percent_never_speaks_against_it() -> None:
+    rules = TuneRules.of(StoreSettings(tune_max_load=100))
+    assert rules.obstacle(replace(QUIET, load=1.0)) is None
+
+
+# ------------------------------------------------------------------------------------ share of CPU
+
+
+@pytest.mark.parametrize("share", [0.05, 0.5, 1.0, 2.0])
+def test_no_more_than_a_share_of_the_cpu_is_used(share: float) -> None:
+    """By a process that computes on two cores whenever it may."""
+    chance = random.Random(3)
+    allowance = CpuAllowance(share)
+    at, used, history = 0.0, 0.0, [(0.0, 0.0)]
+    while at < 300:
+        tick = chance.uniform(0.1, 0.4)
+        may = allowance.is_left(at, used)
+        used = 2 * tick if may else 0.0
+        at += tick
+        history.append((at, history[-1][1] + used))
+    for begin, before in history[::17]:
+        for end, after in history[::17]:
+            if end - begin >= 60:
+                assert after - before <= share * (end - begin + 2) + 0.8
+    spent = history[-1][1]
+    assert spent >= 0.8 * min(share, 2.0) * at
+
+
+def test_what_is_not_used_is_not_saved_up() -> None:
+    allowance = CpuAllowance(0.1)
+    assert allowance.is_left(0, 0)
+    assert allowance.is_left(3600, 0)
+    assert not allowance.is_left(3601, 1)
+
+
+# ------------------------------------------------------------------------------- what has failed
+
+
+def test_what_fails_is_left_alone_longer_each_time() -> None:
+    patience = FailureBackoff()
+    first = patience.failed(7, 0.0)
+    assert patience.resting(first - 1) == [7]
+    assert patience.resting(first) == []
+    assert patience.failed(7, first) == 2 * first
+    patience.failed(3, first)
+    assert patience.resting(first + 1) == [3, 7]
+    patience.succeeded(7)
+    assert patience.resting(first + 1) == [3]
+    for _ in range(20):
+        last = patience.failed(3, first)
+    assert last == FailureBackoff.MOST_SECONDS
+
+
+# ------------------------------------------------------------------------------------- who waits
+
+
+def test_the_first_who_waits_is_told_of_and_there_is_calm_when_the_last_has_gone() -> None:
+    foreground = ForegroundReads()
+    told: list[float] = []
+    foreground.on_first = lambda: told.append(foreground.calm)
+    assert foreground.calm > 1e6
+    with foreground.waiting():
+        with foreground.waiting():
+            assert foreground.calm == 0
+        assert foreground.calm == 0
+    assert told == [0]
+    before = foreground.calm
+    time.sleep(0.01)
+    assert 0 < before < foreground.calm
+    with pytest.raises(OSError, match="x"), foreground.waiting():
+        raise OSError("x")
+    assert foreground.calm > 0
+    assert len(told) == 2
+
+
+# ------------------------------------------------------------------------------------- the machine
+
+
+def compute(seconds: float) -> None:
+    """As much CPU time of this process, however long that takes."""
+    end = time.process_time() + seconds
+    while time.process_time() < end:
+        pass
+
+
+def test_the_load_is_what_others_compute() -> None:
+    before = cpu_seconds(os.getpid())
+    use = CpuMeter()
+    began = time.monotonic()
+    compute(0.5)
+    passed = time.monotonic() - began
+    spent = cpu_seconds(os.getpid()) - before
+    assert spent >= 0.4
+    all_of_it = CpuMeter()
+    least = 0.4 / passed / len(os.sched_getaffinity(0))
+    assert use.share() >= 0.8 * least
+    assert all_of_it.share(without=1e6) == 0
+    assert cpu_seconds(2**22 + 1) == 0
+
+
+# ------------------------------------------------------------------------------------------ orders
+
+
+def test_orders_are_obeyed_between_pictures() -> None:
+    reading, writing = os.pipe()
+    orders = TunerCommands(reading)
+    orders.wait_while_paused()
+    os.write(writing, PAUSE + RUN)
+    orders.wait_while_paused()
+    os.write(writing, RUN + PAUSE)
+    done = threading.Event()
+
+    def work() -> None:
+        orders.wait_while_paused()
+        done.set()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert not done.wait(0.2)
+    os.write(writing, RUN)
+    assert done.wait(60)
+    thread.join()
+    os.close(writing)
+    with pytest.raises(TunerStopError):
+        orders.wait_while_paused()
+    with pytest.raises(TunerStopError):
+        orders.wait_for_run()
+    os.close(reading)
+
+
+def test_reports_arrive_as_they_were_sent() -> None:
+    report = TunerReport(DONE, 'of "a\n\u00fc"', 3, 0.25)
+    assert report.line().count(b"\n") == 1
+    assert TunerReport.parse(report.line()) == report

@@ -1,0 +1,233 @@
+"""Renditions: whole frames in another size, which reads take where the result is the same."""
+
+from __future__ import annotations
+
+import math
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import pytest
+
+from sample_videos import FOLDER
+from tests.support.composed_tiles import take_tiles
+from tests.support.selection import one_in
+from vfsd.api.store import Store
+from vfsd.api.video import Video
+from vfsd.catalog import Transaction
+from vfsd.codecs.cells.cell_decoders import StreamCellDecoder
+from vfsd.codecs.cells.pack import open_pack
+from vfsd.codecs.frames.to_array import PixelConverter
+from vfsd.core.frames import Pixels
+from vfsd.core.model import Role, Segment
+from vfsd.derive.layout_history import drop_renditions, rollback
+from vfsd.derive.tile_settings import TileSettings
+from vfsd.errors import NotFoundError, UsageError
+from vfsd.tiling import Rect
+
+CLIPS = ("traffic.mp4", "portrait.mp4", "variable-rate.mp4", "open-gop.mov", "av1.mp4")
+
+
+@pytest.fixture
+def video(store: Store) -> Video:
+    return store.ingest(FOLDER / "traffic.mp4")  # 320x240
+
+
+def psnr_of(data: Pixels, exact: Pixels) -> float:
+    peak = np.iinfo(exact.dtype).max
+    error = np.square(data.astype(float) - exact.astype(float)).mean()
+    return 10 * math.log10(peak**2 / max(error, 1e-9))
+
+
+def worst_psnr(data: Pixels, exact: Pixels) -> float:
+    """Of the worst channel of the worst picture."""
+    return min(
+        psnr_of(one[..., channel], other[..., channel])
+        for one, other in zip(data, exact, strict=True)
+        for channel in range(data.shape[-1])
+    )
+
+
+def is_from_rendition(video: Video, size: tuple[int, int], region: Rect | None = None) -> bool:
+    sources = video.explain(size=size, region=region).sources
+    found = {source.segment is not None for source in sources}
+    assert len(found) == 1
+    return found.pop()
+
+
+def by_hand(store: Store, segments: list[Segment], video: Video, form: str) -> Pixels:
+    """A rendition decoded packet by packet and converted picture by picture."""
+    shown = []
+    media = store.catalog.physicals(video.info)[-1].media
+    converter = PixelConverter(media, pixel_format=form)
+    for segment in segments:
+        fd, table = open_pack(store.parts.objects.path(segment.object_key))
+        (packed,) = table.cells
+        with open(fd, "rb") as file:
+            decoder = StreamCellDecoder(packed)
+            for start, end in zip(packed.offsets, packed.offsets[1:], strict=False):
+                file.seek(start)
+                pictures = decoder.decode(memoryview(file.read(end - start)))
+                shown += [converter.convert(picture).copy() for _, picture in pictures]
+            shown += [converter.convert(picture).copy() for _, picture in decoder.drain()]
+    return np.stack(shown)
+
+
+@pytest.mark.parametrize("clip", one_in(3, CLIPS))
+def test_a_read_in_its_size_is_the_rendition(store: Store, clip: str) -> None:
+    video = store.ingest(FOLDER / clip)
+    size = (video.width // 4 * 2, video.height // 4 * 2)
+    segments = video.renditions.make(size)
+    assert store.catalog.renditions(video.info) == segments
+    assert store.catalog.segments(video.info) == []
+    take_tiles(store)
+    for form in ("rgb24", "gray"):
+        found = video.read(size=size, format=form)
+        if size == (video.width / 2, video.height / 2):
+            assert is_from_rendition(video, size)
+            assert np.array_equal(found.data, by_hand(store, segments, video, form))
+        exact = video.read(size=size, format=form, psnr=math.inf)
+        assert np.array_equal(found.pts, exact.pts)
+        assert 28 < found.psnr <= worst_psnr(found.data, exact.data) + 0.01
+        assert exact.psnr == math.inf
+
+
+def test_what_fits_is_read_from_it_and_nothing_else(store: Store, video: Video) -> None:
+    video.renditions.make((160, 120))
+    take_tiles(store)
+    assert is_from_rendition(video, (160, 120))
+    assert is_from_rendition(video, (80, 60))
+    assert is_from_rendition(video, (40, 30))
+    assert is_from_rendition(video, (50, 40), Rect(20, 40, 120, 120))
+    assert not is_from_rendition(video, (50, 40), Rect(21, 40, 121, 120)), "between pixels"
+    assert not is_from_rendition(video, (320, 240)), "enlarged"
+    assert not is_from_rendition(video, (150, 110)), "no whole number"
+    assert not is_from_rendition(video, (162, 122))
+    for size, region in (((80, 60), None), ((50, 40), Rect(20, 40, 120, 120))):
+        found = video.read(size=size, region=region)
+        exact = video.read(size=size, region=region, psnr=math.inf)
+        assert psnr_of(found.data, exact.data) > 32
+        shown = [frame.data for frame in video.iterate(size=size, region=region)]
+        assert np.array_equal(np.stack(shown), found.data)
+
+
+@pytest.mark.thorough
+def test_fractions_of_a_size_that_is_no_fraction(store: Store, video: Video) -> None:
+    video.renditions.make((240, 180), settings=TileSettings(psnr=50))
+    take_tiles(store)
+    for size in ((240, 180), (120, 90), (80, 60)):
+        assert is_from_rendition(video, size)
+        found = video.read(size=size, format="gray")
+        exact = video.read(size=size, format="gray", psnr=math.inf)
+        assert psnr_of(found.data, exact.data) > 45
+    assert not is_from_rendition(video, (160, 120))
+
+
+@pytest.mark.thorough
+def test_tiles_and_renditions_go_side_by_side(store: Store, video: Video) -> None:
+    tiled = video.tiles.retile("uniform:2x2")
+    small = video.renditions.make((160, 120))
+    smaller = video.renditions.make((80, 60), span=(0, 2))
+    assert store.catalog.segments(video.info) == tiled
+    assert sorted(store.catalog.renditions(video.info), key=lambda one: one.id) == sorted(
+        small + smaller, key=lambda one: one.id
+    )
+    assert {one.role for one in store.catalog.physicals(video.info)} == {
+        Role.ORIGINAL,
+        Role.TILED,
+        Role.RENDITION,
+    }
+    rollback(store.parts, video.info, range(len(video)))
+    assert store.catalog.segments(video.info) == []
+    assert len(store.catalog.renditions(video.info)) == len(small + smaller)
+    again = video.renditions.make((160, 120), settings=TileSettings(psnr=45))
+    assert {one.id for one in store.catalog.renditions(video.info)} == {
+        one.id for one in again + smaller
+    }
+    assert len(drop_renditions(store.parts, video.info, (80, 60))) == len(smaller)
+    assert len(drop_renditions(store.parts, video.info)) == len(small + again)  # one step back
+    with pytest.raises(NotFoundError):
+        drop_renditions(store.parts, video.info)
+    assert [one.role for one in store.catalog.physicals(video.info)].count(Role.RENDITION) == 0
+
+
+def test_scans_and_layouts_take_no_notice(store: Store, video: Video) -> None:
+    video.renditions.make((160, 120))
+    take_tiles(store)
+    region = Rect(16, 16, 80, 80)
+    exact = video.read(region=region, psnr=math.inf).data
+    assert np.array_equal(video.read(region=region).data, exact)
+    for area in video.scan(roi=region).areas():
+        assert np.array_equal(area.data, exact[area.frame])
+
+
+def test_sizes_that_cannot_be(video: Video) -> None:
+    for size, word in (
+        ((161, 120), "even"),
+        ((0, 0), "even"),
+        ((640, 480), "larger"),
+        ((320, 240), "size must differ"),
+    ):
+        with pytest.raises(UsageError, match=word):
+            video.renditions.make(size)
+    with pytest.raises(UsageError, match=r"(size|width)"):
+        video.renditions.make((16,))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("jobs", one_in(3, [-1, 0, 1.5]))
+def test_jobs_are_one_at_least(store: Store, video: Video, jobs: Any) -> None:
+    with pytest.raises(UsageError, match="jobs"):
+        video.renditions.make((160, 120), jobs=jobs)
+    assert store.catalog.renditions(video.info) == []
+
+
+def test_a_rendition_that_is_damaged_or_gone_is_done_without(store: Store, video: Video) -> None:
+    segments = video.renditions.make((160, 120))
+    take_tiles(store)
+    exact = video.read(size=(160, 120), psnr=math.inf).data
+    store.parts.objects.path(segments[0].object_key).unlink()
+    store.tools.packs.empty()
+    assert np.array_equal(video.read(size=(160, 120)).data, exact)
+
+
+def test_what_is_there_is_not_made_again(store: Store, video: Video) -> None:
+    first = video.renditions.make((160, 120), span=(0, 2))
+    rest = video.renditions.make((160, 120))
+    assert len(first) + len(rest) == len(video.tiles.sequences())
+    assert video.renditions.make((160, 120)) == []
+
+
+def test_it_is_deleted_with_its_video(store: Store, video: Video) -> None:
+    (key, *_) = [segment.object_key for segment in video.renditions.make((160, 120))]
+    store.remove(video.name)
+    assert not store.parts.objects.path(key).exists()
+
+    def objects(seen: Transaction) -> int:
+        return len(seen.objects.sizes())
+
+    with store.catalog.reading() as seen:
+        assert objects(seen) == 0
+
+
+def test_gray_of_colours_is_not_told_to_be_the_same(store: Store, tmp_path: Path) -> None:
+    """It is made of them when they are scaled, or before: the colours are the same, it is not."""
+    path = tmp_path / "rgb.mkv"
+    with av.open(str(FOLDER / "traffic.mp4")) as container:
+        pictures = [picture.to_rgb() for picture in islice(container.decode(video=0), 10)]
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("libx264rgb", 25, {"qp": "0"})
+        stream.width, stream.height, stream.pix_fmt = 320, 240, "rgb24"
+        for picture in pictures:
+            container.mux(stream.encode(picture))
+        container.mux(stream.encode(None))
+    video = store.ingest(path)
+    video.budget.set("1G")
+    video.renditions.make((160, 120), settings=TileSettings("lossless"))
+    take_tiles(store)
+    for form, is_told in (("rgb24", True), ("gray", False)):
+        exact = video.read(size=(160, 120), format=form, psnr=math.inf)
+        found = video.read(size=(160, 120), format=form)
+        assert np.array_equal(found.data, exact.data) == is_told
+        assert found.psnr == (100 if is_told else 0)

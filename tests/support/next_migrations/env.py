@@ -1,0 +1,1 @@
+../../../catalog/migrations/env.py

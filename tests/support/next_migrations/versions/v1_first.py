@@ -1,0 +1,1 @@
+../../../../catalog/migrations/versions/v1_first.py

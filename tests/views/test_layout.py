@@ -1,0 +1,328 @@
+"""``layout.png``, ``layout/`` and ``explain/``.
+
+Pictures of layouts: what is drawn, and where; layouts in a line of text.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from sample_videos import FOLDER
+from tests.support.composed_tiles import take_tiles
+from tests.support.stores import new_store
+from tests.views.conftest import Shelf
+from vfsd.api.store import Store
+from vfsd.api.video import context_of
+from vfsd.core.detections import Detection
+from vfsd.core.text_image import Picture
+from vfsd.core.view_path import format_view_path, parse_view_path
+from vfsd.read.explain_read import explanation_json
+from vfsd.tiling import Rect
+from vfsd.views.layout_image import draw_layout, picture_size
+from vfsd.views.layout_summary import LayoutFacts, layout_facts, layout_text, read_counts
+
+NAME = "traffic.mp4"
+
+
+def shown(data: bytes) -> npt.NDArray[np.uint8]:
+    """RGB, by another decoder of PNG."""
+    picture = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
+    assert picture is not None
+    return np.asarray(picture)[:, :, ::-1].astype(np.uint8)
+
+
+def explained(shelf: Shelf, view: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.load(io.BytesIO(shelf.read(NAME, f"explain/{view}.json")))
+    return found
+
+
+def test_the_picture_is_that_of_the_first_tiled_second(fresh: Shelf) -> None:
+    video = fresh.video(NAME)
+    assert len(video.tiles.retile("uniform:2x2", span=(1, 3))) == 2
+    (segment, other) = fresh.store.catalog.segments(video.info)
+    facts = layout_facts(
+        fresh.store.catalog, video.info, context_of(video).table, segment, segment.frames, None
+    )
+    expected = draw_layout(context_of(video).table, fresh.store.tools, facts)
+    assert facts.frames == range(30, 60)
+    assert (shown(fresh.read(NAME, "layout.png")) == expected).all()
+    assert (shown(fresh.read(NAME, "layout/1.5.png")) == expected).all()
+    later = shown(fresh.read(NAME, "layout/2.png"))
+    assert later.shape == expected.shape
+    assert (later != expected).any()
+    assert other.frames == range(60, 90)
+
+
+def test_a_video_without_tiles_has_a_picture_as_well(fresh: Shelf) -> None:
+    first = shown(fresh.read(NAME, "layout.png"))
+    fresh.video(NAME).tiles.retile("uniform:2x2")
+    tiled = shown(fresh.read(NAME, "layout.png"))
+    assert first.shape == tiled.shape
+    assert (first != tiled).any()
+
+
+def test_who_reads_a_picture_sees_one_state_of_it(fresh: Shelf) -> None:
+    video = fresh.video(NAME)
+    before = fresh.read(NAME, "layout.png")
+    file = fresh.open(NAME, "layout.png")
+    half, buffer = len(before) // 2, bytearray(len(before))
+    file.readinto(memoryview(buffer)[:half], 0)
+    video.labels.add([Detection(15, "car", (20, 20, 300, 200))], "test")
+    file.readinto(memoryview(buffer)[half:], half)
+    file.close()
+    assert bytes(buffer) == before
+    assert fresh.read(NAME, "layout.png") != before
+
+
+@pytest.mark.parametrize(
+    ("view", "made"),
+    [
+        ("roi=96x80+180+140.mp4", "encoded"),
+        ("roi=96x80+180+140,t=0.5-2.5,fps=10.rgb", "decoded"),
+        ("frames=10-20,size=80x60.y4m", "decoded"),
+    ],
+)
+def test_a_view_is_explained_as_the_read_that_it_is(fresh: Shelf, view: str, made: str) -> None:
+    video = fresh.video(NAME)
+    video.tiles.retile("uniform:2x2")
+    take_tiles(fresh.store)
+    request = parse_view_path(view)
+    asked = request.resolve(video.width, video.height)
+    told = explained(fresh, view)
+    found = video.explain(
+        span=asked.span,
+        frames=None if asked.frames is None else slice(*asked.frames),
+        region=asked.region,
+        size=asked.size,
+        fps=asked.fps,
+        format=request.form.layout,
+    )
+    assert (told.pop("sound") is None) == (told.pop("silence") is not None)
+    assert (told.pop("why") is not None) == (made == "encoded")
+    assert told.pop("lost") is None
+    assert told.pop("damaged") == 0
+    assert told.pop("cached") is None
+    assert (told.pop("cacheable") > 0) == (made == "encoded")
+    assert {told.pop("sound_made"), told.pop("sound_from")} in ({None}, {"copied", "aac"})
+    assert [step["frames"] for step in told["steps"] if step["does"] == "decode"] == [
+        source["frames"] for source in told["sources"]
+    ]
+    encoded = [step for step in told.pop("steps") if step["does"] == "encode"]
+    assert [step["codec"] for step in encoded] == (["h264"] if made == "encoded" else [])
+    expected = {
+        "name": NAME,
+        "view": format_view_path(request),
+        "made": made,
+        **explanation_json(found),
+    }
+    assert told == json.loads(json.dumps(expected))
+    if "roi" in view:
+        assert {source["source"] for source in told["sources"]} == {"tiles"}
+        assert told["pixel_gain"] >= 2
+
+
+def test_nothing_is_decoded_for_what_is_copied(fresh: Shelf) -> None:
+    table = context_of(fresh.video(NAME)).table
+    told = explained(fresh, "full.mp4")
+    assert (told["made"], told["frames"], told["psnr"]) == ("copied", 120, None)
+    assert told["steps"] == [
+        {
+            "does": "copy",
+            "frames": [0, 120],
+            "count": 120,
+            "from": "original",
+            "codec": "h264",
+            "bytes": table.bytes_of(0, 120),
+            "seconds": 0,
+        }
+    ]
+    assert (told["sources"], told["decoded"]["pictures"]) == ([], 0)
+
+
+def test_of_spliced_views_the_ends_alone_are_decoded_and_encoded(fresh: Shelf) -> None:
+    """Key frames are 0, 30, 60 and 90."""
+    told = explained(fresh, "frames=20-110.mp4")
+    assert (told["made"], told["frames"]) == ("spliced", 90)
+    does = [(step["does"], step["from"], *step["frames"]) for step in told["steps"]]
+    copied = next(range(*step["frames"]) for step in told["steps"] if step["does"] == "copy")
+    assert does[:3] == [
+        ("decode", "original", 20, 30),
+        ("encode", None, 20, 30),
+        ("copy", "original", 30, copied.stop),
+    ]
+    assert 90 <= copied.stop <= 110
+    ends = [(20, 30), (copied.stop, 110)] if copied.stop < 110 else [(20, 30)]
+    assert [tuple(source["frames"]) for source in told["sources"]] == ends
+    # From the key frame before each, and one that is stored early as others need it.
+    pictures = sum(end - start // 30 * 30 for start, end in ends)
+    assert pictures <= told["decoded"]["pictures"] <= pictures + len(ends)
+    assert all(step["bytes"] > 0 and step["seconds"] >= 0 for step in told["steps"])
+    file = fresh.read(NAME, "frames=20-110.mp4")
+    assert sum(step["bytes"] for step in told["steps"] if step["does"] != "decode") < len(file)
+
+
+def test_stills_are_explained(fresh: Shelf) -> None:
+    told = explained(fresh, "frames/000007.png")
+    assert (told["view"], told["made"], told["frames"]) == ("frames/000007.png", "decoded", 1)
+    found = fresh.video(NAME).explain(frames=range(7, 8))
+    assert told["decoded"]["pixels"] == found.work.pixels
+
+
+def test_explanations_follow_the_tiles(fresh: Shelf) -> None:
+    view = "roi=64x64+0+0.rgb"
+    before = explained(fresh, view)
+    fresh.video(NAME).tiles.retile("uniform:2x2")
+    after = explained(fresh, view)
+    assert after["decoded"]["pixels"] < before["decoded"]["pixels"] == after["untiled"]["pixels"]
+
+
+# --------------------------------------------------------------------------------------------------
+# Pictures of layouts: what is drawn, and where; layouts in a line of text
+
+
+NAMES = ("traffic.mp4", "portrait.mp4", "odd-size.webm")
+SCALE = 3  # of traffic.mp4, which is 320x240
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with new_store(tmp_path / "store") as opened:
+        for name in NAMES:
+            opened.ingest(FOLDER / name)
+        yield opened
+
+
+def facts_of(store: Store, name: str = "traffic.mp4", frame: int | None = None) -> LayoutFacts:
+    """Of the first second, tiled or not, with all reads noted until now."""
+    store.tools.read_log.close()
+    video = store[name]
+    (segment, *_) = [*store.catalog.segments(video.info), None]
+    frames = range(30) if segment is None else segment.frames
+    return layout_facts(store.catalog, video.info, context_of(video).table, segment, frames, frame)
+
+
+def facts_without_boxes(store: Store, frame: int) -> LayoutFacts:
+    facts = facts_of(store, frame=frame)
+    return dataclasses.replace(facts, boxes=facts.boxes.select(slice(0, 0)))
+
+
+def frame_of(picture: Picture) -> Picture:
+    """Without the headline."""
+    return picture[-240 * SCALE :]
+
+
+def test_areas_that_overlap_are_counted() -> None:
+    rng = np.random.default_rng(5)
+    for _ in range(20):
+        read, expected = [], np.zeros((30, 40), int)
+        for _ in range(rng.integers(0, 6)):
+            times = int(rng.integers(1, 5))
+            rects = []
+            mask = np.zeros((30, 40), bool)
+            for _ in range(rng.integers(0, 4)):
+                x1, y1 = int(rng.integers(0, 40)), int(rng.integers(0, 30))
+                rect = Rect(x1, y1, int(rng.integers(x1, 40)) + 1, int(rng.integers(y1, 30)) + 1)
+                rects.append(rect)
+                mask[rect.y1 : rect.y2, rect.x1 : rect.x2] = True
+            expected[mask] += times
+            read.append((times, rects))
+        assert (read_counts(read, 40, 30) == expected).all()
+
+
+def test_what_was_read_of_those_frames_is_counted(store: Store) -> None:
+    video = store["traffic.mp4"]
+    video.tiles.retile("uniform:2x2", span=(0, 1))
+    video.labels.add([Detection(9, "car", (200, 100, 240, 130.5))], "test")
+    for _ in range(3):
+        video.read(frames=range(0, 2), region=(0, 0, 100, 50))
+    video.read(frames=range(40, 42))  # of another second
+    list(video.scan("car").crops())
+    list(video.scan("car").crops())
+    facts = facts_of(store)
+    assert facts.reads == 5
+    assert facts.frame == 9  # where something is to be seen
+    assert (facts.heat[:50, :100] == 3).all()
+    assert (facts.heat[100:131, 200:240] == 2).all()
+    assert (facts.heat > 0).sum() == 100 * 50 + 40 * 31
+
+
+def test_pictures_show_boxes_tiles_and_heat(store: Store) -> None:
+    video = store["traffic.mp4"]
+    video.tiles.retile("uniform:2x2", span=(0, 1))
+    bare = frame_of(draw_layout(context_of(video).table, store.tools, facts_of(store, frame=10)))
+    video.labels.add([Detection(10, "car", (30, 150, 90, 200))], "test")
+    boxed = frame_of(draw_layout(context_of(video).table, store.tools, facts_of(store, frame=10)))
+    later = frame_of(draw_layout(context_of(video).table, store.tools, facts_of(store, frame=11)))
+    edge = boxed[450, 100:260].astype(int)  # the upper edge of the box
+    assert (np.ptp(edge, axis=0) < 40).all()
+    assert (edge != bare[450, 100:260]).any(axis=1).all()
+    assert (boxed[480:570, 120:240] == bare[480:570, 120:240]).all()  # inside of it
+    plain = frame_of(
+        draw_layout(context_of(video).table, store.tools, facts_without_boxes(store, 11))
+    )
+    solid, faint = np.abs(boxed.astype(int) - bare).sum(), np.abs(later.astype(int) - plain).sum()
+    assert solid > 3 * faint > 0
+
+
+def test_what_was_read_is_coloured_and_nothing_else(store: Store) -> None:
+    video = store["traffic.mp4"]
+    cold = frame_of(draw_layout(context_of(video).table, store.tools, facts_of(store, frame=10)))
+    with Store.open(store.path) as other:
+        other["traffic.mp4"].read(frames=range(5), region=(0, 0, 160, 240))
+        for _ in range(4):
+            other["traffic.mp4"].read(frames=range(5), region=(0, 0, 80, 240))
+    warm = frame_of(draw_layout(context_of(video).table, store.tools, facts_of(store, frame=10)))
+    change = np.abs(warm.astype(int) - cold).sum(axis=2)
+    most, some, none = (change[:, at : at + 80 * SCALE].mean() for at in (0, 240, 480))
+    assert most > some > 10
+    assert none == 0
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", NAMES)
+def test_the_size_follows_from_that_of_the_frame(store: Store, name: str) -> None:
+    video = store[name]
+    untiled = draw_layout(context_of(video).table, store.tools, facts_of(store, name, 0))
+    video.labels.add(
+        [Detection(0, f"label {number}", (number, 0, 90, 60)) for number in range(40)], "test"
+    )
+    crowded = draw_layout(context_of(video).table, store.tools, facts_of(store, name, 0))
+    size = picture_size(video.width, video.height)
+    assert untiled.shape == crowded.shape == (size[1], size[0], 3)
+
+
+def test_boxes_that_leave_the_frame_are_drawn_as_far_as_they_are_in_it(store: Store) -> None:
+    boxes = [(-50, -50, 400, 300), (319.5, 239.5, 330, 250), (0, 0, 0.2, 0.2), (0, 230, 9, 260)]
+    store["traffic.mp4"].labels.add(
+        [Detection(at, "x" * 60, box) for box in boxes for at in (3, 4)], "test"
+    )
+    facts = facts_of(store, frame=3)
+    assert len(draw_layout(context_of(store["traffic.mp4"]).table, store.tools, facts)) > 0
+
+
+@pytest.mark.thorough
+def test_layouts_in_a_line(store: Store) -> None:
+    video = store["traffic.mp4"]
+
+    def text() -> str:
+        return layout_text(
+            video.original, context_of(video).table, store.catalog.segments(video.info)
+        )
+
+    assert text() == "untiled"
+    video.tiles.retile("uniform:2x3", span=(0, 2))
+    assert text() == "uniform 2x3 0-2s, untiled 2-4s"
+    video.tiles.retile("64+256x240", span=(1, 2))
+    assert text() == "uniform 2x3 0-1s, 1x2 1-2s, untiled 2-4s"
+    video.tiles.retile("uniform:2x2")
+    assert text() == "uniform 2x2 0-4s"
