@@ -384,7 +384,7 @@ def test_pictures_are_kept_up_to_where_they_were_cut_off(
             store.write(name, source, size=(64, 48), fps=20, codec="ffv1")
     (one,) = store.recordings()
     (note,) = caught.value.__notes__
-    assert "6 frames are whole" in note
+    assert "6 frames were saved" in note
     assert str(one.path) in note
     assert "vfsd recover" in note
     assert list(store) == []
