@@ -286,6 +286,7 @@ def _take_pipes() -> tuple[TunerCommands, Tell]:
 def _lower_priority() -> None:
     """Run at the lowest CPU and disk priority."""
     with suppress(OSError):
+        # The kernel may share the cores among sessions first: see sched(7), autogroup.
         os.setsid()
         set_autogroup_niceness(os.getpid(), LOWEST_PRIORITY)
     set_idle_priority()
@@ -293,7 +294,7 @@ def _lower_priority() -> None:
 
 def _die_with_thread(parent: int) -> None:
     """Die when the thread that started this process ends, and on signals for it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: it is the mount's to end us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal: the mount ends this process
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     die_with_parent(parent)
