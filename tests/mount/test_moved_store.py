@@ -147,7 +147,7 @@ def test_store_moved_back(tmp_path: Path) -> None:
     path, aside = tmp_path / "store", tmp_path / "aside"
     with new_store(path) as store:
         path.rename(aside)
-        with pytest.raises(StoreError, match="has gone"):
+        with pytest.raises(StoreError, match="was moved or deleted"):
             store.ingest(CLIP)
         aside.rename(path)
         store.ingest(CLIP, "v.mp4")

@@ -294,7 +294,7 @@ def _lower_priority() -> None:
 
 def _die_with_thread(parent: int) -> None:
     """Die when the thread that started this process ends, and on signals for it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal: the mount ends this process
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C: the mount ends this process
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     die_with_parent(parent)
