@@ -218,7 +218,7 @@ def test_a_database_of_something_else_stays_as_it_is(tmp_path: Path) -> None:
     with closing(sqlite3.connect(path)) as theirs:
         theirs.execute("CREATE TABLE photos (name TEXT)")
     before = path.read_bytes()
-    with pytest.raises(ExistsError, match="something else"):
+    with pytest.raises(ExistsError, match="another program"):
         Store.create(tmp_path / "a", catalog_url=f"sqlite:///{path}")
     assert path.read_bytes() == before
     assert [entry.name for entry in tmp_path.iterdir()] == ["photos.db"]
@@ -386,7 +386,7 @@ def test_a_file_that_is_written_while_it_is_copied_again_is_refused(
         return False
 
     monkeypatch.setattr(objects, "exists", collected)
-    with pytest.raises(BusyError, match="was changed during the read"):
+    with pytest.raises(BusyError, match="was written while it was read"):
         store.ingest(mine)
     assert "mine.mp4" not in store
     assert list(objects.all_keys()) == []
@@ -425,7 +425,7 @@ def test_a_file_that_is_written_while_it_is_indexed_is_refused(
         monkeypatch.setattr(examiner, "examine", and_then_append(examiner.examine))
     else:
         monkeypatch.setattr("vfsd.write.ingest_file.digest_file", and_then_append(digest_file))
-    with pytest.raises(BusyError, match="was changed during the read"):
+    with pytest.raises(BusyError, match="was written while it was read"):
         store.ingest(mine, link=True)
     assert "mine.mp4" not in store
     monkeypatch.undo()
@@ -530,9 +530,9 @@ def test_moving_and_removing(store: Store, video: Video) -> None:
 @pytest.mark.parametrize(
     ("name", "what"),
     [
-        ("n" * 256, "256 bytes"),
-        ("ä" * 126 + ".mp4", "256 bytes"),
-        ("ä" * 128 + "/a.mp4", "256 bytes"),
+        ("n" * 256, "got 256"),
+        ("ä" * 126 + ".mp4", "got 256"),
+        ("ä" * 128 + "/a.mp4", "got 256"),
         ("a\0.mp4", "file name must"),
         ("b/..", "file name must"),
         ("\ud800.mp4", "UTF-8"),
@@ -667,9 +667,9 @@ def test_a_run_of_frames_is_the_same_one_by_one(video: Video, meant: range | sli
 
 def test_numbers_of_no_frame_are_named(video: Video) -> None:
     for wrong in (list(range(118, 122)), [0, 120, 1, 121]):
-        with pytest.raises(OutOfRangeError, match="frames 120, 121 were asked for"):
+        with pytest.raises(OutOfRangeError, match="got 120, 121"):
             video.read(frames=wrong)
-    with pytest.raises(OutOfRangeError, match=r"124, \.\.\. were asked"):
+    with pytest.raises(OutOfRangeError, match=r"124, \.\.\."):
         video.read(frames=list(range(200)))
     for run in (range(-121, -1), range(110, 121)):
         with pytest.raises(OutOfRangeError):
@@ -701,7 +701,7 @@ def test_what_stands_for_no_frames_is_said(video: Video, nonsense: Any) -> None:
 
 @pytest.mark.parametrize("beyond", [2**70, [2**70], [2**63], range(10**12), [-(2**70)]])
 def test_numbers_of_any_size_may_be_of_no_frame(video: Video, beyond: Any) -> None:
-    with pytest.raises(OutOfRangeError, match="has 120"):
+    with pytest.raises(OutOfRangeError, match="less than 120"):
         video[beyond]
 
 
@@ -798,7 +798,7 @@ def test_a_rate_samples_what_is_on_the_screen(video: Video) -> None:
     sampled = video.read(span=(0, 1), fps=5)
     assert sampled.index.tolist() == [0, 6, 12, 18, 24]
     assert len(video.read(span=(0, 1), fps="30000/1001").data) == 30
-    with pytest.raises(UsageError, match="highest"):
+    with pytest.raises(UsageError, match="fps must be at most"):
         video.read(span=(0, 1), fps=1e9)
     slow = video.read(span=(0, 0.1), fps=60)
     assert slow.index.tolist() == [0, 0, 1, 1, 2, 2]
@@ -1118,7 +1118,7 @@ def test_sizes_keep_the_shape(video: Video, tmp_path: Path) -> None:
         video.read(frames=[3], size=224.5)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="at least 1 pixel"):
         video.read(frames=[3], size=(0, 0))
-    with pytest.raises(UsageError, match="too large"):
+    with pytest.raises(UsageError, match="at most 16384"):
         video.read(frames=[0], size=(2**31, 0))
 
 

@@ -110,7 +110,7 @@ def test_what_is_joined_with_another_is_no_success(place: Path, run: Run) -> Non
     assert done.code == 30
     (told,) = done.objects
     assert (told["frames"], told["before"]) == (0, 0)
-    assert told["left_as_they_are"] == {"joined with gate/east.mp4 already": FRAMES}
+    assert told["left_as_they_are"] == {"already joined with gate/east.mp4": FRAMES}
 
 
 @pytest.mark.thorough

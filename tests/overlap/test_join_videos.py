@@ -173,7 +173,7 @@ def test_what_is_joined_with_another_video_stays_and_is_told(store: Store) -> No
     before = joined(store)
     report = join(store, WEST, "again.mp4", seconds_each=0.3)
     assert (report.frames, report.before) == (0, 0)
-    assert report.reasons == {f"joined with {EAST} already": FRAMES}
+    assert report.reasons == {f"already joined with {EAST}": FRAMES}
     assert joined(store) == before
 
 
