@@ -1,4 +1,4 @@
-"""What all tests share: where the real footage is, and whether this machine can mount."""
+"""Fixtures and hooks for all tests, such as the real footage and the check for FUSE."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def pytest_runtest_makereport(
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Files that a failed test has left open are collected here.  Otherwise the warning of one may
-    make a later test fail, in which the garbage happens to be collected."""
+    """Collect the files that a failed test left open.  Otherwise their ResourceWarning may fail a
+    later test, during which the garbage happens to be collected."""
     done = yield
     if item.stash.get(_FAILED, False):
         for name in ("last_exc", "last_type", "last_value", "last_traceback"):
@@ -80,7 +80,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 
 def footage_folder() -> Path | None:
-    """The folder of real footage, if it is here: VFSD_FOOTAGE, or one beside the repository."""
+    """The folder of real footage, if it is here: VFSD_FOOTAGE, or one next to the repository."""
     told = os.environ.get("VFSD_FOOTAGE")
     folder = Path(told) if told else REPOSITORY.parent / "shared" / "videos"
     return folder if folder.is_dir() else None
@@ -97,8 +97,8 @@ def examined(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def warm_workers(examined: Path) -> Iterator[None]:
-    """All stores of this process share the processes that examine files, as in a mount, and the
-    results.  To start a process or to examine a file takes longer than the rest of most tests."""
+    """Share examiner processes and their results between all stores of this process.  Starting one
+    or examining a file takes longer than the rest of most tests."""
     workers = SandboxPool()
     examiner = partial(RememberingExaminer, folder=examined, workers=workers)
     with pytest.MonkeyPatch.context() as patch:
@@ -109,8 +109,8 @@ def warm_workers(examined: Path) -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def statements_compiled_once() -> Iterator[None]:
-    """What one catalog was asked, SQLAlchemy need not compile anew for the next one, which is a
-    sixth of what tests with a store of their own take."""
+    """Let all catalogs share one cache of compiled SQLAlchemy statements.  Compiling them takes a
+    sixth of the time of a test with a store of its own."""
     make_engine = Database._make_engine
     compiled = LRUCache[object, object](4096)
     dialects: dict[str, Dialect] = {}
@@ -128,7 +128,7 @@ def statements_compiled_once() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def forked_daemons(examined: Path) -> Iterator[None]:
-    """Mounts that these processes start; those of processes which tests start are not."""
+    """Fork the mounts that test processes start.  Subprocesses of tests start theirs normally."""
     starter: MountStarter | None = None
 
     def launch(pipe: str, task: str, log: Path) -> None:
@@ -146,8 +146,7 @@ def forked_daemons(examined: Path) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def as_important_as_before() -> Iterator[None]:
-    """A command that stands back does so for the rest of its process, which here is that of all
-    tests that follow."""
+    """Restore the scheduling policy, which a background command lowers for its whole process."""
     policy, parameters = os.sched_getscheduler(0), os.sched_getparam(0)
     yield
     if os.sched_getscheduler(0) != policy:
@@ -157,9 +156,9 @@ def as_important_as_before() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def costs_by_rule(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plans go by what decoding costs as a rule, except in tests that are marked as measured.
+    """Make plans use the default decoding costs, except in tests that are marked as measured.
 
-    What is measured while other tests run may be off by a factor, and with it what a plan takes.
+    Costs measured while other tests run may be wrong by a large factor, and so would be the plans.
     """
     if request.node.get_closest_marker("measured") is None:
         monkeypatch.setattr(SegmentMaker, "note_cost", lambda self, frames: None)
@@ -168,15 +167,15 @@ def costs_by_rule(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    """Open, with nothing in it yet."""
+    """An open, empty store."""
     with new_store(tmp_path / "store") as opened:
         yield opened
 
 
 @pytest.fixture(scope="session")
 def footage() -> Path:
-    """The folder of real footage.  Without it the test is skipped, or fails where
-    VFSD_REQUIRE_FOOTAGE=1 says that it has to be there."""
+    """The folder of real footage.  Without it the test is skipped, or fails if
+    VFSD_REQUIRE_FOOTAGE=1 is set."""
     folder = footage_folder()
     if folder is not None:
         return folder
@@ -188,7 +187,7 @@ def footage() -> Path:
 
 @pytest.fixture(scope="session")
 def wide_clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two seconds of 960x540, of which tiles save much; without boxes."""
+    """Two seconds of 960x540 without boxes.  Tiles save much decoding time here."""
     path = tmp_path_factory.mktemp("wide") / "wide.mp4"
     scene = Scene(960, 540, frames=60, rate=Fraction(30), density=0.03, noise=0.0, seed=3)
     write(scene, Encoding("h264", gop=30, bframes=0, preset="ultrafast"), path)
@@ -197,7 +196,7 @@ def wide_clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def mountable() -> None:
-    """Skips what needs a mount where there can be none; VFSD_REQUIRE_FUSE=1 makes it fail."""
+    """Skip the test if this machine cannot mount, or fail it if VFSD_REQUIRE_FUSE=1 is set."""
     try:
         require_fuse(MountOptions())
     except EnvironmentMissingError as error:

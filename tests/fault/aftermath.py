@@ -1,4 +1,4 @@
-"""What somebody finds who uses a store again after something went wrong: is anything amiss?"""
+"""Checks of a store after an operation was interrupted: finds losses, leftovers and differences."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from vfsd.mount.fs import Filesystem
 from vfsd.storage.sandbox_pool import Examiner, OnProgress, sniff_open
 
 _EXPECTED = frozenset({"orphans", "pending", "spool", "garbage", "recordings"})
-"""What a crash may leave, for the next mount or `fsck` to see to."""
+"""The kinds of leftovers that a crash may leave for the next mount or `fsck` to clean up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What may be found."""
+    """The states that are correct after the interruption."""
 
     states: Sequence[State]  #: after 0, 1, ... steps, in an undisturbed run
-    first: int  #: as many steps were acknowledged for good
-    last: int  #: as many may have been done
+    first: int  #: the number of steps that must have happened
+    last: int  #: the largest number of steps that may have happened
     has_spool: bool  #: whether a file's private bytes have to be there
 
 
 @dataclass(slots=True)
 class Found:
-    """What was found."""
+    """The findings about one store."""
 
     losses: list[str] = field(default_factory=list)
     dangling: list[str] = field(default_factory=list)  #: rows without bytes, or that do not add up
@@ -49,8 +49,8 @@ class Found:
 
 
 class ExaminerHere(Examiner):
-    """Examines files in this process, which is a child already: to start another for each store
-    that is opened takes longer than all else that is done with it."""
+    """Examine files in this process, which is a child already.  Starting another process for each
+    opened store would take longer than everything else."""
 
     def examine_open(
         self,
@@ -82,7 +82,7 @@ def examine(
     deep: bool,
     again: bool,
 ) -> Found:
-    """Open the store, put it right as a mount or `fsck` does, and look at everything.
+    """Open the store, repair it as a mount or `fsck` does, and check everything.
 
     With `deep`, each object is hashed and pixels are compared; with `again`, the operation is
     repeated where nothing of it is there.
@@ -170,7 +170,7 @@ def _look(
         found.losses.append("segments are neither those before nor those after")
     unknown = now.segments - frozenset().union(*(state.segments for state in expected.states))
     if unknown and not operation.damaged:
-        found.losses.append(f"segments that nobody made: {sorted(unknown, key=repr)[:2]}")
+        found.losses.append(f"unexpected segments: {sorted(unknown, key=repr)[:2]}")
     found.is_unchanged = now == expected.states[0]
 
 
@@ -200,7 +200,7 @@ def garbage(store: Store) -> list[str]:
         "scrub.json",
     }
     left += [
-        f"{path.name} beside the catalog"
+        f"{path.name} next to the catalog"
         for path in store.path.iterdir()
         if path.name not in known and not path.name.startswith(("catalog.sqlite3", "replaced-"))
     ]
@@ -208,7 +208,7 @@ def garbage(store: Store) -> list[str]:
 
 
 def _compare_pixels(store: Store, found: Found) -> None:
-    """What is read by way of tiles and renditions shows what the original does."""
+    """Compare the pixels of tiles and renditions with those of the original."""
     for video in store.find():
         middle = len(video) // 2
         region = (0, 0, video.width // 2, video.height // 2)
@@ -225,7 +225,7 @@ _POOREST = 255.0**2 / 10**2.4
 
 
 def _look_at_backup(place: Place, expected: Expected, found: Found) -> None:
-    """It is not there yet, or whole, and as the store was when it was made."""
+    """Check that the backup is missing, or complete and equal to the store when it was made."""
     try:
         copy = Store.open(place.backup)
     except NoStoreError:

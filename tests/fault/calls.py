@@ -1,4 +1,4 @@
-"""Changes files in as many ways as there are: ``python -m tests.fault.calls ROOT LOG WHAT``."""
+"""Changes files by every kind of call: ``python -m tests.fault.calls ROOT LOG WHAT``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Operations that are killed, cut off or refused at any of their calls, and what is left of them.
+"""Runs operations that are killed, lose power or get an error at any of their calls.
 
-Everything that opens a store is done by a forked child, so that it may die and threads it starts
-are nobody else's.  The process itself has to have the layer (see `tests.fault.layer`).
+Only forked children open a store, so that they may die and their threads end with them.  This
+process itself must have the layer loaded (see `tests.fault.layer`).
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ _DONE = (
     "all of it is in the backup",
     "put in its place by who opens",
 )
-"""What an error says that comes when nothing keeps what was asked for from being so."""
+"""Words of errors that report an operation as complete except for a later step."""
 
 
 @dataclass(slots=True)
 class Row:
-    """What came of one operation."""
+    """The results of one operation."""
 
     operation: str
     calls: int = 0  #: that change something
@@ -77,7 +77,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Died:
-    """How a child ended that gave no answer."""
+    """The end of a child that returned nothing."""
 
     status: int
 
@@ -86,7 +86,7 @@ Progress = Callable[[Row], None]
 
 
 def in_child(work: Callable[[], Any]) -> Any:
-    """What `work` returns in a fork of this process, or `Died`."""
+    """Run `work` in a fork of this process; return its result, or `Died`."""
     reading, writing = os.pipe()
     pid = os.fork()
     if not pid:
@@ -129,7 +129,7 @@ class Campaign:
         self.row = Row(operation.name)
         self._prepare()
 
-    # -- what happens when nothing goes wrong
+    # -- without faults
 
     def _prepare(self) -> None:
         operation, place = self.operation, self._place
@@ -175,7 +175,7 @@ class Campaign:
         shutil.copytree(self._base, self._place.root, symlinks=True)
 
     def _compare(self, disk: Disk) -> list[str]:
-        """Files that are other than the log says: the layer has missed something."""
+        """Files that differ from the log, which means that the layer missed a call."""
         for entry in self._entries:
             disk.do(entry)
         copy = self._place.root.with_name("copy")
@@ -185,7 +185,7 @@ class Campaign:
         finally:
             shutil.rmtree(copy)
 
-    # -- what happens when something does
+    # -- with faults
 
     def kill(self, points: int) -> Iterator[Row]:
         """Killed before its n-th change, for so many n, or when all is done."""
@@ -301,14 +301,13 @@ class Campaign:
         after = _image(place)
         is_kept = self.operation.resumed
         if is_kept or failing.kinds == (Kind.SYNC,) or failing.errno == errno.EMFILE:
-            # An object whose name could not be synced, or no file be opened for that, is left for
-            # gc: nobody who does not look into the catalog may take it away, since others may count
-            # on it by now.
+            # An object whose directory could not be opened or synced is left for gc.  Other rows
+            # may refer to it by now, so it may only be deleted after a look into the catalog.
             after = {name: it for name, it in after.items() if not _is_new_object(name, before)}
         return message, is_clean, difference(after, before)
 
     def _unlike(self, steps: int, message: str) -> str:
-        """How users see something else than what they should after so many steps.
+        """The differences that users see from the expected state after so many steps.
 
         A gradual operation that failed may have done a part of its step.
         """
@@ -323,7 +322,7 @@ class Campaign:
 
 
 def is_in_order(error: Exception, number: int) -> bool:
-    """Whether a user can make something of an error: what `vfsd` would say, and its exit code."""
+    """Whether an error is useful to a user: the message of `vfsd`, and its exit code."""
     said = describe(error)
     if not said.message.strip() or "mistake in vfsd" in (said.hint or ""):
         return False
@@ -341,8 +340,7 @@ def _is_new_object(name: str, before: dict[str, str]) -> bool:
 
 
 def _spread(count: int, points: int, chance: random.Random) -> list[int]:
-    """So many of 0 ... count - 1: one by chance out of each of as many equal parts; all where there
-    are no more."""
+    """At most so many of 0 ... count - 1: one random number out of each of as many equal parts."""
     if points >= count:
         return list(range(count))
     if not points:

@@ -1,4 +1,4 @@
-"""Processes under the layer, where it can be compiled; a small disk, where there can be one."""
+"""Fixtures for processes under the layer, and for a small disk."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""What stands between a process and its files: counts calls, logs them, kills, and makes them fail.
+"""A layer between a process and its files that counts and logs calls, kills, and injects errors.
 
-A library that is preloaded (`shim.c`) and not a file system of our own: it sees the same calls, in
-the order in which they are made, while the kernel writes back through a mount when it likes (so
-the n-th write is another one each time); no other process has to be asked; a forked child goes on
-with it, so that a point costs no start of Python.  Python, FFmpeg and SQLite call libc through it.
+It is a preloaded library (`shim.c`), not a FUSE file system, for three reasons.  It sees the calls
+in the order in which the process makes them; through a mount, the kernel writes back at any time,
+so the n-th write would differ between runs.  It needs no other process.  A forked child keeps the
+layer, so that a test point needs no new Python.  Python, FFmpeg and SQLite call libc through it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Failing:
 
 
 class Counters:
-    """What was counted; shared by a process and its children."""
+    """The counters, shared by a process and its children."""
 
     def __init__(self) -> None:
         self._memory = mmap.mmap(-1, ctypes.sizeof(_Control))
@@ -127,9 +127,9 @@ def begin(
 ) -> None:
     """Count from now on what this process does below `root`.
 
-    `log` is a descriptor that gets all of it (see `tests.fault.powercut`); before the change
-    with the number `kill_at` the process is killed.  Without `sync` nothing is really synced, which
-    only somebody who cuts the power would notice.
+    `log` is a descriptor that receives all calls (see `tests.fault.powercut`).  The process is
+    killed before the change with the number `kill_at`.  Without `sync` nothing is really synced,
+    which makes a difference only after a power cut.
     """
     library = ctypes.CDLL(os.environ[_LIBRARY])
     mask = sum(1 << kind for kind in failing.kinds) if failing else 0
@@ -147,10 +147,10 @@ def begin(
 
 
 def mark() -> None:
-    """A step has been acknowledged: its caller was told that it is done."""
+    """Count a step as acknowledged: the operation has reported success to its caller."""
     ctypes.CDLL(os.environ[_LIBRARY]).fault_mark()
 
 
 def end() -> None:
-    """Count no more, and let nothing fail."""
+    """Stop counting and injecting errors."""
     ctypes.CDLL(os.environ[_LIBRARY]).fault_end()

@@ -1,4 +1,4 @@
-"""Stores as they would be after months."""
+"""Changes to make a store look months old."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ CATALOG = "catalog.sqlite3"
 
 
 def execute(root: Path, statement: str, *values: object) -> None:
-    """Change the catalog of a store that nobody has open."""
+    """Change the catalog of a store that is not open."""
     with closing(sqlite3.connect(root / CATALOG)) as database, database:
         database.execute(statement, values)
 
@@ -18,7 +18,7 @@ def execute(root: Path, statement: str, *values: object) -> None:
 def let_age(root: Path, name: str, by_ns: int) -> None:
     """Make a video in the root of the tree so much older.
 
-    Those that came before it came earlier, too: else a clock was behind.
+    Earlier videos are moved back as well, or their times would not be in order.
     """
     which = "SELECT ino FROM entries WHERE CAST(name AS TEXT) = ?"
     execute(

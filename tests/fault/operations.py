@@ -1,7 +1,7 @@
-"""What users do to a store, in steps: the operations of the fault campaign.
+"""The operations of the fault campaign: changes that users make to a store, in steps.
 
-Each is a program that prepares a small store, and a generator that does the work and yields
-whenever its caller would have been told that something is done.
+Each operation has a function that prepares a small store, and a generator that does the work.  The
+generator yields whenever a step has been acknowledged to the caller.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ RAW = TileSettings("lossless", quality=1)
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an operation works."""
+    """The paths that an operation works on."""
 
     root: Path  #: all that the operation may change lies below
     inputs: Path  #: files from outside; see `make_inputs`
@@ -75,7 +75,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """Something that is done to a store, and what it promises."""
+    """A change to a store, and its guarantees."""
 
     name: str
     prepare: Callable[[Place], None]
@@ -84,13 +84,13 @@ class Operation:
     durable: bool | frozenset[int] = False
     #: names that may show anything while they are written, by step
     loose: dict[int, frozenset[str]] = field(default_factory=dict)
-    #: whether a step is several transactions, of which some may be done
+    #: whether a step is several transactions, so that an interrupted step may be half done
     gradual: bool = False
-    #: whether objects that it has brought stay when it fails, for the next time it is done
+    #: whether new objects stay after a failure, to be reused by the next attempt
     resumed: bool = False
     #: whether a store that was not changed can be worked on again
     again: bool = True
-    #: whether something is amiss with the prepared store
+    #: whether the prepared store is damaged
     damaged: bool = False
 
     @property
@@ -171,7 +171,7 @@ def with_raw_tiles(place: Place) -> None:
 
 
 def with_layouts(place: Place) -> None:
-    """Tiles in the place of others, which are kept for a step back."""
+    """Tiles that replaced others, which are kept so that the change can be undone."""
     with_videos(place)
     with place.open() as store:
         store["b.mp4"].tiles.retile("uniform:1x2", settings=FEW, jobs=1)
@@ -179,7 +179,7 @@ def with_layouts(place: Place) -> None:
 
 
 def with_read_view(place: Place) -> None:
-    """A view that somebody has read, of a video that is said to be dear to decode."""
+    """A view that was read before, of a video with high decoding costs."""
     with_videos(place)
     with place.open() as store:
         StoreSettings(minimum_psnr=30).save(store.parts.directory.settings)
@@ -236,7 +236,7 @@ def with_garbage(place: Place) -> None:
 
 
 def with_damage(place: Place) -> None:
-    """What fsck repairs: tiles without a pack, an unjudged file, garbage, a wrong count."""
+    """A store for fsck to repair: tiles without a pack, unjudged files, garbage, a wrong count."""
     with_garbage(place)
     with place.open() as store:
         fs = Filesystem(store.parts)
@@ -307,7 +307,7 @@ def grow(place: Place) -> Steps:
 
 @contextmanager
 def _serving(place: Place) -> Iterator[Driver]:
-    """What a mount is to who uses it; ended in good order unless it has failed."""
+    """The file system of a mount, which is closed in good order unless the block fails."""
     with place.open() as store:
         fs = Filesystem(store.parts)
         fs.recover()
@@ -316,7 +316,7 @@ def _serving(place: Place) -> Iterator[Driver]:
 
 
 def mount_copy(place: Place) -> Steps:
-    """As cp and rsync do: create, write, fsync, rename over another, unlink."""
+    """The calls of cp and rsync: create, write, fsync, rename over another, unlink."""
     data = (place.inputs / "rich.mp4").read_bytes()
     with _serving(place) as it:
         handle = it.create("/.copy.mp4")
@@ -337,7 +337,7 @@ def mount_copy(place: Place) -> Steps:
 
 
 def mount_edit(place: Place) -> Steps:
-    """Writing into a video, making it one again, and files that are none."""
+    """Writing into a video and restoring it, and files that are not videos."""
     with _serving(place) as it:
         with it.opened("/b.mp4", os.O_RDWR) as handle:
             it.fs.write(handle, b"????????", 0)
@@ -366,7 +366,7 @@ def mount_edit(place: Place) -> Steps:
 
 
 def mount_overwrite(place: Place) -> Steps:
-    """Writing into a video, with nothing synced, and its old bytes being deleted."""
+    """Writing into a video without a sync, while its old bytes are deleted."""
     with _serving(place) as it:
         with it.opened("/b.mp4", os.O_RDWR) as handle:
             it.fs.write(handle, b"????????", 0)
@@ -375,7 +375,7 @@ def mount_overwrite(place: Place) -> Steps:
 
 
 def mount_replace(place: Place) -> Steps:
-    """As `mv` does it, and rsync: another file takes the place of a video, with nothing synced."""
+    """The calls of `mv` and rsync: another file replaces a video, without a sync."""
     with _serving(place) as it:
         it.write("/.new.mp4", (place.inputs / "rich.mp4").read_bytes())
         it.fs.rename("/.new.mp4", "/b.mp4")
@@ -395,7 +395,7 @@ def move_unsynced(place: Place) -> Steps:
 
 
 def _discard(it: Driver) -> None:
-    """What the cleanup thread does a little later, whom nobody hears complain."""
+    """Run a deferred cleanup here, since errors in the cleanup thread would not be seen."""
     with suppress(OSError, VfsdError):
         it.fs.delete_pending()
 
@@ -417,7 +417,7 @@ def render(place: Place) -> Steps:
 def tune(place: Place) -> Steps:
     with place.open() as store:
         made = store.tune()
-        assert made, "nothing was proposed"
+        assert made, "there is no proposal"
         yield
         store.undo()
         yield
@@ -427,7 +427,7 @@ def keep_view(place: Place) -> Steps:
     with place.open() as store:
         store.tune()
         if not _has_kept_view(store):
-            # A cache may have lost what it had, as when the power was cut: it is read once more.
+            # The cache may have lost its entry, as after a power cut, so the view is read again.
             _read_small_view(place, store)
             store.tune()
             if not _has_kept_view(store):
@@ -565,7 +565,7 @@ def repair(place: Place) -> Steps:
 
 
 def settle(place: Place) -> Steps:
-    """What `vfsd fsck --repair` does to a file that a mount has left unjudged."""
+    """The work of `vfsd fsck --repair` on a file that a mount left unjudged."""
     with place.open() as store:
         node = store.node("good.mp4")
         assert classify_spooled_file(store.parts, node) is not None

@@ -1,6 +1,6 @@
-"""What a disk may hold after a power cut, going by a log of calls.
+"""The states that a disk may have after a power cut, according to a log of calls.
 
-What was synced is there.  Of everything else, three models say what may be:
+Synced data is there.  For everything else, there are three models:
 
 least    nothing: neither data, nor names whose directory was not synced
 torn     any of it, in any order: blocks of writes, sizes and names, each by itself
@@ -24,7 +24,7 @@ from pathlib import Path
 _HEAD = struct.Struct("=IIIIQqQ")
 _BLOCK = 4096
 _VOLATILE = "-shm"
-"""SQLite's shared memory, which it makes anew after a power cut."""
+"""The suffix of SQLite's shared memory, which SQLite creates again after a power cut."""
 
 
 class What(IntEnum):
@@ -121,7 +121,7 @@ class Disk:
     """A directory as it was, and what was done to it since."""
 
     def __init__(self, top: Path) -> None:
-        """What is in `top` now, all of it synced."""
+        """The contents of `top` now, all of them synced."""
         self._top = str(top)
         self._base: dict[str, _Item] = {self._top: _Item("directory")}
         self._by_inode: dict[int, _Item] = {}
@@ -184,7 +184,7 @@ class Disk:
         self._renamings.append(done)
 
     def write_to(self, target: Path, model: Model, chance: random.Random) -> None:
-        """Make `target`, which is not there, what this directory may be after a power cut now."""
+        """Write to `target`, a new path, a state of this directory after a power cut now."""
         names = dict(self._base)
         kept = chance.choice((0.2, 0.5, 0.8))
         journaled = chance.randint(self._journaled, len(self._renamings))
@@ -246,7 +246,7 @@ def _contents(item: _Item, model: Model, chance: random.Random, kept: float) -> 
 
 
 def _blocks(change: _Change) -> Iterator[tuple[int, bytes]]:
-    """What is written at once, if at all: blocks of the file."""
+    """The parts that are written as a whole or not at all: blocks of the file."""
     at = change.offset
     end = at + len(change.data)
     while at < end:
@@ -256,5 +256,5 @@ def _blocks(change: _Change) -> Iterator[tuple[int, bytes]]:
 
 
 def marks(entries: Sequence[Entry]) -> int:
-    """How many steps had been acknowledged."""
+    """The number of steps that had been acknowledged."""
     return sum(entry.what is What.MARK for entry in entries)

@@ -1,4 +1,4 @@
-"""What a store holds, in a form that can be compared: what users have put in, and rows as such."""
+"""The contents of a store in a form that can be compared: user data, and raw rows."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _SEGMENTS = (
 _LOGS = frozenset({"reads", "costs", "original_log", "evictions", "sqlite_sequence"})
 _TIMES = frozenset({"used_ns", "used_at_read", "uses", "saved"})
 _LEARNED = frozenset({"verified", "cost_factor"})
-"""What was found out about a file stays found out, whatever failed afterwards."""
+"""Columns with facts about files, which stay correct even if a later step fails."""
 
 
 @dataclass(frozen=True)
 class State:
-    """What users see, and what is kept beside it."""
+    """The names and metadata that users see, and the segments that are kept with them."""
 
     names: frozenset[Row]  #: (path, type, digest of the bytes or target)
     known: frozenset[Row]  #: (path, what, all rows about it)

@@ -1,4 +1,4 @@
-"""A clock that is set back and forward between operations: nothing goes by it that must not."""
+"""A clock that is set back and forward between operations must not change their results."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_nothing_grows_old_by_a_clock_that_jumps(store: Store, clock: Clock) -> 
 
 @pytest.mark.thorough
 def test_eviction_does_not_go_by_the_clock(store: Store, clock: Clock) -> None:
-    """What was used by the last reads stays, whatever time it is said to be."""
+    """Segments that the last reads used stay, regardless of the clock."""
     video = store.ingest(FOLDER / "traffic.mp4")
     clock.set_forward(4)
     video.renditions.make((160, 120), jobs=1)

@@ -1,4 +1,4 @@
-"""Daemons that die, and two that want one store."""
+"""Daemons that die, and two daemons for one store."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from vfsd.mount.fs import Filesystem
 
 @pytest.fixture
 def failing_disk(tmp_path: Path) -> Iterator[tuple[Path, Callable[[], None]]]:
-    """An ext4 disk, and what makes the kernel stop all writing to it."""
+    """An ext4 disk, and a function that makes the kernel stop all writing to it."""
     image = tmp_path / "image"
     with image.open("wb") as file:
         file.truncate(64 << 20)
@@ -76,7 +76,7 @@ def test_disk_becomes_read_only(failing_disk: tuple[Path, Callable[[], None]]) -
 
 
 def test_private_file_opened_while_read_only(tmp_path: Path) -> None:
-    """It can be written as soon as the disk can be, by a handle from then on."""
+    """A handle can write the file if it is opened after the disk is writable again."""
     with mounted(tmp_path / "disk", "-t", "tmpfs", "tmpfs") as disk:
         new_store(tmp_path / "store").close()
         (tmp_path / "store/spool").rmdir()

@@ -1,4 +1,4 @@
-"""A disk without room: what is refused, what still works, and what there is afterwards."""
+"""A full disk: operations that are refused, operations that work, and the state afterwards."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def place(small_disk: Path) -> Path:
 
 @contextmanager
 def filled(place: Path) -> Iterator[None]:
-    """Somebody else takes all of the disk that holds the store."""
+    """Fill the rest of the disk that holds the store."""
     other = place.with_name("other")
     with open(other, "wb", buffering=0) as file:
         for size in (1 << 16, 1 << 10, 1):
@@ -67,14 +67,14 @@ def filled(place: Path) -> Iterator[None]:
 
 
 def tag_on(store: Store) -> None:
-    """SQLite's log has some room left from before."""
+    """Add many tags, since SQLite's log may still have free space."""
     info = store.catalog.video("a.mp4")
     for number in range(10_000):
         store.catalog.tag(info, f"tag{number}")
 
 
 def fill(fs: Filesystem, handle: int) -> int:
-    """Write until there is no room; how much there was."""
+    """Write until the disk is full; return the number of bytes."""
     size = 0
 
     def write_more() -> None:
@@ -104,7 +104,7 @@ def test_a_store_on_a_full_disk_is_read_and_things_are_taken_away(place: Path) -
             assert store.parts.directory.reserve.stat().st_size < RESERVE_BYTES
         other = place.with_name("other")
         os.truncate(other, other.stat().st_size - RESERVE_BYTES)
-        # What is there is for the reserve, and more than that for videos.
+        # Free space goes to the reserve first, and only then to videos.
         with Store.open(place) as store:
             store.ingest(OTHER, "b.mp4")
             assert is_sound(store)
@@ -330,7 +330,7 @@ def test_what_there_was_no_room_to_look_at_becomes_a_video_when_there_is(
             assert store.node("v.mp4").state is FileState.SPOOLED
         end = time.monotonic() + 30
         while store.node("v.mp4").state is FileState.SPOOLED:
-            assert time.monotonic() < end, "nobody looks at it again"
+            assert time.monotonic() < end, "the file is not judged again"
             time.sleep(0.05)
         assert store.node("v.mp4").state is FileState.VIDEO
         fs.close()
@@ -338,7 +338,7 @@ def test_what_there_was_no_room_to_look_at_becomes_a_video_when_there_is(
 
 
 def noisy() -> Iterator[Pixels]:
-    """Pictures without end that take room."""
+    """Endless pictures that compress badly."""
     rng = np.random.default_rng(0)
     while True:
         yield rng.integers(0, 255, (120, 160, 3), np.uint8)
@@ -503,7 +503,7 @@ def test_what_becomes_free_is_for_the_reserve_before_it_is_for_writers(place: Pa
         it.write("/old0", bytes(1 << 19))
         it.write("/old1", bytes(1 << 19))
         handle = it.create("/grows")
-        os.truncate(reserve, RESERVE_BYTES - (3 << 18))  # as who takes something away may have to
+        os.truncate(reserve, RESERVE_BYTES - (3 << 18))  # as a deletion may have to
         with filled(place):
             fs.unlink("/old0")
             fs.delete_pending()

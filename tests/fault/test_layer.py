@@ -1,6 +1,6 @@
-"""What may be left of calls after a power cut.
+"""Tests of the fault layer and of the power cut models.
 
-The layer sees what a process does to files, and can end or refuse it.
+The layer sees all changes to files, and can kill the process or make calls fail.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def test_nothing_at_all_is_lost_without_a_power_cut(
 
 
 # --------------------------------------------------------------------------------------------------
-# The layer sees what a process does to files, and can end or refuse it
+# The layer sees all changes to files, and can kill the process or make calls fail
 
 
 PROGRAM = ("-m", "tests.fault.calls")

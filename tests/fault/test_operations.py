@@ -1,6 +1,6 @@
-"""Some operations, interrupted here and there; `python -m benchmarks.faults` does all of it.
+"""Some operations, interrupted at some points; `python -m benchmarks.faults` covers all points.
 
-What is saved under a name is whole or what was there before, also when the power is cut.
+After a power cut, a file has either its complete new bytes or its old ones.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ for name in sys.argv[2:]:
     print(*campaign.row.problems, sep="\\n", end="")
 """
 
-# What SQLite has beside the old catalog may come back when the new one has its name.
+# SQLite's log of the old catalog may come back when the new catalog has its name.
 TAKEN_OVER = """
 import random, shutil, sys
 from pathlib import Path
@@ -77,7 +77,7 @@ for seed in range(12):
     print(*in_child(look), sep="\\n", end="")
 """
 
-# Nothing is synced any more, which a power cut has to bring to light.
+# Nothing is synced here, and the power cuts must detect that.
 NEGLIGENT = """
 import sys
 from pathlib import Path
@@ -102,7 +102,7 @@ print(campaign.row.losses, campaign.row.dangling)
 
 @pytest.fixture(scope="module")
 def figures(tmp_path_factory: pytest.TempPathFactory, under_layer: Run) -> dict[str, Any]:
-    """What came of each operation, by its name."""
+    """The results of each operation by name."""
     folder = tmp_path_factory.mktemp("campaign")
     only = [word for name in SOME for word in ("--only", name)]
     points = ["--kills", "2", "--cuts", "3", "--errors", "7", "--seed", "5"]
@@ -154,7 +154,7 @@ def test_who_syncs_nothing_is_found_out(tmp_path: Path, under_layer: Run) -> Non
 
 
 # --------------------------------------------------------------------------------------------------
-# What is saved under a name is whole or what was there before, also when the power is cut
+# After a power cut, a file has either its complete new bytes or its old ones
 
 
 OLD, NEW = b"old" * 3000, b"new" * 5000

@@ -1,4 +1,4 @@
-"""Real mounts, where this machine can mount."""
+"""Fixtures for real mounts, if this machine can mount."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def fuse(mountable: None) -> None:
 
 
 class Mounted:
-    """A store, a mountpoint, and what a test does with them."""
+    """A store and a mountpoint, with helpers for tests."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -43,7 +43,7 @@ class Mounted:
         self.log = root / "log"
         self.at.mkdir(parents=True)
         with new_store(self.store) as store:
-            # What is done in the background has tests of its own.
+            # Background work has tests of its own.
             StoreSettings(verify=False, tune=False, compress=False).save(
                 store.parts.directory.settings
             )
@@ -53,7 +53,7 @@ class Mounted:
         return self.at
 
     def unmount(self) -> None:
-        """Also what a test has left dead, or in use."""
+        """Unmount, even if the mount is dead or in use."""
         found = mount_at(self.at)
         if found is None:
             return
@@ -68,7 +68,7 @@ class Mounted:
             raise
 
     def _unmount_patiently(self) -> None:
-        """Other tests of this machine look at all mounts, which keeps each busy for a moment."""
+        """Retry, since other tests look at all mounts and keep each busy for a moment."""
         end = time.monotonic() + 20
         while True:
             try:
@@ -83,7 +83,7 @@ class Mounted:
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
     def _stacks(self) -> str:
-        """Where each thread of the daemon is, at the end of its log."""
+        """Have the daemon append a stack trace of each thread to its log."""
         pid = (StoreDirectory.open(self.store).mounted_by() or {}).get("pid")
         if isinstance(pid, int):
             before = self._logged()
@@ -104,12 +104,12 @@ class Mounted:
 
     @property
     def standing(self) -> MountStats:
-        """How the mount says it is doing."""
+        """The counters that the mount reports."""
         return MountStats.parse(os.getxattr(self.at, STATS).decode())
 
     @property
     def cpu_seconds(self) -> float:
-        """Of the mount's process, and of that which makes its views."""
+        """CPU seconds of the mount's process and of its view worker."""
         made_by = self.standing.rendering
         views = 0.0 if made_by is None else made_by.cpu_seconds
         return cpu_seconds(self.pid) + views
@@ -136,7 +136,7 @@ def users_of(place: Path) -> list[str]:
 
 @pytest.fixture
 def mounted(tmp_path: Path) -> Iterator[Mounted]:
-    """Not mounted yet, and unmounted in the end."""
+    """A store that is not mounted yet, and is unmounted at the end."""
     place = Mounted(tmp_path)
     yield place
     place.unmount()
@@ -144,7 +144,7 @@ def mounted(tmp_path: Path) -> Iterator[Mounted]:
 
 @pytest.fixture(scope="session")
 def passthrough(fuse: None) -> str:
-    """The option for it, where it can be had."""
+    """The option for passthrough; skips the test if this machine does not support it."""
     try:
         require_passthrough(binding.load(), kernel_version())
     except VfsdError as error:

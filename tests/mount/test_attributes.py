@@ -1,4 +1,4 @@
-"""Times, modes, owners, extended attributes and locks, asked through the kernel."""
+"""Times, modes, owners, extended attributes and locks through the kernel."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_permissions_are_checked(mounted: Mounted) -> None:
     (at / "secret").write_text("x")
     os.chmod(at / "secret", 0o600)
     os.chmod(at, 0o755)
-    for folder in at.parents:  # so that somebody else gets there
+    for folder in at.parents:  # so that other users can reach it
         if folder.stat().st_uid == os.getuid() and not folder.stat().st_mode & 0o001:
             os.chmod(folder, 0o755)
     code = "import os,sys; os.setuid(12345); print(os.access(sys.argv[1], os.R_OK))"

@@ -1,4 +1,4 @@
-"""Confirming frame tables beside a mount, where many cannot be confirmed."""
+"""Verifying frame tables in the background of a mount, with many that cannot be verified."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_an_old_video_is_verified_whatever_became_of_newer_ones(
         assert comes_true(lambda: is_verified(store, "old.mp4"))
         assert len(unverified(1000)) == 230
         assert comes_true(lambda: len(asked) >= 3 + 4)
-        # From now on only those are looked for that are newer than all which have failed.
+        # From now on the search covers only videos newer than all that have failed.
         store.ingest(FOLDER / "traffic.mp4", "new.mp4")
         assert comes_true(lambda: is_verified(store, "new.mp4"))
         assert comes_true(lambda: len(asked) >= 9)

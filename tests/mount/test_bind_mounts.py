@@ -1,6 +1,6 @@
-"""Paths of a mount in bind mounts, mount namespaces and chroots: they mean what they show.
+"""Paths of a mount in bind mounts, mount namespaces and chroots.
 
-A store whose mount is out of sight: the error says where it is, and how to end it.
+If the mount of a store is not visible, the error says where it is and how to unmount it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ VFSD = shlex.join([sys.executable, "-m", "vfsd"])
 
 @pytest.fixture
 def shown(mounted: Mounted) -> Mounted:
-    """Two videos called v.mp4, at the top and in cam1/, and a link beside the second."""
+    """Two videos called v.mp4, at the top and in cam1/, and a link next to the second."""
     with Store.open(mounted.store) as store:
         store.ingest(ONE, "v.mp4")
         store.ingest(OTHER, "cam1/v.mp4")
@@ -66,7 +66,7 @@ def bind(stack: ExitStack, source: Path, place: Path) -> Path:
 
 
 def in_namespace(script: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run a script of the shell, $1 and so on, in a mount namespace of its own."""
+    """Run a shell script with the arguments $1 and so on in a new mount namespace."""
     return subprocess.run(
         ["unshare", "-m", "--propagation", "private", "sh", "-ec", script, "sh", *arguments],
         env=child_environment(),
@@ -111,7 +111,7 @@ def test_bind_of_file(shown: Mounted, tmp_path: Path, binds: ExitStack) -> None:
 
 
 def test_other_disk_in_mount(shown: Mounted, tmp_path: Path, binds: ExitStack) -> None:
-    """What is mounted over a directory of the mount is not the store's."""
+    """A file system mounted over a directory of the mount does not belong to the store."""
     folder = tmp_path / "folder"
     folder.mkdir()
     (folder / "v.mp4").write_text("x")
@@ -218,7 +218,7 @@ def test_chroot(shown: Mounted, tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 def test_open_elsewhere(shown: Mounted, tmp_path: Path, binds: ExitStack) -> None:
-    """Whether a video is open is not asked of another store that is shown at the same place."""
+    """Another store mounted at the same path must not be asked whether a video is open."""
     other = Mounted(tmp_path / "second")
     with Store.open(other.store) as store:
         store.ingest(OTHER, "v.mp4")
@@ -251,7 +251,7 @@ def test_unmount_of_bind(shown: Mounted, tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 def test_mount_seen_elsewhere_only(shown: Mounted) -> None:
-    """The hint does not advise to unmount what cannot be seen."""
+    """The hint does not suggest to unmount an invisible mount."""
     script = f'umount "$2"; {VFSD} mount "$1" "$2"'
     done = in_namespace(script, shown.store, shown.at)
     assert done.returncode == BusyError.exit_code
@@ -259,7 +259,7 @@ def test_mount_seen_elsewhere_only(shown: Mounted) -> None:
 
 
 def test_imitated_attribute(tmp_path: Path) -> None:
-    """An attribute that somebody has set on a file elsewhere names no video."""
+    """An attribute set on a file outside of the mount does not identify a video."""
     path = tmp_path / "v.mp4"
     path.write_text("x")
     with new_store(tmp_path / "store") as store:
@@ -283,11 +283,11 @@ def test_imitated_attribute(tmp_path: Path) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# A store whose mount is out of sight: the error says where it is, and how to end it
+# If the mount of a store is not visible, the error says where it is and how to unmount it
 
 
 def hint(mounted: Mounted, tmp_path: Path) -> str:
-    """What is advised to a caller who mounts the store once more."""
+    """The hint of the error when the store is mounted a second time."""
     other = tmp_path / "other"
     other.mkdir()
     with pytest.raises(BusyError, match="is mounted at") as caught:

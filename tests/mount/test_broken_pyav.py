@@ -1,4 +1,4 @@
-"""A mount that could not examine files does not come up, and says why."""
+"""A mount that cannot examine files does not start, and reports the reason."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_read_only_mount_needs_no_examiner(mounted: Mounted, tmp_path: Path) -> 
 def test_info_names_reason(
     mounted: Mounted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """PyAV breaks under a running mount, as during an upgrade: its next worker meets it."""
+    """PyAV breaks under a running mount, as during an upgrade, and the next worker fails."""
     folder = tmp_path / "path"
     env = environment(folder, "other keywords")
     cause = "unexpected keyword argument"
@@ -91,7 +91,7 @@ def _attribute(path: Path, name: str) -> str:
 
 
 def _end_workers(pid: int) -> None:
-    """End what examines files for a mount and idles."""
+    """Kill the idle processes that examine files for a mount."""
     found = subprocess.run(["pgrep", "-P", str(pid), "-f", "sandbox_start"], capture_output=True)
     for word in found.stdout.split():
         subprocess.run(["kill", "-9", word.decode()], check=True)

@@ -1,4 +1,4 @@
-"""Bytes, as programs write and read them through the kernel."""
+"""Reading and writing bytes through the kernel."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_mapped_reading_and_writing(here: Path) -> None:
 
 
 def test_a_mapping_sees_what_is_written_past_the_cache(here: Path) -> None:
-    """Who opens a file only for writing goes past the kernel's cache; readers must not notice."""
+    """A write-only descriptor bypasses the kernel's cache, but readers must see its writes."""
     (here / "a").write_bytes(b"old " * 4096)
     with open(here / "a", "rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
         assert mapped[8000:8004] == b"old "

@@ -1,4 +1,4 @@
-"""Views that nobody waits for any more are not made to the end, and plain files are read beside."""
+"""Rendering a view stops after its last reader has gone, and never blocks plain reads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.mount
 
 SHORT = "size=96x54.mp4"
 _LEFT_SECONDS = 1.0
-"""Of CPU, which the daemon may take after its last reader has gone: a picture for each thread."""
+"""CPU seconds that the daemon may use after its last reader has gone: a picture per thread."""
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def clip(place: Mounted) -> Path:
 
 @pytest.fixture
 def long(clip: Path) -> Path:
-    """A view that nobody has asked for, and that takes five seconds of CPU: three segments."""
+    """A view that was not read before, and takes five seconds of CPU for three segments."""
     return view(clip, f"size={3840 - 2 * next(_numbers)}x2160.mp4")
 
 
@@ -65,13 +65,13 @@ def view(clip: Path, name: str) -> Path:
 
 
 def reader(path: Path) -> subprocess.Popen[bytes]:
-    # Who runs the tests in the background may have left it to ignore interrupts.
+    # A test run in the background may have inherited a disposition that ignores SIGINT.
     command = ["env", "--default-signal=INT", "cat", str(path)]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL)
 
 
 def threads(mounted: Mounted) -> int:
-    """Of the daemon; each handles a request at a time, or is one of those that stay."""
+    """The number of threads of the daemon; each handles one request, or is permanent."""
     return len(os.listdir(f"/proc/{mounted.pid}/task"))
 
 
@@ -80,23 +80,23 @@ def descriptors(mounted: Mounted) -> int:
 
 
 def answers(mounted: Mounted) -> int:
-    """How many requests were answered, of any kind."""
+    """The number of answered requests of all kinds."""
     return sum(found.count for found in mounted.standing.operations.values())
 
 
 def cached(mounted: Mounted) -> int:
-    """Segments that were made and kept."""
+    """The number of cached segments."""
     return sum(path.is_file() for path in (mounted.store / "cache").rglob("*"))
 
 
 def begun(mounted: Mounted) -> None:
-    """Return when the daemon is in the midst of making something."""
+    """Wait until the daemon is rendering."""
     before = mounted.cpu_seconds
     mounted.wait_for(lambda: mounted.cpu_seconds > before + 0.3, "nothing is made")
 
 
 def cpu_left(mounted: Mounted) -> float:
-    """CPU seconds that the mount takes until it has nothing to do."""
+    """CPU seconds that the mount uses until it is idle."""
     first = last = mounted.cpu_seconds
     end = time.monotonic() + 120
     while time.monotonic() < end:
@@ -159,14 +159,14 @@ def is_in_a_call_on(fd: int, thread: threading.Thread) -> bool:
 
 
 def asked_again(path: Path) -> bytes:
-    """What is in a file, and not in what the kernel has kept of it."""
+    """Read a file again from the mount instead of the kernel's cache."""
     with open(path, "rb") as file:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         return file.read()
 
 
 def test_one_who_shares_the_file_with_somebody_who_ends(mounted: Mounted, shorter: Path) -> None:
-    """The end of a process closes its descriptors, which says nothing about those of others."""
+    """A process that ends closes its descriptors, but another process may share the open file."""
     with open(shorter, "rb", buffering=0) as file:
         command = [sys.executable, "-c", _READ_AND_WAIT, str(file.fileno())]
         child = subprocess.Popen(command, pass_fds=[file.fileno()])
@@ -191,8 +191,8 @@ while os.read(int(sys.argv[1]), 1 << 17):
 
 @pytest.mark.thorough
 def test_many_who_wait_for_views_do_not_stop_plain_reads(mounted: Mounted, clip: Path) -> None:
-    """More than there are requests in flight by default, all of them for minutes; the threads that
-    have answered them end, and what these have counted stays."""
+    """More requests than libfuse has in flight by default take minutes each.  Their threads end
+    afterwards, and the counts of these threads are kept."""
     before, asked = threads(mounted), answers(mounted)
     names = [f"size={2400 + 2 * number}x1350.mp4" for number in range(70)]
     crowd = [reader(view(clip, name)) for name in names]

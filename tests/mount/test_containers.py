@@ -1,9 +1,4 @@
-"""Sound that was written, through the kernel.
-
-Files in containers of all kinds, through the kernel.
-
-Files with streams besides video and sound are videos in a mount.
-"""
+"""Sound, all kinds of containers, and files with additional streams, through the kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a mount does when the process that makes its views ends over that."""
+"""A mount survives a crash of its view worker."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_view_is_made_although_what_makes_it_is_killed(mounted: Mounted, wide_
     shutil.copyfile(wide_clip, at / "wide.mp4")
     view = at / "wide.mp4@" / "size=480x270.mp4"
     found = end_while_decoding(mounted, view, signal.SIGKILL)
-    assert found == view.read_bytes()  # a kill accuses nobody
+    assert found == view.read_bytes()  # a kill does not mark the video as suspect
     assert len(found) == view.stat().st_size
 
 
@@ -50,7 +50,7 @@ def test_what_was_being_decoded_in_a_crash_is_not_decoded_again(
     with pytest.raises(OSError, match=os.strerror(errno.EMEDIUMTYPE)):
         still.read_bytes()
     with Store.open(mounted.store) as store:
-        assert not store["wide.mp4"].verify()  # in a process of its own, which lives through it
+        assert not store["wide.mp4"].verify()  # in another process, which survives it
     assert still.read_bytes()
     assert "user.vfsd.reason" not in os.listxattr(at / "wide.mp4")
 
@@ -84,7 +84,7 @@ def test_a_file_that_takes_too_much_to_be_examined_stays_a_plain_one(mounted: Mo
 
 
 def end_while_decoding(mounted: Mounted, view: Path, number: int) -> bytes | OSError:
-    """Send a signal to what makes views while it decodes for one; what its reader gets."""
+    """Send a signal to the view worker while it decodes a view; return the result of the read."""
     found: list[bytes | OSError] = []
 
     def read() -> None:

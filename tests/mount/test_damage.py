@@ -55,7 +55,7 @@ def test_a_damaged_block_is_eio_and_all_else_is_served(mounted: Mounted, tmp_pat
     stills = here / "v.mp4@" / "frames"
     assert (stills / "000000.png").read_bytes()
     assert fails((stills / "000119.png").read_bytes)
-    with open(path, "r+b", buffering=0) as file:  # what is damaged does not become a new file
+    with open(path, "r+b", buffering=0) as file:  # damage the object in place
         assert fails(lambda: file.write(b"x"))
     assert os.getxattr(path, "user.vfsd.state") == b"video"
     log = mounted.log.read_text()
@@ -97,13 +97,13 @@ def test_a_good_copy_is_there_for_who_has_it_open(mounted: Mounted, tmp_path: Pa
 
 @pytest.fixture
 def dead(fuse: None, tmp_path: Path) -> Iterator[Callable[[], object]]:
-    """Puts a mount whose process has gone over the directory `disk`."""
+    """A function that puts a mount without a process over the directory `disk`."""
     at = tmp_path / "disk"
     at.mkdir()
 
     def mount() -> None:
         ours, theirs = socket.socketpair()
-        with ours, theirs:  # by which the device is handed over: nobody takes it
+        with ours, theirs:  # receives the device, and is closed
             subprocess.run(
                 ["fusermount3", "--", at],
                 env=os.environ | {"_FUSE_COMMFD": str(theirs.fileno())},

@@ -1,4 +1,4 @@
-"""Files in mounts of vfsd that are to be indexed where they are, or have come to be."""
+"""Linked files that are in a mount of vfsd when they are indexed, or later."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def binds() -> Iterator[ExitStack]:
 
 
 def refuse(root: Path, path: Path) -> None:
-    """The file is not linked by the API and the command, and the store stays as it was."""
+    """Check that the API and the command refuse to link the file, and do not change the store."""
     with Store.open(root) as store:
         before = list(store)
         with pytest.raises(UsageError, match="is in a mount of vfsd"):
@@ -51,7 +51,7 @@ def refuse(root: Path, path: Path) -> None:
 
 
 def read_soon(path: Path) -> type[Exception] | None:
-    """How reading a file ends, which must be soon: a deadlock cannot be ended."""
+    """Read a file in a thread with a timeout, since a deadlock cannot be interrupted."""
     failed: list[type[Exception] | None] = []
 
     def read() -> None:
@@ -103,7 +103,7 @@ def test_stacked_mount(shown: Mounted, tmp_path: Path) -> None:
 def test_path_comes_to_lie_in_mount(
     mounted: Mounted, tmp_path: Path, binds: ExitStack, how: str
 ) -> None:
-    """What was indexed before is refused once its path leads into the mount, to itself as well."""
+    """An indexed file is refused once its path leads into the mount, even to itself."""
     folder = mounted.at if how == "mounted over" else tmp_path / "folder"
     folder.mkdir(exist_ok=True)
     shutil.copy2(CLIP, folder / "v.mp4")
@@ -125,7 +125,7 @@ def test_path_comes_to_lie_in_mount(
 
 
 def test_own_files_elsewhere(tmp_path: Path, mounted: Mounted, binds: ExitStack) -> None:
-    """The store's files are its own in a bind mount and under another name as well."""
+    """The store recognizes its own files in a bind mount and under another name."""
     with Store.open(mounted.store) as store:
         key = store.ingest(CLIP, "v.mp4").info.digest
         object_ = store.parts.objects.path(key)

@@ -1,4 +1,4 @@
-"""Small clips with sound, made on the spot."""
+"""Small generated clips with sound."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pairs of cameras before generated scenes, and what is looked at of them."""
+"""Pairs of cameras that see the same generated scene, and the frames that tests compare."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vfsd.overlap.homography import Matches, features_of, match_features
 from vfsd.overlap.overlap_pair import VideoSamples
 
 AT = (0, 12, 24, 48)
-"""Frames of a scene that are looked at, of 30 a second."""
+"""Frames of a scene that tests compare; a scene has 30 frames a second."""
 
 
 def pictures(

@@ -1,4 +1,4 @@
-"""Values to put into catalogs, made up but complete."""
+"""Complete made-up rows for catalogs."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def add_video(
 def add_segments(
     change: Transaction, video: LogicalVideo, count: int, *, role: Role = Role.TILED
 ) -> list[Segment]:
-    """Segments of a frame each, one after the other, each with a pack of its own."""
+    """Consecutive segments of one frame, each with its own pack."""
     one = dataclasses.replace(
         video.original, role=role, object_key=None, parent_id=video.original.id
     )

@@ -1,4 +1,4 @@
-"""Small clips of any kind, made on the spot."""
+"""Small generated clips of many kinds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vfsd.core.model import MediaInfo
 
 
 def pictures(count: int, width: int, height: int, *, seed: int = 1) -> list[av.VideoFrame]:
-    """A texture that drifts, with noise: pictures that are all different."""
+    """A drifting texture with noise, so that all pictures differ."""
     chance = np.random.default_rng(seed)
     texture = chance.integers(0, 256, (height + count, width + count, 3), dtype=np.uint8)
     texture = (texture // 4 + np.arange(width + count, dtype=np.uint8)[:, np.newaxis]).astype(
@@ -58,7 +58,7 @@ def make_clip(
 def remuxed(
     made: Path, path: Path, change: Callable[[int, bytes], bytes], is_key: Callable[[int], bool]
 ) -> Path:
-    """A clip with payloads and marks of key packets that are others, by the packet's number."""
+    """A copy of a clip with replaced payloads and key flags, by packet number."""
     with av.open(str(made)) as source, av.open(str(path), "w") as target:
         old = source.streams.video[0]
         new = target.add_stream_from_template(old)
@@ -75,7 +75,7 @@ def remuxed(
 def media_of(
     width: int, height: int, pixel_format: str, rotation: int = 0, *, mirrored: bool = False
 ) -> MediaInfo:
-    """What is known of a video whose pictures are so."""
+    """The metadata of a video with these pictures."""
     return MediaInfo(
         container="mp4",
         codec="h264",

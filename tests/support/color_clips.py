@@ -1,4 +1,4 @@
-"""Files whose samples of Y, U and V mean something else from one picture on."""
+"""Files in which the color coding of the samples changes at one picture."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ FULL_601 = Coding("pc", "smpte170m")
 
 
 def shown(number: int) -> Rgb:
-    """Colours that change slowly across the picture, and are not gray: what frame `number` is."""
+    """The picture of frame `number`: colours, never gray, that change slowly across it."""
     y, x = np.mgrid[0:HEIGHT, 0:WIDTH]
     planes = [40 + x * 1.4, 30 + y * 1.5 + number % 50, 220 - (x + y) * 0.7 - number % 50]
     return np.stack(planes, axis=-1).astype(np.uint8)
 
 
 def coded(pixels: Rgb, coding: Coding, pixel_format: str = "yuv420p") -> av.VideoFrame:
-    """A picture whose samples mean what `coding` says, and which tells nothing of it."""
+    """A picture in the color coding `coding`, without attributes that say so."""
     full = coding.range == "pc"
     made = av.VideoFrame.from_ndarray(pixels, format="rgb24").reformat(
         format="yuv420p", dst_colorspace=coding.number, dst_color_range=2 if full else 1
@@ -119,7 +119,7 @@ def encoded(
 
 
 def part(path: Path, coding: Coding, pictures: Sequence[Rgb], codec: str = "h264") -> Path:
-    """A file of `codec` alone, whose packets tell what `coding` does."""
+    """An elementary stream of `codec` whose packets signal `coding`."""
     encoder, pixel_format, options = _ENCODERS[codec](coding)
     frames = [coded(pixels, coding, pixel_format) for pixels in pictures]
     return encoded(path, encoder, frames, options, format=None if path.suffix else codec)
@@ -128,8 +128,10 @@ def part(path: Path, coding: Coding, pictures: Sequence[Rgb], codec: str = "h264
 def concatenated(
     path: Path, codings: Sequence[Coding], pictures: Sequence[Rgb], codec: str = "h264"
 ) -> Path:
-    """One stream, of which each coding has as many of the pictures; by the suffix of `path` bare,
-    or in a container."""
+    """One stream in which each coding has an equal share of the pictures.
+
+    The suffix of `path` selects a container or an elementary stream.
+    """
     each = len(pictures) // len(codings)
     runs = [pictures[at : at + each] for at in range(0, len(pictures), each)]
     bare = path.with_suffix("") if path.suffix != f".{codec}" else path

@@ -1,4 +1,4 @@
-"""Tiles put together in the plainest way, to compare with."""
+"""A simple implementation of composing tiles, as a reference."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from vfsd.tiling.cost import DecodeCost
 DEAR = DecodeCost(1, 1, 0, 0)
 _ORIGINALS = ("h264", "hevc", "vp9", "av1", "mjpeg", "mpeg4", "ffv1")
 DEAR_ORIGINALS = DecodeCosts(dict.fromkeys(_ORIGINALS, DEAR))
-"""With these, plans take tiles where there are any."""
+"""With these costs, plans use tiles wherever they exist."""
 
 
 def take_tiles(store: Store) -> None:
-    """From now on reads take tiles where there are any: originals are said to cost too much."""
+    """Make reads use tiles wherever they exist, by setting very high costs for originals."""
     with store.catalog.writing() as change:
         for codec, cost in DEAR_ORIGINALS.by_name.items():
             change.costs.put(MeasuredCost(host_name(), codec, cost, None, 1, 1, "test", 1))
 
 
 class Composed:
-    """All frames of a video that have tiles, put together from them, decoded one by one.
+    """All frames of a video that have tiles, composed from tiles that are decoded one by one.
 
-    What a segment has not stored is the original's.
+    Pixels that a segment does not store come from the original.
     """
 
     def __init__(self, store: Store, video: Video) -> None:
@@ -64,7 +64,7 @@ class Composed:
                     self.segments[frame] = segment
 
     def holds(self, frame: int, view: View, form: str) -> bool:
-        """Whether tiles show all of it."""
+        """Whether tiles cover all of it."""
         segment = self.segments[frame]
         return segment.holds(segment.layout.covering(self._converter(view, form).needed))
 

@@ -1,4 +1,4 @@
-"""A world whose costs are written down: as bad as anybody can make it."""
+"""Made-up tables of costs, for worst cases that no real video has."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from vfsd.tiling import TileLayout
 from vfsd.tiling.policy import Aims, Query, Tiling, TilingCost
 
 WHOLE = 1.0
-"""Seconds that reading all of a SOT takes without tiles."""
+"""Seconds for reading a whole SOT without tiles."""
 
 
 def tiling(aims: Aims) -> Tiling:
-    """Another one for each set of aims: the first column is as wide as the number of the set."""
+    """A different tiling for each set of aims: the width of the first column encodes the set."""
     number = sum(1 << "abcd".index(str(aim)) for aim in aims)
     return Tiling.whole(TileLayout((number, 100 - number), (100,)))
 

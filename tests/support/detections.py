@@ -1,4 +1,4 @@
-"""Detections as any program may have made them, for what each format can hold."""
+"""Detections for every format, within the limits of the format."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _coordinate = st.one_of(
     st.decimals(-100, 2000, places=1).map(float),
 )
 _letters = st.characters(exclude_categories=["Cs"], exclude_characters="\0")
-"""What every database can store."""
+"""Characters that every database can store."""
 _values = st.one_of(
     st.none(),
     st.just("null"),

@@ -1,4 +1,4 @@
-"""Disks of their own, where there can be any."""
+"""Temporary file systems, if this machine can mount them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import pytest
 
 @contextmanager
 def mounted(place: Path, *how: str | Path) -> Iterator[Path]:
-    """Mount something in a directory, which is made; skips the test where nobody can.
+    """Create a directory and mount something there; skip the test if that fails.
 
-    `how` are words of mount(8): ``-t tmpfs none``, or ``--bind FOLDER``.
+    `how` are arguments of mount(8): ``-t tmpfs none``, or ``--bind FOLDER``.
     """
     place.mkdir(exist_ok=True)
     if os.geteuid() != 0:

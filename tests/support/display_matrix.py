@@ -1,4 +1,4 @@
-"""Clips that say that their pictures are to be turned or mirrored before they are shown."""
+"""Clips with a display matrix that rotates or mirrors their pictures."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def with_matrix(
     matrix: tuple[float, float, float, float],
     moved: tuple[int, int] = (0, 0),
 ) -> Path:
-    """A copy of an MP4 file, the first track of which is shown so; `moved` by pixels."""
+    """A copy of an MP4 file with this display matrix in its first track; `moved` is in pixels."""
     data = bytearray(source.read_bytes())
     header = data.index(b"tkhd") + 4
     version = data[header]

@@ -1,4 +1,4 @@
-"""A program that stores renditions, each in the place of others, until it is killed."""
+"""A program that stores renditions, each evicting others, until it is killed."""
 
 from __future__ import annotations
 

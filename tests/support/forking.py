@@ -1,4 +1,4 @@
-"""Children of this process, for tests of what becomes of open stores there."""
+"""Forked children, for tests of open stores in forked processes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ FAILED = 1
 
 
 def exit_code_of_child(work: Callable[[], object], seconds: float = PATIENCE) -> int:
-    """How a forked child ends that does `work` and leaves without more ado: 0 is well.
+    """Do `work` in a forked child and return its exit code; 0 means success.
 
-    One that is not done in time is killed: -9.
+    A child that takes too long is killed, with the exit code -9.
     """
     child = os.fork()
     if not child:
@@ -32,7 +32,7 @@ def exit_code_of_child(work: Callable[[], object], seconds: float = PATIENCE) ->
 
 
 def exit_code(child: int, seconds: float = PATIENCE) -> int:
-    """How a child ends, which is killed when it takes longer."""
+    """The exit code of a child, which is killed if it takes too long."""
     handle = os.pidfd_open(child)
     try:
         ended, _, _ = select.select([handle], [], [], seconds)

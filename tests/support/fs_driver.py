@@ -1,4 +1,4 @@
-"""A file system as a test wants to use it: whole files, and what goes wrong as a name."""
+"""A driver for `Filesystem` that works with whole files and reports errors by name."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Driver:
         self.fs.truncate(path, length, self.caller)
 
     def state(self, path: str) -> str:
-        """Waits for the judgement."""
+        """Read an attribute, which waits for the judgement."""
         return self.fs.getxattr(path, "user.vfsd.state").decode()
 
 

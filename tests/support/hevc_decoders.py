@@ -30,7 +30,7 @@ Planes = tuple[npt.NDArray[Any], ...]
 
 @cache
 def scene(width: int, height: int, frames: int = 10, seed: int = 3) -> tuple[av.VideoFrame, ...]:
-    """Objects that cross the picture, before a camera that turns."""
+    """Objects that cross the picture while the camera turns."""
     made = Scene(
         width=max(width, 160),
         height=max(height, 120),
@@ -120,7 +120,7 @@ def cut(picture: Planes, rect: Rect) -> Planes:
 
 
 def are_equal(some: Sequence[Planes], others: Sequence[Planes]) -> bool:
-    """Whether they are as many pictures, and equal in every sample of every plane."""
+    """Whether both have the same number of pictures and equal samples in every plane."""
     return len(some) == len(others) and all(
         np.array_equal(one, other)
         for picture, likewise in zip(some, others, strict=True)

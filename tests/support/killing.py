@@ -1,4 +1,4 @@
-"""Processes that are killed while they have a store open."""
+"""Processes that are killed while a store is open."""
 
 from __future__ import annotations
 
@@ -24,16 +24,18 @@ _FORK = multiprocessing.get_context("fork")
 
 
 def ingest_and_die(store: Path, video: Path, *names: str) -> None:
-    """Put a video into a store under these names, in a process that is killed then: what it did
-    is in the catalog's log."""
+    """Put a video into a store under these names, in a process that is killed afterwards.  Its
+    changes are then in the catalog's log."""
     done = subprocess.run([sys.executable, "-c", _INGEST, store, video, *names], check=False)
     assert done.returncode == -signal.SIGKILL
     assert (store / "catalog.sqlite3-wal").stat().st_size > 0
 
 
 def killed_at_rename(number: int, work: Callable[[Callable[[], None]], None]) -> bool:
-    """Do `work` in a child that is killed when it renames so many files and one more; whether it
-    was.  Renames count from when `work` calls what it is given."""
+    """Do `work` in a child that is killed at its rename `number` (from 0); return whether it was.
+
+    Renames count from the moment when `work` calls its argument.
+    """
 
     def run() -> None:
         left = number

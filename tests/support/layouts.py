@@ -25,7 +25,7 @@ def rects(width: int, height: int, largest: int) -> st.SearchStrategy[Rect]:
 
 @dataclass(frozen=True)
 class Scene:
-    """What `coarse` and `fine` are given."""
+    """The arguments of `coarse` and `fine`."""
 
     width: int
     height: int

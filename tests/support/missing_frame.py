@@ -1,4 +1,4 @@
-"""A video whose packets promise one frame more than there is: a full decode counts it anew."""
+"""A video with one packet that shows no frame, so that a full decode corrects the count."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy as np
 from av.video.stream import VideoStream
 
 FRAMES = 120
-"""That are promised."""
+"""The number of packets."""
 HOLE = 49
-"""The packet that shows nothing; every tenth is a key picture."""
+"""The packet without a frame; every tenth packet is a key picture."""
 
 
 def make_clip(path: Path) -> Path:

@@ -1,9 +1,9 @@
-"""A process that has imported all that a mount needs, and forks the daemons of mounts.
+"""A process that has imported all modules of a mount, and forks the daemons of mounts.
 
-To import it takes most of the second that a mount takes to come up, and hundreds of tests mount.
-What a forked daemon does from its `main` on is what any other does, but that its examiner
-remembers results of earlier tests, starts no process before it has a file to examine, and that the
-tuner looks more often at what there is to do.
+Imports take most of the second that a mount needs to start, and hundreds of tests mount.
+From its `main` on, a forked daemon behaves like any other, with three differences.  Its examiner
+remembers results of earlier tests.  It starts no process before there is a file to examine.  The
+tuner looks for work more often.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from vfsd.core.subprocess_entry import child_environment, gc_paused
 
 _ROOT = Path(__file__).resolve().parents[2]
 _MOST = 1 << 20
-"""Bytes of what is asked for: the environment is most of it."""
+"""Bytes of a request, which consists mostly of the environment."""
 
 _PERIODS = ("_TICK_SECONDS", "_IDLE_TICK_SECONDS", "_LOOK_SECONDS", "_LOAD_SECONDS")
 
 
 class MountStarter:
-    """Takes the place of `vfsd.mount.control._launch`.  Thread-safe."""
+    """A replacement for `vfsd.mount.control._launch`.  Thread-safe."""
 
     def __init__(self, examined: Path) -> None:
         """`examined` holds results for the examiners of the daemons."""

@@ -1,4 +1,4 @@
-"""Plain versions of what vfsd.tiling does fast, one tile and one box at a time."""
+"""Simple versions of the algorithms in vfsd.tiling, one tile and one box at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small cases of choosing what frames are read from, and what every choice takes, by the book."""
+"""Small cases of choosing the sources of frames, with the cost of every choice."""
 
 from __future__ import annotations
 

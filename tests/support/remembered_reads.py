@@ -1,4 +1,4 @@
-"""Reads that are remembered without having been done: what people would read for months."""
+"""Logged reads that never happened, as if a store had been used for months."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def label_read(video: Video, frames: range, *labels: str) -> LoggedRead:
 
 
 def remember(store: Store, video: Video, *reads: LoggedRead, times: int = 1) -> None:
-    """Note that each of them was done so many times, one after the other."""
+    """Log each of these reads so many times in a row."""
     now = time.time_ns()
     many = [
         (video.info.digest, replace(read, at_ns=now + number))

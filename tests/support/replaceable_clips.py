@@ -1,4 +1,4 @@
-"""Clips that an encoding at a fine quality is still smaller than."""
+"""Clips so large that a high-quality encoding is still smaller."""
 
 from __future__ import annotations
 

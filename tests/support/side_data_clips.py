@@ -1,4 +1,4 @@
-"""Clips that carry data besides samples: boxes, elements and messages put in by hand."""
+"""Clips with side data: boxes, elements and messages that are inserted here."""
 
 from __future__ import annotations
 

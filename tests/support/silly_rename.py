@@ -1,4 +1,4 @@
-"""What tests of hidden names need: waiting, counting, and a catalog that cannot be had at times."""
+"""Helpers for tests of hidden names: waiting, counting, and a catalog that is sometimes locked."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ALIAS = ".fuse_hidden0000000100000001"
 
 
 def wait_until_settled(it: Driver) -> None:
-    """Until no hidden name would come back after a crash."""
+    """Wait until no hidden name would come back after a crash."""
     names = it.fs._hidden_names._hidden
     wait_until(lambda: not any(hidden.is_unsettled for hidden in tuple(names)))
 
@@ -33,16 +33,16 @@ def wait_until(is_so: Callable[[], bool]) -> None:
 
 
 def rows(store: Store) -> tuple[int, int]:
-    """How many nodes beside the root there are, and how many orphans."""
+    """The number of nodes except the root, and the number of orphans."""
     with store.catalog.reading() as seen:
         return len(list(seen.tree.all_nodes())) - 1, len(seen.tree.orphans())
 
 
 class Refusing:
-    """Stands for a method of the catalog's tree that cannot be had at times."""
+    """Makes a method of the catalog's tree fail a given number of times."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, method: str, error: Exception) -> None:
-        self.times = 0  #: how often it is refused from now on
+        self.times = 0  #: the number of calls that will still fail
         refused = getattr(Tree, method)
 
         def call(tree: Tree, *args: Any, **kwargs: Any) -> Any:
@@ -55,7 +55,7 @@ class Refusing:
 
 
 class Changes:
-    """Who has begun to change names, and whether others keep the catalog."""
+    """Records the threads that began to change names; can block them like another process."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.by: list[threading.Thread] = []

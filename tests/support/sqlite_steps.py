@@ -1,4 +1,4 @@
-"""What statements make SQLite do, whatever the machine does beside."""
+"""The work of SQLite in virtual machine instructions, which does not depend on the load."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from sqlalchemy.engine import Connection
 
 _AT_ONCE = 100
-"""Instructions, after which the next are counted."""
+"""The progress handler is called after this number of instructions."""
 
 
 class Steps:
-    """Instructions of SQLite's that were run."""
+    """The number of SQLite instructions that were run."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -24,7 +24,7 @@ class Steps:
 
 @contextmanager
 def counted(connection: Connection) -> Iterator[Steps]:
-    """What is run on it meanwhile."""
+    """Count the instructions that the block runs on this connection."""
     driver = connection.connection.driver_connection
     assert isinstance(driver, sqlite3.Connection)
     steps = Steps()

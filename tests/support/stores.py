@@ -1,7 +1,7 @@
-"""Fresh stores and catalogs: copies of one that was made in full.
+"""New stores and catalogs, as copies of a template.
 
-To make one takes all steps of its schema, which is thirty times as long as to copy it, and most
-tests want one of their own.
+Most tests need a store of their own.  Creating one runs all migrations, which takes thirty times
+as long as copying it.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def _made_in_full() -> Path:
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     path = Path(folder) / "store"
     Store.create(path).close()
-    (path / "reserve").unlink()  # whoever opens it makes another, for less than a copy
+    (path / "reserve").unlink()  # opening the store makes a new one faster
     with closing(sqlite3.connect(path / CATALOG)) as database, database:
-        database.execute("DELETE FROM store_identity")  # each copy is a store of its own
+        database.execute("DELETE FROM store_identity")  # each copy needs its own identity
     return path
 
 

@@ -1,4 +1,4 @@
-"""System calls that Python has no word for, and other processes."""
+"""System calls that Python does not wrap, and helpers to run other processes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def rename(old: Path, new: Path, flags: int) -> None:
 
 
 def in_another_process(code: str, *arguments: object) -> str:
-    """What a program prints."""
+    """Run a program and return its output."""
     command = [sys.executable, "-c", code, *map(str, arguments)]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 

@@ -1,4 +1,4 @@
-"""Places that tell whether anybody came: files that were opened, ports that were connected to."""
+"""Traps that record whether a file was opened or a port was connected to."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _EVENT = struct.Struct("iIII")
 
 
 class FileTrap:
-    """Knows of each time that a file below one folder is opened, by whom ever (inotify(7))."""
+    """Records every open of a file in one folder, by any process (see inotify(7))."""
 
     def __init__(self, folder: Path) -> None:
         self._fd = _LIBC.inotify_init1(_IN_NONBLOCK | os.O_CLOEXEC)
@@ -26,7 +26,7 @@ class FileTrap:
         assert _LIBC.inotify_add_watch(self._fd, os.fsencode(folder), _IN_OPEN) >= 0
 
     def opened(self) -> list[str]:
-        """Names, since the last question."""
+        """The names that were opened since the last call."""
         try:
             data = os.read(self._fd, 1 << 16)
         except BlockingIOError:
@@ -53,7 +53,7 @@ def file_trap(folder: Path) -> Iterator[FileTrap]:
 
 
 class PortTrap:
-    """A port of this machine, and whether anybody has connected."""
+    """A local port that records whether a client connected."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))

@@ -1,4 +1,4 @@
-"""A process that makes what is proposed: ``python -m tests.support.tuning STORE``.
+"""A process that carries out the proposals: ``python -m tests.support.tuning STORE``.
 
 It says ``tuning`` when it begins, and a line for each decision.
 """

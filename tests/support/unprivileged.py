@@ -1,4 +1,4 @@
-"""Commands by somebody whom permissions hold for, as they do not for root."""
+"""Commands without the capabilities that let root ignore permissions."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _WITHOUT = "--bounding-set=-dac_override,-dac_read_search"
 
 
 def run_unprivileged(*args: str | Path) -> Result:
-    """``vfsd`` in a process of its own, which may do what modes allow this user, also root.
+    """Run ``vfsd`` in a process that is bound by file modes, even as root.
 
-    Skips the test where root cannot let that go.
+    Skips the test if root cannot drop these capabilities.
     """
     command = [sys.executable, "-m", "vfsd", *map(str, args)]
     if os.geteuid() == 0:

@@ -24,7 +24,7 @@ def fuse() -> None:
 
 @pytest.fixture(scope="session")
 def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store that nobody has open, to be copied."""
+    """A closed store, as a template for copies."""
     path = tmp_path_factory.mktemp("template") / "store"
     new_store(path).close()
     return path
@@ -32,7 +32,7 @@ def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def place(empty_store: Path, tmp_path: Path) -> Path:
-    """Where the test's store is."""
+    """The path of the test's store."""
     return Path(shutil.copytree(empty_store, tmp_path / "store"))
 
 
@@ -68,9 +68,9 @@ def other_video() -> bytes:
 
 @pytest.fixture
 def crashed(place: Path, tmp_path: Path) -> Iterator[Callable[[], Driver]]:
-    """What a mount finds after this one was killed: `crashed()` opens a copy of the store.
+    """The store after a crash: `crashed()` opens a copy of it as the next mount would find it.
 
-    The copy is made by another process, since SQLite loses its locks when this one closes the
+    Another process makes the copy, since SQLite would lose its locks if this process closed the
     catalog's file.
     """
     opened: list[tuple[Store, Filesystem]] = []

@@ -1,4 +1,4 @@
-"""The same random steps here and on a real disk: the same answers, and the same tree after each."""
+"""Random steps here and on a real disk must have the same results and make the same tree."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MODES = st.sampled_from([os.O_RDONLY, os.O_WRONLY, os.O_RDWR])
 
 
 class Disk:
-    """A real directory behind the same methods."""
+    """A real directory with the same methods."""
 
     def __init__(self, root: str) -> None:
         self.root = root
@@ -48,7 +48,7 @@ class Disk:
             raise OSError(code, os.strerror(code))
 
     def picture(self) -> dict[str, tuple[Any, ...]]:
-        """What there is: of everything the type and link count, and what is in it."""
+        """All entries by path: type, link count and contents."""
         found: dict[str, tuple[Any, ...]] = {}
         groups: dict[int, list[str]] = {}
 
@@ -94,7 +94,7 @@ def picture_of(it: Driver) -> dict[str, tuple[Any, ...]]:
 
 
 class Comparison(RuleBasedStateMachine):
-    """Every rule does one thing on both sides."""
+    """Every rule does the same operation on both sides."""
 
     template: Path
     handles = Bundle("handles")
@@ -128,7 +128,7 @@ class Comparison(RuleBasedStateMachine):
         assert {path.name for path in self.store.parts.directory.spool.iterdir()} == private
 
     def both(self, ours: Callable[[], Any], real: Callable[[], Any]) -> bool:
-        """Do it on both sides; whether it went well, and the tree is the same."""
+        """Do it on both sides, compare the trees, and return whether it succeeded."""
         answers = failing(ours), failing(real)
         assert answers[0] == answers[1]
         assert picture_of(self.it) == self.disk.picture()

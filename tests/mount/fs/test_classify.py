@@ -1,4 +1,4 @@
-"""Files become videos when their last writer has gone, and stop being some when written."""
+"""Files become videos when the last writer closes them, and plain files when written again."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from vfsd.write.ingest_file import Verdict, classify_file
 
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """Judgements take until this is set."""
+    """An event that all judgements wait for."""
     opened = threading.Event()
 
     def slowly(parts: StoreContext, path: Path) -> Verdict:
@@ -273,7 +273,7 @@ def test_a_writer_that_comes_during_the_judgement_makes_it_void(
 def test_bytes_are_never_called_by_the_hash_of_others(
     it: Driver, store: Store, video: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not for a moment: a mount may be killed before it takes an object away again."""
+    """Not even for a moment, since a mount may be killed before it deletes the object."""
     hashed, gate = threading.Event(), threading.Event()
 
     def slowly(parts: StoreContext, path: Path) -> Verdict:
@@ -323,7 +323,7 @@ def test_so_it_is_where_no_mount_settles_them(
 def test_what_is_written_while_another_process_settles_it_stays(
     it: Driver, store: Store, video: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the verdict's being there and the private name's going: a slow disk takes seconds."""
+    """Between the verdict and the removal of the private name, seconds may pass on a slow disk."""
     it.fs._classifier.close(0)
     it.write("/v.mp4", video)
     sync = Catalog.sync
@@ -342,7 +342,7 @@ def test_what_is_written_while_another_process_settles_it_stays(
 def test_what_has_become_a_video_elsewhere_is_copied_by_who_writes_it(
     it: Driver, store: Store, video: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where the memory of names does not know it yet."""
+    """This includes changes that the name cache does not have yet."""
     it.fs._classifier.close(0)
     it.write("/v.mp4", video)
     before = store.node("v.mp4")
@@ -399,8 +399,8 @@ def test_renaming_during_the_judgement_is_fine(
 def test_bytes_of_an_object_cannot_be_reached_by_a_writer(
     it: Driver, store: Store, video: bytes
 ) -> None:
-    """The private file and the object are one file for a moment; who opened it then must not
-    write into the object."""
+    """The private file and the object are one inode for a moment.  A handle that was opened then
+    must not write into the object."""
     it.write("/v.mp4", video)
     with it.opened("/v.mp4") as early:
         it.fs.settle()
@@ -433,7 +433,7 @@ def test_a_copy_that_the_row_was_not_told_of_leaves_the_object_alone(
     gate: threading.Event,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It has the private file's name by then, and the object is the only other one of its file."""
+    """The copy already has the private file's name, and the object is the only other name."""
     ino = it.write("/v.mp4", video)
     key = classify_file(store.parts, store.parts.directory.spool_file(ino)).digest  # type: ignore[union-attr]
     store.parts.objects.adopt(store.parts.directory.spool_file(ino), key)
@@ -499,7 +499,7 @@ def test_closing_judges_what_is_left(store: Store, video: bytes) -> None:
 
 
 def test_closing_ends_what_is_still_open(store: Store, video: bytes) -> None:
-    """A mount may end before the kernel has told of the last closed files."""
+    """A mount may end before the kernel has reported the last closed files."""
     fs = Filesystem(store.parts)
     it = Driver(fs)
     for name in ("/v.mp4", "/unlinked"):
@@ -554,7 +554,7 @@ def test_many_that_are_no_videos_are_judged_together(
 def test_a_value_is_looked_for_where_nobody_did(
     it: Driver, video: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the last handle's end and the judgement there is a moment."""
+    """There is a moment between the last close and the judgement."""
     with monkeypatch.context() as patch:
         patch.setattr(vfsd.mount.fs.classify.Classifier, "submit", lambda *_: None)
         it.write("/v.mp4", video)
@@ -562,7 +562,7 @@ def test_a_value_is_looked_for_where_nobody_did(
 
 
 def test_a_value_waits_for_a_writer_that_is_about_to_close(it: Driver, video: bytes) -> None:
-    """The kernel tells of a closed file a moment later than the program that closed it."""
+    """The kernel reports a closed file a moment after the program has closed it."""
     handle = it.create("/v.mp4")
     it.fs.write(handle, video, 0)
     it.fs.flush(handle)

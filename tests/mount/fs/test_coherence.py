@@ -1,4 +1,4 @@
-"""Other processes change the same store meanwhile, and threads the same files."""
+"""Other processes change the same store, and several threads change the same files."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @pytest.fixture
 def elsewhere(place: Path) -> Store:
-    """The same store with connections of its own, as another process has it."""
+    """The same store with its own connections, as in another process."""
     return Store.open(place)
 
 
 def wait_for_turn(it: Driver) -> None:
-    """Until somebody changes something, or waits to."""
+    """Wait until another thread holds the lock for changes."""
     turn, deadline = it.fs._names._lock, time.monotonic() + 30
     while turn.acquire(blocking=False):
         turn.release()
@@ -48,11 +48,11 @@ def test_what_others_add_is_seen_at_once(it: Driver, elsewhere: Store) -> None:
 
 
 def test_who_looks_does_not_wait_with_those_who_change(it: Driver, elsewhere: Store) -> None:
-    """Another process writes meanwhile, for as long as it likes."""
+    """Another process writes for a long time."""
     for number in range(3):
         it.mkdir(f"/{number}")
         it.write(f"/{number}/a", b"x")
-    anew = Driver(Filesystem(it.fs.context))  # that remembers nothing
+    anew = Driver(Filesystem(it.fs.context))  # with empty caches
     with ThreadPoolExecutor(4) as pool:
         with elsewhere.catalog.writing():
             changing = [pool.submit(anew.fs.chmod, f"/{number}", 0o700) for number in (0, 1)]
@@ -122,7 +122,7 @@ def test_what_others_move_while_somebody_waits_to_change_something_is_seen_after
 def test_what_others_put_in_the_place_of_a_file_is_what_is_looked_at(
     it: Driver, elsewhere: Store, monkeypatch: pytest.MonkeyPatch, is_busy: bool
 ) -> None:
-    """Also while the names are remembered, and the bytes of the old file have gone already."""
+    """Even while the names are cached and the bytes of the old file are already deleted."""
     it.write("/a", b"text")
     it.fs.settle()
     monkeypatch.setattr("vfsd.mount.fs.dentry_cache._CHECK_SECONDS", 3600.0)
@@ -140,7 +140,7 @@ def test_what_others_put_in_the_place_of_a_file_is_what_is_looked_at(
 
 @pytest.mark.thorough
 def test_changes_of_both_sides_meet(it: Driver, elsewhere: Store) -> None:
-    """Nothing that others change gets lost among our own changes."""
+    """No change of another process is lost among our own changes."""
     it.mkdir("/ours")
     for number in range(20):
         it.write(f"/ours/{number}", b"x")
@@ -181,7 +181,7 @@ def test_many_threads_at_once(it: Driver) -> None:
 def test_readers_see_whole_writes_while_a_video_is_written_over(
     it: Driver, video: bytes, other_video: bytes
 ) -> None:
-    """The descriptor under a reader's hands changes; it never reads anything but the file."""
+    """The descriptor of a handle may change, but reads always return bytes of the file."""
     one, other = video[:16], other_video[-16:]
     it.write("/v.mp4", one + video[16:])
     it.fs.settle()
@@ -234,8 +234,8 @@ def test_opening_and_unlinking_at_the_same_time(it: Driver, store: Store) -> Non
 
 @pytest.mark.thorough
 def test_syncing_does_not_let_go_of_the_catalog(it: Driver, place: Path) -> None:
-    """A process that closes the database file by hand would lose SQLite's locks on it, and the
-    next process to close the catalog would take the log away from under this one."""
+    """A process that closes the database file directly loses SQLite's locks on it.  The next
+    process to close the catalog would then remove the log while this one uses it."""
     code = """
 import sys
 from vfsd.mount.fs import Caller, Filesystem, dentry_cache
@@ -280,8 +280,8 @@ def test_each_change_of_a_name_is_synced_where_that_is_wanted(
 
 
 def test_names_that_are_asked_for_one_by_one(fs: Filesystem, store: Store, place: Path) -> None:
-    """A directory of which several names are wanted is read as a whole: what it has not is known,
-    and what others make there later is seen."""
+    """After several lookups the whole directory is read, so that missing names are cached.  Names
+    that another process adds later must still be seen."""
     driver = Driver(fs)
     driver.mkdir("/d")
     for number in range(12):

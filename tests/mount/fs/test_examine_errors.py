@@ -1,4 +1,4 @@
-"""A file that could not be examined says why, and is a video as soon as it can be."""
+"""A file that could not be examined has a reason, and becomes a video once it can be examined."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vfsd.storage.sandbox_pool import Examiner, SandboxPool
 
 @pytest.fixture
 def it(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
-    """With workers of its own, which inherit the environment as it is when they start."""
+    """A file system with its own workers, which inherit the environment when they start."""
     workers = SandboxPool()
     monkeypatch.setattr("vfsd.storage.context.Examiner", partial(Examiner, pool=workers))
     with Store.open(place) as store:
@@ -45,6 +45,6 @@ def test_reason_of_unexamined_file(
         node = seen.tree.lookup(ROOT, "v.mp4")
     assert node is not None
     assert node.reason == reason
-    # A question has it tried again.
+    # Reading the attribute makes the mount try again.
     assert it.state("/v.mp4") == "video"
     assert "user.vfsd.reason" not in it.fs.listxattr("/v.mp4", it.caller)

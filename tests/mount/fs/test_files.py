@@ -1,4 +1,4 @@
-"""Bytes go in and come out, through one handle or many."""
+"""Reading and writing bytes through one handle or several."""
 
 from __future__ import annotations
 

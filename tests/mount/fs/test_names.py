@@ -1,4 +1,4 @@
-"""Directories, and how names come, go and change places."""
+"""Directories, and creating, removing and renaming names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Originals that are replaced while they are looked at, and videos that are held."""
+"""Originals that are replaced while open, and videos on hold."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from vfsd.views import Views
 
 @pytest.fixture
 def elsewhere(place: Path) -> Iterator[Store]:
-    """The same store with connections of its own, as another process has it."""
+    """The same store with its own connections, as in another process."""
     with Store.open(place) as opened:
         yield opened
 
@@ -58,7 +58,7 @@ def test_who_has_it_open_keeps_the_old_bytes(
 def test_what_nobody_would_ever_see_cannot_be_written(
     it: Driver, elsewhere: Store, other_video: bytes, removed: bool
 ) -> None:
-    """Nor is it lost in silence: whoever opened the old one hears of it with his first write."""
+    """A handle on the old bytes fails at its first write, so that no data is silently lost."""
     it.write("/a.mp4", other_video)
     it.fs.settle()
     video = elsewhere["a.mp4"]
@@ -78,7 +78,7 @@ def test_what_nobody_would_ever_see_cannot_be_written(
 def test_what_is_open_without_a_name_stays_as_it_is(
     it: Driver, elsewhere: Store, other_video: bytes
 ) -> None:
-    """What took its place could be reached by nobody, and would go with no handle."""
+    """A replacement would be unreachable, and no closing handle would delete it."""
     it.write("/a.mp4", other_video)
     it.fs.settle()
     video = elsewhere["a.mp4"]
@@ -122,7 +122,7 @@ def test_a_hold_forbids_every_change(it: Driver, elsewhere: Store, other_video: 
     assert failing(elsewhere.remove, "a.mp4") == "EPERM"
     assert failing(elsewhere.move, "b.txt", "a.mp4", replace=True) == "EPERM"
     assert it.fs.getxattr("/a.mp4", "user.vfsd.held") == b"case 17"
-    # It may be called otherwise, and one of two names may go.
+    # It may be renamed, and one of two names may be removed.
     it.fs.rename("/a.mp4", "/c.mp4")
     it.fs.link("/c.mp4", "/d.mp4")
     it.fs.unlink("/c.mp4")
@@ -161,7 +161,7 @@ def shown(store: Store, views: Views) -> Iterator[Driver]:
 
 
 def look(it: Driver, store: Store, name: str) -> Path:
-    """Read a view of a video; the folder in which that is kept."""
+    """Read a view of a video; return the folder that caches it."""
     it.read(f"/{name}@/size=64x48.mp4")
     folder = store.parts.directory.cache / store[name].info.digest
     assert list(folder.iterdir())

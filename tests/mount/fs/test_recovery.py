@@ -1,4 +1,4 @@
-"""What the next mount finds after this one was killed."""
+"""Recovery by the next mount after a mount was killed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @pytest.fixture
 def lazy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is judged."""
+    """Disable judgements."""
     monkeypatch.setattr(vfsd.mount.fs.classify.Classifier, "submit", lambda *_: None)
 
 
@@ -78,7 +78,7 @@ def test_unlinked_open_files_are_gone(it: Driver, crashed: Crash) -> None:
 def test_a_hidden_name_comes_back_when_the_rename_never_came(
     it: Driver, crashed: Crash, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # However long the copy takes, the store that is copied has not given up the name.
+    # However long the copy takes, the original store still keeps the hidden name.
     for name in ("_SETTLING_SECONDS", "_PENDING_SECONDS"):
         monkeypatch.setattr(f"vfsd.mount.fs.silly_rename.{name}", 3600.0)
     it.write("/a", b"precious")
@@ -186,7 +186,7 @@ def test_bytes_that_never_reached_the_disk_are_an_empty_file(
 
 @pytest.mark.parametrize("seconds", one_in(3, [0.1, 0.3, 0.6]))
 def test_a_kill_at_any_time_leaves_a_store_that_adds_up(place: Path, seconds: float) -> None:
-    """Every name leads to one of the files that it ever led to, and nothing is left over."""
+    """Every name leads to one of the files that it led to before, and no garbage is left."""
     with subprocess.Popen(
         [sys.executable, "-m", "tests.support.busy_store", place], stdout=subprocess.PIPE, cwd=ROOT
     ) as process:

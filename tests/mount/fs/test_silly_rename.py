@@ -1,4 +1,4 @@
-"""A file without a name lives on while somebody has it open."""
+"""A file without a name stays until its last handle is closed."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_an_open_file_is_unlinked(it: Driver, store: Store) -> None:
 def test_a_rename_over_an_open_video_may_take_its_time(
     it: Driver, store: Store, video: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As long as what is renamed is put on the disk, the name would come back after a crash."""
+    """While the renamed file is being synced, the old name would come back after a crash."""
     ino = it.write("/v.mp4", video)
     it.fs.settle()
     name = ROOT, "v.mp4"
@@ -277,7 +277,7 @@ def test_an_alias_leads_to_a_file_that_another_closes_while_it_is_opened(
 def test_unlinking_an_alias_that_is_spent_waits_for_nobody(
     it: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """libfuse does so when the file is closed, which has spent it."""
+    """libfuse unlinks the alias after the file is closed, when the alias is already removed."""
     it.write("/a", b"abc")
     with it.opened("/a"):
         it.fs.hide("/a", ALIAS)
@@ -310,7 +310,7 @@ def test_hiding_and_renaming_is_one_replacement(it: Driver, store: Store) -> Non
         wait_until_settled(it)
         assert it.read_open(handle) == b"old"
         assert rows(store) == (2, 1)
-    wait_until(lambda: rows(store) == (1, 0))  # the cleanup thread ends it, or who closed it
+    wait_until(lambda: rows(store) == (1, 0))  # by the cleanup thread or by the close
 
 
 @pytest.mark.parametrize("is_late", [False, True])
@@ -420,7 +420,7 @@ def test_a_name_that_cannot_be_given_back_is_by_the_next_mount(
 def test_an_unlinked_file_ends_though_that_could_not_be_written_down_at_first(
     it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Others had the catalog for long."""
+    """Another process had locked the catalog for a long time."""
     monkeypatch.setattr(deferred_cleanup, "_RETRY_SECONDS", 0.02)
     refusing = [
         Refusing(monkeypatch, method, BusyError("locked"))
@@ -439,7 +439,7 @@ def test_an_unlinked_file_ends_though_that_could_not_be_written_down_at_first(
 def test_an_unlinked_file_that_is_open_long_after_stays_away(
     it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch, is_tried_again: bool
 ) -> None:
-    """Though that could not be written down at first: if need be it is when the mount ends."""
+    """The first attempts to record it fail, and the mount records it at its end at the latest."""
     monkeypatch.setattr(deferred_cleanup, "_RETRY_SECONDS", 0.02 if is_tried_again else 30.0)
     settling = Refusing(monkeypatch, "confirm_orphan", BusyError("locked"))
     ino = it.write("/b", b"old")
@@ -481,7 +481,7 @@ def test_who_needs_room_gets_that_of_what_was_unlinked_and_closed(
 def test_a_rename_between_two_names_of_a_file_gives_back_the_one_at_once(
     it: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another process that took the other away in between would leave none."""
+    """Otherwise another process could remove the other name and leave none."""
     it.write("/a", b"x")
     it.fs.link("/a", "/b")
     with it.opened("/b"):
@@ -650,7 +650,7 @@ def test_a_file_that_was_closed_long_ago_is_not_in_use(it: Driver) -> None:
         assert it.fs.is_in_use("/a")
 
 
-# -------------------------------------------------------------------- taken away by somebody else
+# -------------------------------------------------------------------- removed by another process
 
 
 def test_a_handle_outlives_what_another_process_removes(

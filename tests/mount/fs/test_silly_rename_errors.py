@@ -1,4 +1,4 @@
-"""Names taken from open files, where others keep the catalog, or the disk is full."""
+"""Hidden names while the catalog is locked by another process, or while the disk is full."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from vfsd.storage.reclaim import reclaim
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is due before somebody needs it, or the mount ends."""
+    """Defer all cleanup until it is needed or the mount ends."""
     for name in ("_SETTLING_SECONDS", "_PENDING_SECONDS"):
         monkeypatch.setattr(silly_rename, name, 3600)
     monkeypatch.setattr(deferred_cleanup, "_RETRY_SECONDS", 3600)
 
 
 def hide_closed(it: Driver, count: int) -> list[str]:
-    """Names of files that nobody has open any more."""
+    """Hidden names of files that are no longer open."""
     names = [f"/{number}" for number in range(count)]
     for number, name in enumerate(names):
         it.write(name, b"x")
@@ -86,7 +86,7 @@ def test_what_is_open_when_the_mount_ends_waits_once_more_at_most(
 def test_close_during_failing_attempt(
     it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The cleanup thread retries once where an attempt from before the close fails after it."""
+    """The cleanup thread retries once if an attempt from before the close fails after it."""
     monkeypatch.setattr(deferred_cleanup, "_RETRY_SECONDS", 3600)
     confirm_orphan = Tree.confirm_orphan
     attempts: list[bool] = []
@@ -105,7 +105,7 @@ def test_close_during_failing_attempt(
     it.open("/b")
     it.fs.hide("/b", ALIAS)
     assert has_begun.wait(10)
-    # What `Filesystem.close` does last; its first steps would wait for the transaction above.
+    # The last step of `Filesystem.close`.  Its first steps would wait for the transaction above.
     it.fs._cleanup.close()
     assert attempts == [False, True]
     with store.catalog.reading() as seen:
@@ -151,7 +151,7 @@ def refuse_while(monkeypatch: pytest.MonkeyPatch, is_full: Callable[[], bool]) -
 def test_who_needs_room_has_that_which_is_just_given(
     it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The cleanup thread is deleting it, and there is nothing else to delete."""
+    """The cleanup thread is deleting the only file that can be deleted."""
     spooled = store.parts.directory.spool_file(it.write("/large", b"large"))
     writing = it.create("/w")
     it.fs.settle()

@@ -1,4 +1,4 @@
-"""The folder beside every video, in no listing."""
+"""The folder of views next to every video, which no listing shows."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class File:
 
 
 class Source:
-    """The same views for every video."""
+    """A source with the same views for every video."""
 
     def __init__(self) -> None:
         self.opened: list[File] = []
@@ -210,7 +210,7 @@ def test_an_open_view_keeps_its_video_and_opens_none_of_its_files(store: Store, 
 
 
 def open_files() -> list[str]:
-    """Of this process, as far as they stay open meanwhile."""
+    """Descriptors of this process that stay open during the check."""
     found = []
     for number in os.listdir("/proc/self/fd"):
         with suppress(FileNotFoundError):
@@ -272,7 +272,7 @@ def test_a_view_of_a_video_that_others_remove_is_gone(store: Store, it: Driver) 
     ],
 )
 def test_folders_of_symbolic_links(it: Driver, link: str, target: str) -> None:
-    """As of git-annex, whose files are links into another directory."""
+    """As in git-annex, where files are links into another directory."""
     it.fs.symlink("/e", "d", it.caller)
     it.fs.symlink("/k.mp4", "e/v.mp4", it.caller)
     it.fs.symlink(link, target, it.caller)
@@ -289,13 +289,13 @@ def test_folders_of_symbolic_links(it: Driver, link: str, target: str) -> None:
     one_in(3, ["/d/v.mp4", "../d/v.mp4", "d/none.mp4", "l.mp4", "d/t.txt", "d", "d/../../d/v.mp4"]),
 )
 def test_links_without_folder(it: Driver, target: str) -> None:
-    """Absolute, out of the mount, to nothing, to itself, to what is no video."""
+    """Absolute, out of the mount, dangling, circular, or to a file that is not a video."""
     it.fs.symlink("/l.mp4", target, it.caller)
     assert failing(it.fs.getattr, "/l.mp4@") == "ENOENT"
 
 
 def test_links_through_closed_directories(it: Driver) -> None:
-    """The kernel checks the directories of the link, not those of the file that it leads to."""
+    """The kernel checks the directories of the link, but not those of its target."""
     it.mkdir("/p")
     it.fs.symlink("/p/l.mp4", "../d/v.mp4", it.caller)
     it.fs.symlink("/d/l.mp4", "v.mp4", it.caller)

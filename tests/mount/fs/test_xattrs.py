@@ -1,4 +1,4 @@
-"""Extended attributes: those of users, and those that are computed."""
+"""Extended attributes: those set by users, and computed ones."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_many_attributes_are_as_cheap_as_few(it: Driver, store: Store) -> None:
     with store.catalog.writing() as change:
         for number in range(4096):
             change.tree.set_xattr(ino, f"user.{number:04}".encode(), b"v")
-    end = time.monotonic() + 20  # what others do is looked for now and then
+    end = time.monotonic() + 20  # changes of other processes are polled
     while len(it.fs.listxattr("/a")) != 4096 + len(OF_PLAIN):
         assert time.monotonic() < end
     assert min(seconds() for _ in range(5)) < 3 * few
@@ -100,7 +100,7 @@ def test_what_cannot_be_got_or_removed(it: Driver) -> None:
 
 
 def test_what_is_computed_stays_though_copies_bring_or_remove_it(it: Driver, video: bytes) -> None:
-    """As rsync -X does with everything that the source has, or has not."""
+    """rsync -X sets all attributes of the source and removes all others."""
     it.write("/v.mp4", video)
     it.fs.settle()
     names = it.fs.listxattr("/v.mp4")
@@ -168,12 +168,12 @@ def test_directories_have_nothing_computed(it: Driver) -> None:
 
 def test_the_root_tells_what_is_done_in_the_background(it: Driver) -> None:
     assert it.fs.getxattr("/", "user.vfsd.tuner") == b"off"
-    assert it.fs.listxattr("/") == []  # so that who copies attributes does not copy this
+    assert it.fs.listxattr("/") == []  # so that copies do not include it
     assert failing(it.fs.setxattr, "/", "user.vfsd.tuner", b"x", 0) == "EPERM"
 
 
 def test_attributes_that_can_be_set_can_be_listed(it: Driver, video: bytes) -> None:
-    """Own names leave room for the computed ones, of which a video has the most."""
+    """User attributes leave room for computed ones in a listing; a video has the most of these."""
     it.write("/v.mp4", video)
     it.fs.settle()
     count = 0

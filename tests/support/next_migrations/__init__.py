@@ -1,1 +1,1 @@
-"""The steps of the schema as a program has them that is one revision ahead."""
+"""The migrations of a program that is one schema revision ahead."""
