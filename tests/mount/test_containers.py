@@ -66,7 +66,7 @@ def test_each_container(mounted: Mounted) -> None:
     for path in files:
         (at / path.name).write_bytes(path.read_bytes())
     for path in files:
-        mounted.wait_for((at / f"{path.name}@").exists, f"{path.name} is no video")
+        mounted.wait_for((at / f"{path.name}@").exists, f"{path.name} has no folder of views")
         assert (at / path.name).read_bytes() == path.read_bytes()
         with av.open(str(at / f"{path.name}@" / "t=0-0.4.mkv")) as view:
             assert len(list(view.decode(video=0))) in (10, 12), path.name
@@ -83,7 +83,7 @@ def test_each_container(mounted: Mounted) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Files with streams besides video and sound are videos in a mount
+# Files with streams besides video and sound
 
 
 def test_files_become_videos(mounted: Mounted, tmp_path: Path) -> None:

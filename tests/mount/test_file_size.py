@@ -1,4 +1,4 @@
-"""Where files end, whatever the kernel believes: it knows one size of a name, for some time."""
+"""The ends of files while the kernel has an outdated size cached for their names."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BLOCK = 4 << 10
 
 @pytest.fixture(scope="module")
 def remembering(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mounted]:
-    """Where the kernel looks up nothing twice by itself."""
+    """A mount with a long entry timeout, so that the kernel does not look up names again."""
     yield from mounted_with(tmp_path_factory.mktemp("remembering"), "entry_timeout=100")
 
 
@@ -36,7 +36,7 @@ def looks_up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mounted]:
 
 @pytest.fixture
 def looking(looks_up: Mounted) -> Mounted:
-    """Where the kernel looks up names each time; empty."""
+    """An empty mount without an entry timeout, so that the kernel looks up names each time."""
     for path in looks_up.at.iterdir():
         path.unlink()
     return looks_up
@@ -50,7 +50,7 @@ def mounted_with(root: Path, option: str) -> Iterator[Mounted]:
 
 
 def replace(mounted: Mounted, name: str, source: Path) -> None:
-    """By another process; the mount has seen it, and the kernel has not."""
+    """Replace a video by another process, so that the mount notices but the kernel does not."""
     with Store.open(mounted.store) as store:
         store.ingest(source, name, replace=True)
     let_see(mounted)
@@ -63,7 +63,7 @@ def remove(mounted: Mounted, name: str) -> None:
 
 
 def let_see(mounted: Mounted) -> None:
-    """Whoever changes something through the mount does it to what is there."""
+    """Change names through the mount, which makes the mount read the changes of other processes."""
     (mounted.at / "changed").mkdir()
     (mounted.at / "changed").rmdir()
 
@@ -125,7 +125,7 @@ def test_two_names_of_a_file_are_appended_to_in_turns(here: Path, access: int) -
 
 
 def test_lines_that_are_appended_by_two_names_at_once_stay_whole(here: Path) -> None:
-    """Those that lie in two pages as well."""
+    """This includes lines that cross a page boundary."""
     (here / "a.log").touch()
     os.link(here / "a.log", here / "b.log")
     lines = {"a.log": b"a" * 99 + b"\n", "b.log": b"b" * 99 + b"\n"}
@@ -158,7 +158,7 @@ def test_who_looks_for_the_end_of_what_he_writes_finds_it(looking: Mounted) -> N
 def test_parts_of_a_large_write_past_all_caches_stay_in_order(
     here: Path, names: list[str], synced: int
 ) -> None:
-    """The kernel may send them side by side."""
+    """The kernel may send them in parallel."""
     with mmap(-1, 8 * MIB) as parts:
         parts[:] = b"".join(bytes([number]) * MIB for number in range(8))
         (here / "f").touch()
@@ -278,7 +278,7 @@ def through_a_link(path: Path) -> bytes:
 
 
 def by_sendfile(path: Path) -> bytes:
-    """Which the kernel ends where it thinks that the file does, and asks nobody."""
+    """Read a file by sendfile, which ends at the size that the kernel has cached."""
     source, target = os.open(path, os.O_RDONLY), os.memfd_create("copy")
     try:
         while os.sendfile(target, source, os.lseek(target, 0, os.SEEK_CUR), MIB):
@@ -290,7 +290,7 @@ def by_sendfile(path: Path) -> bytes:
 
 
 def from_a_descriptor(path: Path) -> bytes:
-    """Of a name that is not looked up again."""
+    """Read a file through an O_PATH descriptor, so that its name is not looked up again."""
     place = os.open(path, os.O_PATH)
     try:
         return Path(f"/proc/self/fd/{place}").read_bytes()
@@ -328,7 +328,7 @@ def test_a_view_of_what_has_just_been_replaced_is_sent_to_its_end(remembering: M
 def test_what_has_just_been_replaced_is_appended_to_at_its_end(
     remembering: Mounted, before: Path, after: Path
 ) -> None:
-    path = remembering.at / f"only-once-{before.name}"  # of which the kernel knows nothing yet
+    path = remembering.at / f"only-once-{before.name}"  # which the kernel has not cached yet
     replace(remembering, path.name, before)
     assert path.stat().st_size == before.stat().st_size
     replace(remembering, path.name, after)
@@ -373,7 +373,7 @@ def test_what_was_said_of_the_old_file_is_not_taken_for_the_new_one(
         replace(remembering, "v.ts", LONG)
         assert path.read_bytes() == LONG.read_bytes()
         file.truncate(100)
-    os.close(os.open(path, os.O_WRONLY))  # it waits until the old one is released
+    os.close(os.open(path, os.O_WRONLY))  # this waits until the old file is released
     assert path.read_bytes() == LONG.read_bytes()
     assert path.with_name("old.ts").read_bytes() == SHORT.read_bytes()[:100]
 
@@ -391,7 +391,7 @@ def test_modes_are_those_of_what_is_there_now(remembering: Mounted) -> None:
 def test_an_original_that_has_just_become_smaller_is_appended_to_at_its_end(
     remembering: Mounted, tmp_path: Path
 ) -> None:
-    """The file is the same."""
+    """The inode stays the same."""
     source = rich_clip(tmp_path / "rich.mp4")
     path = remembering.at / "rich.mp4"
     with Store.open(remembering.store) as store:

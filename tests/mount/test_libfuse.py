@@ -1,4 +1,4 @@
-"""The bindings to libfuse: the best one is taken, the other one works too."""
+"""The choice between the bindings to libfuse, and a mount with each of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How mounts begin and end."""
+"""Starting and ending mounts."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ VIDEO = FOLDER / "portrait.mp4"
 
 
 def gone(pid: int) -> bool:
-    """Whether a process has ended, also when nobody has asked for its end yet."""
+    """Whether a process has ended, including one that is still a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except FileNotFoundError:
@@ -58,7 +58,7 @@ def gone(pid: int) -> bool:
 
 @pytest.fixture
 def crowded() -> Iterator[None]:
-    """More files are open than `select` can tell apart."""
+    """More open files than `select` supports."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     if before[1] < 4096:
         pytest.skip("not so many files may be open")
@@ -205,7 +205,7 @@ def test_stores_and_options_that_cannot_be(mounted: Mounted, tmp_path: Path) -> 
 def test_why_a_mount_did_not_come_up_is_told(
     mounted: Mounted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The process in the background finds it out; the caller gets the error."""
+    """The process in the background finds the error, and the caller receives it."""
     monkeypatch.setenv("FUSE_LIBRARY_PATH", "/nowhere/libfuse.so")
     monkeypatch.setattr(control, "require_fuse", lambda _: None)
     with pytest.raises(FuseMissingError, match="libfuse"):
@@ -247,7 +247,7 @@ def test_options_of_libfuse_and_words_for_others(mounted: Mounted) -> None:
 
 
 def test_every_option_can_be_had(mounted: Mounted) -> None:
-    """What is described, and what fstab lines have besides."""
+    """All documented options, and further words that fstab lines contain."""
     together = [
         "rw,nonempty,allow_other,noforget,clone_fd,debug,async,exec,nodev,nosuid,noatime,nodiratime",
         "ro,allow_root,remember=5,auto_unmount,dev,suid",
@@ -258,7 +258,7 @@ def test_every_option_can_be_had(mounted: Mounted) -> None:
         word.partition("=")[0] for some in described_options() for word in some.split(", ")
     }
     given = {word.partition("=")[0] for some in together for word in some.split(",")}
-    # These have tests of their own, the first of them where it can be had.
+    # These have tests of their own; passthrough needs support by the kernel.
     assert described - given == {"passthrough", "log", "log_level"}
     for words in together:
         at = mounted.mount(words)
@@ -269,7 +269,7 @@ def test_every_option_can_be_had(mounted: Mounted) -> None:
 
 
 def shown(path: Path) -> tuple[Path, str] | None:
-    """The store that a path is shown by, and the name that it has in there."""
+    """The store of a path in a mount, and the name in that store."""
     (found,) = resolve([str(path)])
     return None if found is None else (found.root, found.name)
 
@@ -437,7 +437,7 @@ def test_where_the_disk_with_the_objects_is_not_mounted_nothing_comes_in_their_p
 
 
 def test_private_files_and_objects_are_in_one_mount(mounted: Mounted, tmp_path: Path) -> None:
-    """No file has names in two of these, though they be of one disk."""
+    """No file can have names in two mounts, even of the same disk."""
     shutil.copy(VIDEO, mounted.mount() / "a.mp4")
     mounted.unmount()
     spool = mounted.store / "spool"
@@ -454,7 +454,7 @@ def test_private_files_and_objects_are_in_one_mount(mounted: Mounted, tmp_path: 
 
 
 def test_private_files_and_objects_are_on_one_disk(mounted: Mounted) -> None:
-    """The bytes of a new video become an object by another name for them."""
+    """A new video becomes an object by a hard link to its bytes."""
     elsewhere = Path(tempfile.mkdtemp(dir="/dev/shm"))
     try:
         if elsewhere.stat().st_dev == mounted.store.stat().st_dev:

@@ -1,4 +1,4 @@
-"""Long names, deep trees, many names, odd kinds of files: the edges of what a path can be."""
+"""Long names, deep trees, many names and special files."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def open_by_handle(mount: Path, handle: _FileHandle) -> int:
 
 
 def test_paths_longer_than_one_call_can_say(here: Path) -> None:
-    """Names of 255 bytes, a hundred levels deep: 25 kB of path, reached step by step."""
+    """Names of 255 bytes, a hundred levels deep, make a path of 25 kB."""
     name = "n" * 255
     depth = 100
     folder = os.open(here, os.O_RDONLY)
@@ -132,7 +132,7 @@ def test_handles_lead_to_their_file_or_nowhere(shared: Mounted, here: Path) -> N
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may open by handle")
 def test_handles_of_an_earlier_mount_lead_nowhere(mounted: Mounted) -> None:
-    """Not to whatever file libfuse has given the same number, as NFS would write into it."""
+    """libfuse may have reused the number for another file, and NFS would write into that file."""
     at = mounted.mount("noforget")
     names = "abcdef"
     for name in names:
@@ -212,7 +212,7 @@ def test_a_name_that_has_gone_shows_the_same_bytes_as_one_that_stays(here: Path)
 
 
 def test_locks_of_open_files(here: Path) -> None:
-    """Of the descriptor, not of the process: F_OFD_SETLK, see fcntl(2)."""
+    """Locks of open file descriptions, not of processes: see F_OFD_SETLK in fcntl(2)."""
     path = here / "a"
     path.write_bytes(b"x" * 100)
 
@@ -224,7 +224,7 @@ def test_locks_of_open_files(here: Path) -> None:
         with pytest.raises(BlockingIOError):
             fcntl.fcntl(other, fcntl.F_OFD_SETLK, lock(fcntl.F_WRLCK, 5, 10))
         fcntl.fcntl(other, fcntl.F_OFD_SETLK, lock(fcntl.F_WRLCK, 10, 10))
-        os.close(os.open(path, os.O_RDONLY))  # which ends locks of the older kind
+        os.close(os.open(path, os.O_RDONLY))  # a close releases locks of the process
         with pytest.raises(BlockingIOError):
             fcntl.fcntl(other, fcntl.F_OFD_SETLK, lock(fcntl.F_WRLCK, 0, 1))
     with open(path, "r+b") as again:
@@ -246,7 +246,7 @@ def test_ranges_are_copied_from_views_too(here: Path) -> None:
 
 
 def test_a_listing_while_names_go(here: Path) -> None:
-    """A listing that is under way neither repeats a name nor loses one that stays."""
+    """A listing in progress neither repeats a name nor omits one that stays."""
     for number in range(600):
         os.mknod(here / f"{number:05}", stat.S_IFIFO | 0o600)
     seen = []

@@ -1,4 +1,4 @@
-"""The log of a mount in the background: where it lies, where it is named, how long it becomes."""
+"""The log file of a mount in the background: its place, its size, and messages that name it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_default_log_outside_mount_point(
 
 
 def test_default_log_without_home(mounted: Mounted, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A service whose home cannot be written."""
+    """A service may have a home directory that it cannot write."""
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
     monkeypatch.setenv("HOME", "/proc/nowhere")
     log = control.mount(mounted.store, mounted.at)
@@ -80,7 +80,7 @@ def test_default_log_in_no_other_mount(
 def test_default_log_is_no_link(
     mounted: Mounted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A store from elsewhere has no line appended to a file of its choice."""
+    """A store from an untrusted source must not choose a file to be appended to."""
     victim = tmp_path / "victim"
     victim.write_text("mine")
     (mounted.store / "mount.log").symlink_to(victim)
@@ -143,7 +143,7 @@ os.write(2, b"end")
 
 
 def test_log_stays_short(tmp_path: Path) -> None:
-    """Of all processes that append to it."""
+    """This includes lines of all processes that append to the log."""
     log, most = tmp_path / "log", 10_000
     with open(log, "ab") as output:
         subprocess.run(

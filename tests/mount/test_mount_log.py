@@ -1,4 +1,4 @@
-"""One line for each event, wherever it is read."""
+"""Log formats, which have one line for each event."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def record(message: str, *, error: BaseException | None = None) -> logging.LogRe
 
 
 def raised() -> BaseException:
-    """What goes through a function of ours."""
+    """An exception with a function of vfsd in its traceback."""
     try:
         parse_options(["nonsense"])
     except Exception as error:

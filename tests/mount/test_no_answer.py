@@ -1,4 +1,4 @@
-"""A mount whose process is stopped: who looks at it says so, and goes on."""
+"""A mount with a stopped process: commands report it and do not hang."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What needs no mount: options, the kernel's table, the names that libfuse makes up, errnos."""
+"""Tests without a mount: options, the kernel's mount table, libfuse's hidden names, errnos."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_options_are_sorted_out() -> None:
 
 def test_words_for_others_are_skipped() -> None:
     words = "defaults,noauto,user,nofail,_netdev,x-systemd.automount,x-gvfs-show,comment=x,rw"
-    words += ",user=somebody,iversion,noiversion,mand,nomand"
+    words += ",user=alice,iversion,noiversion,mand,nomand"
     assert parse_options([words, "", " nonempty ,"]) == MountOptions(nonempty=True)
 
 
@@ -146,7 +146,7 @@ def test_hidden_names_are_told_from_such_that_somebody_has_given() -> None:
         assert not names.has(b"/.fuse_hidden0000000a" + other.encode()), other
         assert names.alias(b"/x", b"/.fuse_hidden0000000a" + other.encode()) is None
     assert names.alias(b"/x", b"/.fuse_hidden0000000a00000ffe") is not None
-    assert names.has(b"/.fuse_hidden0000000a00000fff"), "it has counted on"
+    assert names.has(b"/.fuse_hidden0000000a00000fff"), "the counter has not advanced"
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_what_is_open_by_a_name_goes_with_it() -> None:
 
 @pytest.fixture
 def cache(tmp_path: Path) -> Iterator[KernelCacheInvalidator]:
-    """As one thread comes to it."""
+    """A cache invalidator with requests from a single thread."""
     asker = SimpleNamespace(contents=SimpleNamespace(pid=7))
     library = SimpleNamespace(fuse_interrupted=lambda: 0)
     with new_store(tmp_path / "store") as store:
@@ -219,7 +219,7 @@ def look_up(cache: KernelCacheInvalidator, path: bytes) -> None:
 
 
 def sends_back(cache: KernelCacheInvalidator, path: bytes) -> bool:
-    """Whether who opens that name is to look it up first."""
+    """Whether opening that name fails with ESTALE, so that the kernel looks it up again."""
     try:
         cache.opening(path).look_again()
     except OSError as error:
@@ -230,7 +230,7 @@ def sends_back(cache: KernelCacheInvalidator, path: bytes) -> bool:
 def test_nobody_is_sent_back_twice_where_names_are_moved_meanwhile(
     cache: KernelCacheInvalidator,
 ) -> None:
-    """He was sent back by the name that his file had by then, and comes back by his own."""
+    """ESTALE was reported for the name at that time; the kernel retries with its own name."""
     assert sends_back(cache, b"/moved")
     look_up(cache, b"/x")
     assert not sends_back(cache, b"/x")
@@ -257,7 +257,7 @@ def test_nobody_is_sent_back_twice_where_what_he_looked_up_is_moved(
 def test_who_does_not_come_back_is_sent_back_by_what_he_opens_next(
     cache: KernelCacheInvalidator,
 ) -> None:
-    """He may not open the one, and goes by what he was told of the other long ago."""
+    """The caller does not retry the first name, and its lookup of the second name is old."""
     assert sends_back(cache, b"/x")
     look_up(cache, b"/x")
     cache.moved(b"/z", b"/zz", 0)

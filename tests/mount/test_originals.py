@@ -1,4 +1,4 @@
-"""Originals that are replaced, and videos that are held, through the kernel."""
+"""Replaced originals and videos on hold, through the kernel."""
 
 from __future__ import annotations
 

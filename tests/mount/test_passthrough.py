@@ -1,4 +1,4 @@
-"""With ``-o passthrough`` the kernel reads videos itself: what changes, and what does not."""
+"""With ``-o passthrough`` the kernel reads videos itself, without changes for programs."""
 
 from __future__ import annotations
 
@@ -50,17 +50,17 @@ def put(path: Path, clip: Path = CLIP) -> Path:
 
 
 def sha256_without_the_daemon(pid: int, fd: int) -> str:
-    """What another process reads from an open file while the one that serves it does nothing."""
+    """The hash of an open file, read by another process while the daemon is stopped."""
     command = [sys.executable, "-c", _SHA256, str(fd)]
     with subprocess.Popen(command, pass_fds=[fd], stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
         os.kill(pid, signal.SIGSTOP)
         try:
-            # Its end takes the daemon: the kernel tells it of every closed descriptor.
+            # The child cannot exit without the daemon, which handles each closed descriptor.
             is_done = select.select([child.stdout], [], [], 20)[0]
         finally:
             os.kill(pid, signal.SIGCONT)
-        assert is_done, "somebody is asked"
+        assert is_done, "the read waits for the daemon"
         return child.stdout.read().strip()
 
 
@@ -146,11 +146,11 @@ def test_a_video_that_another_process_replaced_waits_for_the_readers_of_the_old_
 
 
 def opened_by_the_kernel(place: Path, view: Path) -> int:
-    """A view that was read to its end, open, as soon as the kernel reads it by itself."""
+    """An open view that was read to its end, once the kernel reads it without the daemon."""
     until = time.monotonic() + 20
     while time.monotonic() < until:
         fd = os.open(view, os.O_RDONLY)
-        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)  # what the kernel keeps of our answers
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)  # drop the pages that the daemon sent
         before = reads(place)
         os.pread(fd, 1, 0)
         if reads(place) == before:
@@ -160,7 +160,7 @@ def opened_by_the_kernel(place: Path, view: Path) -> int:
 
 
 def reads(place: Path) -> int:
-    """How often the daemon was asked for bytes."""
+    """The number of reads that the daemon answered."""
     stats = json.loads(os.getxattr(place, "user.vfsd.stats"))
     return int(stats["operations"].get("read", {"count": 0})["count"])
 
@@ -230,7 +230,7 @@ def test_a_hundred_readers_of_one_video(place: Path) -> None:
     assert {file.read() for file in files} == {CLIP.read_bytes()}
     for file in files:
         file.close()
-    with open(path, "r+b") as writing:  # nobody is left who reads
+    with open(path, "r+b") as writing:  # no reader is left
         writing.write(b"x")
 
 

@@ -1,4 +1,4 @@
-"""What other users may do in a mount that is open to them, and what is done in their name."""
+"""Permissions of other users in a mount with allow_other."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from vfsd.errors import UsageError
 
 pytestmark = [
     pytest.mark.mount,
-    pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root can switch to another user"),
 ]
 
 _ANN, _BEN = 12345, 12346
@@ -32,7 +32,7 @@ _TEAM = 12400
 def open_to_all(tmp_path_factory: pytest.TempPathFactory, fuse: None) -> Iterator[Mounted]:
     place = Mounted(tmp_path_factory.mktemp("open"))
     place.mount("allow_other,dev,suid")
-    for folder in place.at.parents:  # so that somebody else gets there
+    for folder in place.at.parents:  # so that other users can reach it
         if folder.stat().st_uid == os.getuid() and not folder.stat().st_mode & 0o001:
             os.chmod(folder, 0o755)
     yield place
@@ -42,7 +42,7 @@ def open_to_all(tmp_path_factory: pytest.TempPathFactory, fuse: None) -> Iterato
 
 @pytest.fixture
 def all_may(open_to_all: Mounted, request: pytest.FixtureRequest) -> Path:
-    """An empty directory in which everybody may write."""
+    """An empty directory that all users may write."""
     path = open_to_all.at / str(request.node.name)[:100]
     path.mkdir()
     os.chmod(path, 0o777)
@@ -50,7 +50,7 @@ def all_may(open_to_all: Mounted, request: pytest.FixtureRequest) -> Path:
 
 
 def as_user(uid: int, code: str, *arguments: object, groups: tuple[int, ...] = ()) -> str:
-    """What a line of Python gives to somebody: a value, or the name of an errno."""
+    """The value of a Python expression for another user, or the name of an errno."""
     program = f"""
 import errno, os, stat, sys
 os.setgroups({list(groups)})
@@ -98,8 +98,8 @@ def test_what_is_not_theirs_stays_as_it_is(all_may: Path) -> None:
 
 
 def test_who_writes_sees_that_set_id_bits_are_gone(all_may: Path) -> None:
-    """At once: who asks for the mode alone, as stat(1) does and the kernel before it runs a
-    program, would be told for a second what the kernel remembers."""
+    """stat(1) asks for the mode alone, as does the kernel before it runs a program.  Without an
+    invalidation it would return the cached mode for a second."""
     path = all_may / "program"
     as_user(_ANN, "os.close(os.open(a[0], os.O_CREAT | os.O_WRONLY, 0o777))", path)
     for change in (
@@ -132,7 +132,7 @@ def test_a_set_gid_directory(all_may: Path) -> None:
     as_user(_ANN, "os.mknod(a[0], 0o664)", all_may / "d" / "f", groups=(_TEAM,))
     assert (all_may / "d").stat().st_gid == (all_may / "d" / "f").stat().st_gid == _TEAM
     assert (all_may / "d").stat().st_mode & stat.S_ISGID
-    # Who is not in the group may not make a program that runs as the group.
+    # A user outside of the group must not make a program that runs as the group.
     os.chown(all_may / "d" / "f", _ANN, _TEAM)
     as_user(_ANN, "os.chmod(a[0], 0o2775)", all_may / "d" / "f")
     assert not (all_may / "d" / "f").stat().st_mode & stat.S_ISGID
@@ -149,7 +149,7 @@ def test_groups_count_all_of_them(all_may: Path) -> None:
 
 @pytest.mark.parametrize("flags", ["os.O_WRONLY", "os.O_RDWR"])
 def test_a_write_takes_away_what_a_program_may(all_may: Path, flags: str) -> None:
-    """Set-uid and set-gid, and capabilities, as on a disk: others must not lend them new code."""
+    """A write removes set-uid, set-gid and capabilities, so that new code does not inherit them."""
     path = all_may / "program"
     path.write_bytes(b"#!")
     capability = bytes.fromhex("0100000200200000000000000000000000000000")
@@ -184,7 +184,7 @@ def test_views_are_for_those_who_may_read_the_video(all_may: Path) -> None:
     assert as_user(_ANN, "len(open(a[0], 'rb').read())", frame) == "EACCES"
     assert as_user(_ANN, "os.listdir(a[0])", f"{path}@") == "EACCES"
     os.chmod(path, 0o644)
-    end = time.monotonic() + 20  # the kernel goes by what it has heard of the views for a second
+    end = time.monotonic() + 20  # the kernel caches the modes of views for a second
     while (read := as_user(_ANN, "len(open(a[0], 'rb').read())", frame)) == "EACCES":
         assert time.monotonic() < end
         time.sleep(0.1)
@@ -197,7 +197,7 @@ def test_views_are_for_those_who_may_read_the_video(all_may: Path) -> None:
 def test_files_of_a_mount_that_lets_nobody_else_in_are_ingested(
     mounted: Mounted, tmp_path: Path, name: str
 ) -> None:
-    """Who examines them is nobody, who may read what was opened for him, and not ask for more."""
+    """The examiner has no access to the mount: it may only read the descriptor that it receives."""
     mounted.mount()
     shutil.copy(FOLDER / name, mounted.at / "film")
     with new_store(tmp_path / "other") as other:

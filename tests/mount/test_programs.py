@@ -1,4 +1,4 @@
-"""The programs that people use, on a mount as on a disk."""
+"""Common programs must work on a mount as on a disk."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def run(*command: object, cwd: Path | None = None) -> str:
 
 
 def picture(root: Path) -> dict[str, tuple[object, ...]]:
-    """Everything that a careful copy has to keep."""
+    """All metadata that a complete copy must keep."""
     found: dict[str, tuple[object, ...]] = {}
     numbers: dict[int, str] = {}
     for folder, folders, files in os.walk(root):
@@ -59,7 +59,7 @@ def picture(root: Path) -> dict[str, tuple[object, ...]]:
 
 
 def age(root: Path, start: int = 1_100_000_000) -> None:
-    """Give everything a time of its own, long ago; some tools look at whole seconds only."""
+    """Set a different past time for each file.  Some tools compare only whole seconds."""
     paths = sorted(root.rglob("*"), reverse=True)
     for number, path in enumerate(paths):
         os.utime(path, (1_000_000_000, start + number), follow_symlinks=False)

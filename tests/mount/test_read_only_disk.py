@@ -1,4 +1,4 @@
-"""A store on a disk that is mounted read-only, as backups and archives are."""
+"""A store on a disk that is mounted read-only, such as a backup or an archive."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from vfsd.mount.control import mount, unmount
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Iterator[Path]:
-    """A store that was closed, seen through a mount that cannot be written."""
+    """A closed store, seen through a read-only mount."""
     store, seen = tmp_path / "store", tmp_path / "a disk? #1"
     with Store.create(store) as made:
         made.ingest(FOLDER / "portrait.mp4", "v.mp4")
@@ -30,7 +30,7 @@ def archive(tmp_path: Path) -> Iterator[Path]:
             subprocess.run(["umount", "-l", str(seen)], capture_output=True, check=False)
             pytest.skip("nothing can be mounted here")
     yield seen
-    # Another process that looks at all mounts may keep this one busy for a moment.
+    # Another process that scans all mounts may keep this one busy for a moment.
     subprocess.run(["umount", "-l", str(seen)], check=True)
 
 
@@ -53,7 +53,7 @@ def test_what_would_be_written_there_says_that_it_cannot(archive: Path, tmp_path
         assert told.code == ReadOnlyError.exit_code
         assert os_error["message"] == f"{archive / name}: Read-only file system"
         assert "mounted read-only" in os_error["hint"]
-    # The archive shows the store itself, in which no backup of it may lie.
+    # The archive shows the store itself, and a backup must not be inside the store.
     assert run_command("-s", store, "backup", archive / "backup").code == UsageError.exit_code
     told = run_command("-s", archive, "config", "workers", "2", "--json")
     os_error = json.loads(told.err.splitlines()[-1])
@@ -84,14 +84,14 @@ def test_somebody_who_writes_it_elsewhere_is_noticed(archive: Path, tmp_path: Pa
             store.move("v.mp4", "w.mp4")
             with pytest.raises(BusyError, match="was changed during the read"):
                 len(catalog.find())
-            with Catalog.open(url, read_only=True) as live:  # with what the writer has beside it
+            with Catalog.open(url, read_only=True) as live:  # reads the writer's log as well
                 assert [video.name for video in live.find()] == ["w.mp4"]
         with pytest.raises(BusyError):
             len(catalog.find())
 
 
 def test_a_new_store_is_its_owners_alone(tmp_path: Path) -> None:
-    """Objects have no modes of their own; those in a mount must not be gone round."""
+    """Objects do not keep the modes of files, so the store must not let other users bypass them."""
     given = tmp_path / "given"
     given.mkdir(mode=0o755)
     for root, mode in ((tmp_path / "new", 0o700), (given, 0o755)):

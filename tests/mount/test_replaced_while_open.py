@@ -1,4 +1,4 @@
-"""What somebody has open, and something else that has its name by then: nobody reads the other."""
+"""A handle must never read the bytes of another file that has taken its name."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ OLD, NEW = FOLDER / "traffic.mp4", FOLDER / "variable-rate.mp4"
 VIEW = "v.mp4@/frames=0-20,size=160x120.rgb"
 SHORT, LONG = FOLDER / "mjpeg.avi", FOLDER / "traffic.mp4"
 PICTURES = "v.mp4@/frames=0-5.rgb"
-"""Of the video's own size, which is not that of the other."""
+"""A view of raw frames; its size differs between the two videos."""
 BLOCK = 64 << 10
 PAGE = 4 << 10
 FRESH = ("attr_timeout=100", "entry_timeout=0")
-"""So that names are looked up each time, and nobody asks for times meanwhile: where these differ
-the kernel forgets all that it has cached."""
+"""Names are looked up each time, but times are cached.  If a time changed, the kernel would drop
+all cached pages."""
 
 Replace = Callable[[Mounted], None]
 
@@ -61,7 +61,7 @@ def move_inside(mounted: Mounted) -> None:
 
 @contextmanager
 def noticed(mounted: Mounted, name: str) -> Iterator[None]:
-    """Until the mount has seen that another process gave that name to another file."""
+    """Wait at the end of the block until the mount sees another file under that name."""
     before = (mounted.at / name).stat().st_ino
     yield
     mounted.wait_for(lambda: (mounted.at / name).stat().st_ino != before, f"{name} is the old one")
@@ -154,7 +154,7 @@ def test_a_view_of_a_video_without_a_name_can_be_read(mounted: Mounted) -> None:
 
 
 def test_what_the_kernel_keeps_moves_with_the_name(mounted: Mounted) -> None:
-    """And is not taken for what has the same name, and has been there before."""
+    """Cached pages must not be used for another file that had the same name before."""
     mounted.mount(*FRESH)
     shutil.copy(OLD, mounted.at / "a.mp4")
     shutil.copy(NEW, mounted.at / "b.mp4")
@@ -172,7 +172,7 @@ def test_what_the_kernel_keeps_moves_with_the_name(mounted: Mounted) -> None:
 
 
 def alone(mounted: Mounted, name: str, source: Path) -> bytes:
-    """What is read by that name where v.mp4 is a copy of `source`."""
+    """The bytes under that name if v.mp4 is a copy of `source`."""
     shutil.copy(source, mounted.at / source.name)
     return (mounted.at / name.replace("v.mp4", source.name)).read_bytes()
 
@@ -190,7 +190,7 @@ def test_nobody_is_told_of_his_end_by_what_is_shorter(mounted: Mounted, name: st
         assert (mounted.at / name).read_bytes() == new
         os.stat(mounted.at / name)
         assert os.pread(first, 100, len(old) - 100) == old[-100:]
-    # The kernel tells of a closed file in its own time.
+    # The kernel reports a closed file with some delay.
     mounted.wait_for(lambda: (mounted.at / name).stat().st_size == len(new), "the old size stays")
 
 
@@ -198,7 +198,7 @@ def test_nobody_is_told_of_his_end_by_what_is_shorter(mounted: Mounted, name: st
 def test_what_is_copied_ends_where_it_ends_though_it_is_said_to_be_longer(
     mounted: Mounted, name: str, tmp_path: Path
 ) -> None:
-    """cp goes by the size where it thinks that there are holes."""
+    """cp relies on the size if it expects holes in the file."""
     mounted.mount(*FRESH)
     new = alone(mounted, name, SHORT)
     shutil.copy(LONG, mounted.at / "v.mp4")
@@ -212,7 +212,7 @@ def test_what_is_copied_ends_where_it_ends_though_it_is_said_to_be_longer(
 def test_what_goes_through_the_kernels_cache_is_not_given_to_others(
     mounted: Mounted, name: str, tmp_path: Path
 ) -> None:
-    """sendfile does, and private mappings, whatever the kernel was told."""
+    """sendfile and private mappings always use the kernel's cache."""
     mounted.mount(*FRESH)
     old, new = alone(mounted, name, LONG), alone(mounted, name, SHORT)
     shutil.copy(LONG, mounted.at / "v.mp4")
@@ -239,7 +239,7 @@ def test_what_goes_through_the_kernels_cache_is_not_given_to_others(
 def test_what_may_not_go_through_the_kernels_cache_is_copied_to_another_mount(
     mounted: Mounted, name: str, tmp_path: Path
 ) -> None:
-    """From one FUSE mount to another the kernel copies by itself, through its cache."""
+    """Between FUSE mounts the kernel copies by itself, through its cache."""
     mounted.mount(*FRESH)
     new = alone(mounted, name, SHORT)
     shutil.copy(LONG, mounted.at / "v.mp4")
@@ -268,7 +268,7 @@ def test_what_is_left_alone_goes_through_the_kernels_cache_again(
         os.close(first)
 
         def is_sent() -> bool:
-            """The kernel tells of a closed file in its own time, and keeps what was read by it."""
+            """The kernel reports the close with some delay, and keeps cached pages until then."""
             sent.seek(0)
             with suppress(OSError):
                 os.sendfile(sent.fileno(), second, 0, PAGE)

@@ -1,4 +1,4 @@
-"""What a mount counts, and the commands that show it."""
+"""The counters of a mount, and the commands that show them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 
 @contextmanager
 def running(*words: str | Path) -> Iterator[subprocess.Popen[str]]:
-    """A command that goes on until it is ended, which it is here, whatever the block finds."""
+    """Run an endless command during the block, and end it afterwards in any case."""
     with subprocess.Popen(
         [sys.executable, "-m", "vfsd", *words],
         cwd=ROOT,
@@ -44,10 +44,10 @@ def running(*words: str | Path) -> Iterator[subprocess.Popen[str]]:
 
 @pytest.fixture
 def busy(mounted: Mounted) -> Mounted:
-    """A mount that has written and read a megabyte, and looked for what is not there."""
+    """A mount after a megabyte was written and read, and a missing name was looked up."""
     mounted.mount()
     (mounted.at / "a.bin").write_bytes(bytes(1 << 20))
-    # Past the kernel's cache: it would not ask.
+    # Bypass the kernel's cache, which would not ask the mount.
     fd = os.open(mounted.at / "a.bin", os.O_RDONLY)
     os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
     while os.read(fd, 1 << 17):
@@ -94,7 +94,7 @@ def test_what_is_going_on(busy: Mounted) -> None:
 
 
 def test_who_closes_a_view_that_was_made_asks_nobody(mounted: Mounted) -> None:
-    """The mount is told of a closed view as long as it might go on making it for nobody."""
+    """The kernel sends a flush only while the mount might still be rendering the view."""
     mounted.mount()
     shutil.copyfile(FOLDER / "traffic.mp4", mounted.at / "a.mp4")
     assert os.getxattr(mounted.at / "a.mp4", "user.vfsd.state") == b"video"

@@ -1,4 +1,4 @@
-"""What is to be on the disk when a write returns, whether or not the kernel has us sync it."""
+"""Synchronous writes are on the disk when they return, even if the kernel sends no fsync."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ SYNCED_APPEND = CREATE | os.O_RDWR | os.O_DIRECT | os.O_DSYNC
 
 @pytest.fixture
 def syncs(mounted: Mounted, tmp_path: Path) -> Callable[[Callable[[], object]], int]:
-    """How many times the mount syncs data while something is done."""
+    """A function that counts the data syncs of the mount during an action."""
     if shutil.which("strace") is None:
-        pytest.skip("strace tells of it")
+        pytest.skip("needs strace")
 
     def count(action: Callable[[], object]) -> int:
         trace = tmp_path / "trace"

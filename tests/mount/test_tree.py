@@ -1,4 +1,4 @@
-"""Names and directories, asked through the kernel."""
+"""Names and directories through the kernel."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ def test_renaming_over_an_open_file(here: Path) -> None:
 
 
 def test_an_open_file_is_replaced_again_and_again(here: Path) -> None:
-    """As players see a playlist: the name is always there, and is always one whole file.
+    """A player reads a playlist while it is replaced, and must always find one complete file.
 
-    Who opens a file that has just been replaced looks for it again; the kernel does so once, and
-    seldom needs to twice in a row when there are some milliseconds between replacements.
+    An open of a file that was just replaced needs another lookup.  The kernel retries once, which
+    nearly always suffices with some milliseconds between replacements.
     """
     path = here / "live.m3u8"
     path.write_text("0")
@@ -178,7 +178,7 @@ def test_special_files(here: Path) -> None:
 def test_a_rename_over_an_open_file_that_fails_changes_nothing(
     mounted: Mounted, is_unlinked: bool
 ) -> None:
-    """The kernel goes by a name that another process has just removed."""
+    """The kernel still has a name cached that another process has just removed."""
     mounted.mount("dirsync", "entry_timeout=100", "attr_timeout=100")
     for count in range(10):
         source, target = mounted.at / f"source{count}", mounted.at / f"target{count}"
@@ -215,7 +215,7 @@ def test_a_file_is_renamed_to_a_name_that_another_process_has_taken_from_an_open
 
 @pytest.mark.parametrize("count", [1, 2, 0xFFFFFFFF])
 def test_names_as_libfuse_gives_are_names(here: Path, count: int) -> None:
-    """A tree that once lay in such a mount, as rsync puts it there: written, then renamed."""
+    """rsync writes and renames files to copy a tree that contains libfuse's hidden names."""
     name = here / f".fuse_hidden000000ab{count:08x}"
     with (here / ".tmp").open("wb") as file:
         file.write(b"precious")

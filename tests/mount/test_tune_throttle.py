@@ -1,4 +1,4 @@
-"""When a mount may make tiles: hours, load, calm, disk, and its share of the CPU."""
+"""Conditions for tuning in a mount: quiet hours, load, idle time, disk and share of the CPU."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ QUIET = MountActivity(minute=12 * 60, load=0.0, calm=60.0, free=1 << 40)
 
 
 def hours(text: str) -> list[int]:
-    """The whole hours of a day that begin within."""
+    """The full hours of a day that are within the quiet hours."""
     quiet = QuietHours.parse(text)
     return [hour for hour in range(24) if quiet.includes(hour * 60)]
 
@@ -89,7 +89,7 @@ def test_a_load_of_a_hundred_percent_never_speaks_against_it() -> None:
 
 @pytest.mark.parametrize("share", [0.05, 0.5, 1.0, 2.0])
 def test_no_more_than_a_share_of_the_cpu_is_used(share: float) -> None:
-    """By a process that computes on two cores whenever it may."""
+    """The simulated process uses two cores whenever it is allowed to."""
     chance = random.Random(3)
     allowance = CpuAllowance(share)
     at, used, history = 0.0, 0.0, [(0.0, 0.0)]
@@ -114,7 +114,7 @@ def test_what_is_not_used_is_not_saved_up() -> None:
     assert not allowance.is_left(3601, 1)
 
 
-# ------------------------------------------------------------------------------- what has failed
+# ------------------------------------------------------------------------------- failures
 
 
 def test_what_fails_is_left_alone_longer_each_time() -> None:
@@ -132,7 +132,7 @@ def test_what_fails_is_left_alone_longer_each_time() -> None:
     assert last == FailureBackoff.MOST_SECONDS
 
 
-# ------------------------------------------------------------------------------------- who waits
+# -------------------------------------------------------------------------------- waiting readers
 
 
 def test_the_first_who_waits_is_told_of_and_there_is_calm_when_the_last_has_gone() -> None:
@@ -154,11 +154,11 @@ def test_the_first_who_waits_is_told_of_and_there_is_calm_when_the_last_has_gone
     assert len(told) == 2
 
 
-# ------------------------------------------------------------------------------------- the machine
+# ------------------------------------------------------------------------------- load
 
 
 def compute(seconds: float) -> None:
-    """As much CPU time of this process, however long that takes."""
+    """Use that much CPU time in this process."""
     end = time.process_time() + seconds
     while time.process_time() < end:
         pass

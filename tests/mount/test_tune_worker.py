@@ -1,4 +1,4 @@
-"""Mounts that make tiles by themselves: real mounts, the real process, and nobody in a hurry."""
+"""Automatic tuning by the worker process of real mounts."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ REGION = "160x128+320+192"
 PATIENCE = 240.0
 """Seconds; the machine may be busy with other tests."""
 SLOWLY = 20
-"""Percent of a core: slow enough to be met in the middle of it."""
+"""Percent of a core: slow enough for a test to interrupt the work."""
 
 
 @pytest.fixture(scope="session")
 def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A clip with one key frame, of which single frames are dear."""
+    """A clip with one key frame, so that single frames are expensive to decode."""
     path = tmp_path_factory.mktemp("clip") / "clip.mp4"
     write(Scene(width=WIDTH, height=HEIGHT, frames=FRAMES), Encoding(gop=FRAMES), path)
     return path
@@ -53,7 +53,7 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def filled(tmp_path_factory: pytest.TempPathFactory, clip: Path) -> Path:
-    """A store with the clip, verified; to be copied."""
+    """A template store with the verified clip."""
     path = tmp_path_factory.mktemp("filled") / "store"
     with new_store(path) as store:
         store.ingest(clip, "v.mp4").verify()
@@ -62,7 +62,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory, clip: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def well_read(tmp_path_factory: pytest.TempPathFactory, filled: Path) -> Path:
-    """A store with a clip that was read so much that tiles pay; to be copied."""
+    """A template store with a clip that was read so often that tiles pay off."""
     place = Place(tmp_path_factory.mktemp("read"), filled)
     place.settle_on(tune=False)
     place.mount()
@@ -90,7 +90,7 @@ def is_under_way(state: str) -> bool:
 
 
 class Place(Mounted):
-    """A copy of a store, whose mounts do not mind how busy the machine is."""
+    """A copy of a store with settings that ignore the load of the machine."""
 
     def __init__(self, root: Path, filled: Path) -> None:
         super().__init__(root)
@@ -106,7 +106,7 @@ class Place(Mounted):
         return (self.at / f"v.mp4@/frames={first}-{first + 10},roi={region}.rgb").read_bytes()
 
     def read_a_lot(self) -> None:
-        """More than enough for tiles to pay."""
+        """Read more than enough for tiles to pay off."""
         for turn in range(3):
             for first in range(turn, FRAMES - 10, 7):
                 self.read(first)
@@ -126,11 +126,11 @@ class Place(Mounted):
         )
 
     def wait_for_the_middle(self) -> None:
-        """Of making tiles, slowly: between two pictures, or waiting to be allowed the next."""
+        """Wait until the worker is making tiles or waiting for its CPU share."""
         self.wait_long_for(lambda: is_under_way(self.state()), "nothing is made")
 
     def met_in_the_middle(self) -> int:
-        """Mount, and find the process that is making tiles."""
+        """Mount, wait until tiles are being made, and return the process id of the worker."""
         self.settle_on(tune_cpu=SLOWLY)
         self.mount()
         self.wait_for_the_middle()
@@ -139,7 +139,7 @@ class Place(Mounted):
         return worker
 
     def go_on_to_the_end(self) -> None:
-        """Mount anew, make what was not made, and unmount."""
+        """Mount again, make the remaining tiles, and unmount."""
         self.settle_on()
         self.mount()
         self.wait_until_through()
@@ -150,7 +150,7 @@ class Place(Mounted):
         self.wait_long_for(lambda: self.state() == "idle", "it does not come to an end")
 
     def worker(self) -> int | None:
-        """The process that makes tiles."""
+        """The process id of the tuning worker."""
         for entry in Path("/proc").iterdir():
             with contextlib.suppress(OSError):
                 words = (entry / "cmdline").read_bytes() if entry.name.isdigit() else b""
@@ -159,15 +159,15 @@ class Place(Mounted):
         return None
 
     def hurry(self) -> None:
-        """Let it compute as others do: who stands back for all other tests may wait for minutes."""
+        """Give the worker normal priority; behind all other tests it might wait for minutes."""
         worker = self.worker()
-        with contextlib.suppress(OSError):  # it has just ended, or that takes a right
+        with contextlib.suppress(OSError):  # it has just ended, or this needs a capability
             if worker is not None:
                 os.sched_setscheduler(worker, os.SCHED_OTHER, os.sched_param(0))
                 Path(f"/proc/{worker}/autogroup").write_text("0")
 
     def findings(self) -> set[str]:
-        """What is wrong with the store, but for bytes that a killed process has left."""
+        """Findings of fsck in the store, except for garbage that a killed process left."""
         with Store.open(self.store) as store:
             found = {one.check for one in fsck.run(store.parts, deep=True)} - {"garbage"}
             fsck.run(store.parts, repair=True)
@@ -176,7 +176,7 @@ class Place(Mounted):
 
 @contextlib.contextmanager
 def unmounting(place: Place) -> Iterator[Place]:
-    """Whatever a test has left mounted."""
+    """Unmount the place after the block if it is still mounted."""
     yield place
     with contextlib.suppress(NotFoundError):
         place.unmount()
@@ -184,14 +184,14 @@ def unmounting(place: Place) -> Iterator[Place]:
 
 @pytest.fixture
 def place(tmp_path: Path, filled: Path) -> Iterator[Place]:
-    """Nobody has read anything yet."""
+    """A place without logged reads."""
     with unmounting(Place(tmp_path, filled)) as made:
         yield made
 
 
 @pytest.fixture
 def read_place(tmp_path: Path, well_read: Path) -> Iterator[Place]:
-    """Tiles pay from the start."""
+    """A place with enough logged reads for tiles to pay off."""
     with unmounting(Place(tmp_path, well_read)) as made:
         yield made
 
@@ -203,7 +203,7 @@ def decibels(one: bytes, other: bytes) -> float:
     return 10 * math.log10(255**2 / max(1e-9, error))
 
 
-# ------------------------------------------------------------------------------ tiles by themselves
+# ------------------------------------------------------------------------------ automatic tiles
 
 
 def test_tiles_come_by_themselves_and_reads_stay_what_they_were(place: Place) -> None:
@@ -214,7 +214,7 @@ def test_tiles_come_by_themselves_and_reads_stay_what_they_were(place: Place) ->
     over = threading.Event()
 
     def keep_reading() -> None:
-        while not over.wait(2.5):  # so that there is time to work in between
+        while not over.wait(2.5):  # with time for the worker in between
             for first in firsts:
                 if decibels(place.read(first), before[first]) < 35:
                     wrong.append(first)
@@ -253,7 +253,7 @@ def test_what_nobody_reads_is_left_alone(read_place: Place, clip: Path) -> None:
         assert store.catalog.segments(store["unread.mp4"].info) == []
 
 
-# -------------------------------------------------------------------------------- standing back
+# -------------------------------------------------------------------------------- yielding
 
 
 def test_nothing_is_done_while_somebody_waits(
@@ -270,13 +270,13 @@ def test_nothing_is_done_while_somebody_waits(
         with foreground.waiting():
             tuner.start()
             wait(lambda: "reads" in tuner.state, lambda: tuner.state)
-            time.sleep(0.5)  # in which it would have begun
+            time.sleep(0.5)  # enough time to begin
             assert "reads" in tuner.state
             assert read_place.segments() == []
         wait(lambda: is_under_way(tuner.state), lambda: tuner.state, read_place.hurry)
         with foreground.waiting():
             wait(lambda: "reads" in tuner.state, lambda: tuner.state)
-            time.sleep(1)  # it may have been about to publish one
+            time.sleep(1)  # it may have been publishing a segment
             there = read_place.segments()
             time.sleep(1)
             assert read_place.segments() == there

@@ -39,7 +39,7 @@ def union(tmp_path: Path) -> Iterator[Mounted]:
 
 
 def objects_left(store: Path) -> list[Path]:
-    """Everything in the store that holds bytes of objects, under whatever name."""
+    """All files in the store that hold bytes of objects."""
     return [path for path in (store / "objects").rglob("*") if path.is_file()]
 
 

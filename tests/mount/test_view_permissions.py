@@ -1,4 +1,4 @@
-"""Who may not read a video may not read what is made of it."""
+"""A user who may not read a video may not read its views."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ print(
 
 
 def answers(path: Path) -> list[int]:
-    """What a stranger is told: errno, or 0."""
+    """The errno, or 0, of each operation of an unrelated user."""
     return [int(word) for word in in_another_process(ANSWERS, path).split()]
 
 
 @pytest.fixture
 def shared_with_others(mounted: Mounted) -> Mounted:
-    """Where somebody else gets to."""
+    """A mount with allow_other that other users can reach."""
     if os.geteuid():
-        pytest.skip("only root can be somebody else")
+        pytest.skip("only root can switch to another user")
     at = mounted.mount("allow_other", "attr_timeout=100", "entry_timeout=100")
     os.chmod(at, 0o755)
     for folder in at.parents:
@@ -85,12 +85,12 @@ def test_a_view_is_closed_to_others_at_once_when_its_video_is(shared_with_others
     video.chmod(0o600)
     assert not may_read(view)
     video.chmod(0o644)
-    assert view.read_bytes()  # by which the kernel learns of it
+    assert view.read_bytes()  # makes the kernel update its cache
     assert may_read(view)
 
 
 def may_read(path: Path) -> bool:
-    """Whether a stranger may."""
+    """Whether an unrelated user may read the file."""
     code = """
 import os, sys
 os.setgroups([]); os.setgid(12345); os.setuid(12345)

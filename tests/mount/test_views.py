@@ -1,7 +1,4 @@
-"""Frames that are written to ``NAME@/`` in another size.
-
-The folder beside every video, through the kernel.
-"""
+"""Writing frames of another size to ``NAME@/``, and reading views, through the kernel."""
 
 from __future__ import annotations
 
@@ -48,7 +45,7 @@ def read(mounted: Mounted, format: str = "yuv420p") -> Pixels:
 
 
 def renditions(mounted: Mounted) -> int:
-    """Frames of all renditions."""
+    """The number of frames in all renditions."""
     with Store.open(mounted.store) as store:
         found = store.catalog.renditions(store["a.mp4"].info)
         left = list(store.parts.directory.objects_tmp.iterdir())
@@ -57,7 +54,7 @@ def renditions(mounted: Mounted) -> int:
 
 
 def failing(path: Path, data: bytes) -> str:
-    """The errno with which writing a file fails."""
+    """The name of the errno when writing a file fails."""
     try:
         with open(path, "wb", 0) as file:
             for at in range(0, len(data), 1 << 20):
@@ -115,7 +112,7 @@ def test_frames_that_are_copied_to_a_view_become_a_rendition(
 
 
 def test_a_view_that_somebody_emptied_and_did_not_write_is_the_view(at: Path) -> None:
-    """The kernel, which was told of a size of 0, does not go by that afterwards."""
+    """The kernel must not use the size 0 that it cached for the truncation."""
     view = at / "a.mp4@" / "size=160x120.yuv"
     before = view.read_bytes()
     with open(view, "r+b", 0) as file:
@@ -211,7 +208,7 @@ def test_mounts_that_are_only_read(mounted: Mounted) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# The folder beside every video, through the kernel
+# Reading views
 
 
 VIDEO = (FOLDER / "portrait.mp4").read_bytes()
@@ -259,7 +256,7 @@ def test_views_are_files(here: Path) -> None:
 
 @pytest.mark.thorough
 def test_a_view_that_was_read_is_read_anew_when_its_source_has_changed(mounted: Mounted) -> None:
-    """The kernel keeps the bytes of views; those of other bytes it must forget."""
+    """The kernel caches the bytes of views, and must drop them when the source changes."""
     mounted.mount()
     at = mounted.at / "v.mp4"
     at.write_bytes((FOLDER / "traffic.mp4").read_bytes())
@@ -271,11 +268,11 @@ def test_a_view_that_was_read_is_read_anew_when_its_source_has_changed(mounted: 
             store["v.mp4"].tiles.retile("uniform:3x4")
             tiled = store["v.mp4"].read(region=(20, 20, 60, 60)).data.tobytes()
         assert tiled != exact
-        time.sleep(0.1)  # the mount looks for what others change every 50 ms
+        time.sleep(0.1)  # the mount polls for changes every 50 ms
         assert view.read_bytes() == tiled
         assert view.read_bytes() == tiled
         before.seek(0)
-        assert before.read() == exact  # what is open goes on, with nothing of the other
+        assert before.read() == exact  # an open view keeps its own bytes
     assert view.read_bytes() == tiled
     assert view.read_bytes() == tiled
 
@@ -291,7 +288,7 @@ def test_views_are_in_no_listing(here: Path, tmp_path: Path) -> None:
 def test_a_picture_has_the_size_of_its_bytes_when_tiles_have_just_gone(
     mounted: Mounted, wide_clip: Path
 ) -> None:
-    """The kernel has been told another one a moment ago."""
+    """The kernel has cached another size a moment ago."""
     mounted.mount()
     shutil.copyfile(wide_clip, mounted.at / "a.mp4")
     tiles = ("--layout", "uniform:2x2", "--span", "0-1")
@@ -308,7 +305,7 @@ def test_a_picture_has_the_size_of_its_bytes_when_tiles_have_just_gone(
 def test_a_picture_that_is_open_stays_what_is_found_by_its_name(
     mounted: Mounted, wide_clip: Path
 ) -> None:
-    """Of a name the kernel knows one size."""
+    """The kernel caches one size for a name."""
     mounted.mount()
     shutil.copyfile(wide_clip, mounted.at / "a.mp4")
     picture = mounted.at / "a.mp4@" / "frames" / "000005.jpg"
