@@ -32,7 +32,6 @@ from vfsd.codecs.joints.overlap_geometry import (
 from vfsd.codecs.joints.plane_merge import (
     PlaneJoint,
     PlaneMerger,
-    keep_left,
     match_plane_exposure,
     plane_mean_squares,
 )
@@ -48,6 +47,8 @@ from vfsd.tiling.cost import JOINED_LEFT, JOINED_RIGHT, JOINED_SIDES
 
 SAMPLED_FRAMES = 3
 """Pictures of a run that are examined."""
+_COPY_MERGE = "unprojected"
+"""Stored name of the merge for copies, a key of `MERGES`: the pixels of the left picture."""
 _LONGEST = 640
 """Longer side in pixels of the pictures that homographies are found in."""
 
@@ -91,7 +92,7 @@ class JoinFit:
     def _with(self, matrix: Homography) -> Iterator[PlaneJoint]:
         left, right = self._sizes
         if left == right and corner_displacement(matrix, left, right) <= COPY_MAX_DISPLACEMENT:
-            yield from self._cut(np.eye(3), keep_left.__name__)
+            yield from self._cut(np.eye(3), _COPY_MERGE)
         yield from self._cut(matrix, self._merge)
 
     def _cut(self, matrix: Homography, merge: str) -> Iterator[PlaneJoint]:
