@@ -1,7 +1,7 @@
-"""What it saves to keep what was encoded for a view: CPU seconds of a view, and of what follows.
+"""CPU time saved by keeping view segments as renditions: of the view itself and of later reads.
 
-In two stores, of which one keeps such segments as renditions (`admit_views`): somebody reads a view
-in another size, and again, the tuner does what it thinks pays, and then others read the same frames
+Uses two stores; only one keeps such segments as renditions (`admit_views`).  One client reads a
+view in another size, twice, then the tuner applies its proposals, and other clients read the frames
 in that size: as a view in another container, as the same view, and as arrays.  Runs are
 interleaved, the least of each step counts.  Pictures of the views are counted, and each read is
 compared with one of the original: luma has to have the dB that the read said of itself.

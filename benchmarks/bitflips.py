@@ -2,7 +2,7 @@
 
 A store is made of a few seconds of footage: originals in H.264 and HEVC, tiles, lossless tiles, a
 rendition and, where two cameras see the same, a joint.  Each flip is of one bit of one object, in
-place, with the file's times as they were, and the store is opened anew:
+place, keeping the file's timestamps, and the store is reopened:
 
 - Of an original each frame is read alone.  Those that need a packet with a byte in the damaged
   block have to be refused, and all others be what they were; frames that tiles have too are read
@@ -106,7 +106,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0, help="of each clip")
     folder_option(parser)
     options = parser.parse_args()
-    logging.disable(logging.ERROR)  # each flip would be told
+    logging.disable(logging.ERROR)  # each flip would be logged
     try:
         with tempfile.TemporaryDirectory(dir=options.folder, prefix="bitflips-") as folder:
             bench = Bench(Path(folder), options.seconds)
@@ -165,7 +165,7 @@ def campaign(
 
 
 class Bench:
-    """The store, the copy by which it is put back, and what it showed at first."""
+    """The store, the copy that restores it, and its frames before any damage."""
 
     def __init__(self, folder: Path, seconds: float) -> None:
         self._folder = folder
@@ -267,7 +267,7 @@ class Bench:
             self._clear_cache()
 
     def _read_all(self, store: Store, outcome: Outcome) -> None:
-        """All frames, as the originals and as tiles have them."""
+        """Reads all frames, from the originals and from tiles."""
         for name, shown in self._footage.items():
             for number, expected in enumerate(shown.frames):
                 for psnr in (float("inf"), _ANY):
@@ -406,7 +406,7 @@ def make_originals_dear(store: Store) -> None:
 
 
 def look(store: Store, video: Video) -> Footage:
-    """What is there at first."""
+    """Digests of all frames before any damage."""
     exact = [digest_of(frame.data) for frame in video.iterate(psnr=float("inf"))]
     tiled = {}
     for segment in store.catalog.segments(video.info) + store.catalog.joined(video.info):
@@ -476,7 +476,7 @@ def read_or_none(read: Callable[[], bytes]) -> bytes | None:
 
 
 def blobs_of(catalog: Path) -> list[Target]:
-    """What the catalog has of the originals that is as long as bits are likely to be flipped in."""
+    """The originals' rows in the catalog that are long enough to be likely targets of a flip."""
     found = []
     with closing(sqlite3.connect(catalog)) as raw:
         for kind, table, column in (

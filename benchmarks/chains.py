@@ -3,8 +3,8 @@
 Each clip is encoded ten times in a row, each time from what came out before, at qualities that are
 drawn by chance, in one codec or in all of them by turns.  After each step the bound that the errors
 of the steps add up to is held against what is measured against the first; it must never be lower.
-Beside it: the bound that VSS's code would tell, and what encoding the first as well as each step
-would have come to.
+For comparison: the bound that VSS's code would report, and the result of encoding the first
+version as well as each step
 """
 
 from __future__ import annotations

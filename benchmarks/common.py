@@ -1,4 +1,4 @@
-"""What every benchmark needs: where the videos are, interleaved timing, tables, JSON."""
+"""Helpers for all benchmarks: video locations, interleaved timing, tables, JSON."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def paired_ratio(one: Timing, other: Timing) -> float:
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """A table as Markdown has it."""
+    """A Markdown table."""
     lines = ["| " + " | ".join(headings) + " |", "|" + "---|" * len(headings)]
     lines += ["| " + " | ".join(_cell(value) for value in row) + " |" for row in rows]
     return "\n".join(lines)
@@ -181,7 +181,7 @@ def finish(
     """Write the JSON where it was asked for, and end: 0 when every bound was met, 1 otherwise.
 
     `left_out` names what could not be run here and was not asked for by name: no bound was missed,
-    but nobody is told that all were met.
+    but the report does not claim that all were met.
     """
     if options.json:
         report = {"benchmark": name, "machine": machine(), "passed": passed, "figures": figures}

@@ -1,6 +1,6 @@
 """Two cameras that overlap, on disk: their files, what replaces each alone, and a joint of both.
 
-What a store would have if the files of joined videos could go.  Each pair is joined; then the files
+Estimates a store's size if the files of joined videos were removed.  Each pair is joined; the files
 are replaced, each by itself, by encodings of the same dB (the worst plane of the worst picture, for
 either side), and the pieces of the joint are encoded as replacements are instead of as cells, in
 the coarsest quality that gives both sides that many dB again.  The last is simulated: no store
@@ -38,7 +38,7 @@ from vfsd.tiling import Rect
 CODEC = "hevc"
 _FINEST, _COARSEST = 6, 40
 _SLACK = 0.05
-"""dB by which a bound may be missed: encoders have steps."""
+"""Tolerance of a bound in dB: encoders work in steps."""
 
 Decibels = tuple[float, float]
 """Of the left and the right side."""
@@ -46,7 +46,7 @@ Decibels = tuple[float, float]
 
 @dataclass(frozen=True)
 class Pieces:
-    """What the pieces of a joint come to."""
+    """Total size of the pieces of a joint."""
 
     bytes: int
     psnr: Decibels

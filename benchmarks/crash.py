@@ -31,7 +31,7 @@ Digest = str
 
 @dataclass
 class Expected:
-    """What has to be there: for each name the digests that it may show, None for "not there"."""
+    """The digests that each name may have after a crash; None for a missing file."""
 
     names: dict[str, set[Digest | None]] = field(default_factory=dict)
 
@@ -95,7 +95,7 @@ class Worker:
         aside, name = "." + self._new_name(), self._random.choice(settled)
         expected.names[aside] = {None, digest, "beginning:" + str(source)}
         self._write(aside, source)
-        # Somebody may be looking at what is replaced.
+        # The file to be replaced may be open for reading.
         reader = open(self._top / name, "rb") if self._random.random() < 0.5 else None  # noqa: SIM115
         expected.names[aside] = {None, digest}
         before = expected.names[name]
@@ -153,7 +153,7 @@ def campaign(folder: Path, kills: int, seed: int) -> tuple[list[str], int]:
     try:
         return kill_and_look(store, mountpoint, kills, seed)
     finally:
-        # Whatever happened, nothing dead is left where the folder is to be removed.
+        # Detach the mount in any case, so that the folder can be removed.
         subprocess.run(["umount", "-l", str(mountpoint)], capture_output=True, check=False)
 
 
@@ -241,7 +241,7 @@ def compare(mountpoint: Path, expected: Expected, sources: dict[Path, Digest]) -
             losses.append(f"{name} has the wrong bytes ({len(data)})")
         is_video = os.getxattr(there[name], "user.vfsd.state") == b"video"
         if is_video and digest not in sources.values() and not is_beginning:
-            losses.append(f"{name} is a video that nobody put in")
+            losses.append(f"{name} is a video that was never written")
         expected.names[name] = {digest}
     return losses
 

@@ -28,7 +28,7 @@ def started(module: str, words: list[Any]) -> subprocess.Popen[str]:
 def gathered(
     crowd: list[subprocess.Popen[str]], meanwhile: Callable[[], None] = lambda: None
 ) -> list[dict[str, Any]]:
-    """What each has to say when it has ended.  Nobody prints until then."""
+    """The final reports of all processes.  They print nothing until they end."""
     found = []
     for process in crowd:
         while True:

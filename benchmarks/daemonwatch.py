@@ -1,4 +1,4 @@
-"""What a process takes, sampled from /proc while something else is measured."""
+"""Samples the resource use of a process from /proc during a measurement."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vfsd.core.hostinfo import cpu_seconds
 
 MIB = 1 << 20
 VIEWS_NAME = "vfsd-views"
-"""What processes are called that make views."""
+"""Name of the processes that render views."""
 
 
 @dataclass(frozen=True, slots=True)

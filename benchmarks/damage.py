@@ -99,7 +99,7 @@ def encode(path: Path, clip: Clip) -> None:
 
 
 def pictures(path: Path) -> dict[int, bytes]:
-    """What FFmpeg shows with one thread: a digest of each picture, by its time in ticks."""
+    """Digests of the frames that FFmpeg decodes with one thread, by pts in ticks."""
     found = {}
     with av.open(str(path)) as opened:
         stream = opened.streams.video[0]
@@ -212,7 +212,7 @@ def marked(path: Path) -> set[int] | None:
 
 
 def run(name: str, folder: Path, seeds: Sequence[int]) -> tuple[str, dict[str, Counter[str]]]:
-    """What was found for each kind of damage of one codec."""
+    """Outcomes for each kind of damage to one codec."""
     clip = CLIPS[name]
     made = folder / f"made{clip.suffix}"
     encode(made, clip)

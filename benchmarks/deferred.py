@@ -75,7 +75,7 @@ class Plain:
 
 
 class Ours:
-    """A packet for each picture, as lossless cells have them."""
+    """One packet for each frame, as in lossless cells."""
 
     def __init__(self, pictures: Sequence[av.VideoFrame], level: int) -> None:
         self._pictures = pictures
@@ -165,7 +165,7 @@ def packed(way: Plain | Ours, pictures: Sequence[av.VideoFrame], runs: int) -> P
 
 
 def timed(work: Callable[[], Result], runs: int) -> tuple[Result, float]:
-    """What it gives, and the median of its CPU seconds; slow work is done once."""
+    """The result, and the median CPU time in seconds; slow work is done once."""
     seconds: list[float] = []
     while len(seconds) < runs and sum(seconds) < 3:
         start = time.thread_time()

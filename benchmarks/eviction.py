@@ -1,14 +1,14 @@
-"""What goes when the budget is full: orders of eviction, and one budget or two, simulated.
+"""Simulates eviction with a full budget: several eviction orders, and one budget or two.
 
-The first part is VSS's experiment: random spans of a video are read in random sizes, and what was
-read is kept as a rendition, encoded or raw (as VSS had it), within a budget; at the end all of it
-is read in each size.  Who reads from the original starts at a key frame.  Spans are anywhere (as in
+The first part is VSS's experiment: random spans of a video are read in random sizes.  Each result
+is kept as a rendition, encoded or raw (as in VSS), within a budget; at the end the whole video is
+read in each size.  A read from the original starts at a key frame.  Spans are anywhere (as in
 VSS), the more often the earlier (Zipf), about a place that moves through the video, or in one third
 of it after the other and in the first again.
 
-The second is for tiles and renditions together: TASM's workloads W3 and W4, of which a third of the
-queries wants what they look for, a third whole frames in a sixth of the size and a third in half of
-it.  What has cost as much for want of it as making it would take is made; kept are tiles only,
+The second part is for tiles and renditions together, with TASM's workloads W3 and W4.  A third of
+the queries wants its labels, a third whole frames in a sixth of the size and a third in half of
+it.  Data is made when reads without it have cost as much as making it; kept are tiles only,
 renditions only, or both in one budget.
 
 Nothing is encoded: decoding and making take what the cost model says.  Budgets are in parts of the
@@ -40,10 +40,10 @@ from vfsd.tiling.cost import DEFAULT_COSTS, ENCODE_FAST, RAW_CELLS, DecodeCost, 
 from vfsd.tiling.policy import BoxWorld, Query, Tiling, VideoProfile, wanted_tiles
 
 Kind = tuple[int, int] | str
-"""What is kept: frames in a size, or the tiles around a label."""
+"""Kind of cached data: frames in a size, or the tiles around a label."""
 
 Key = tuple[Kind, int]
-"""Of which second."""
+"""A kind, and the second that it covers."""
 
 ORDERS: dict[str, EvictionOrder] = {"LRU": lru, "LRU_VSS": lru_vss, "ours": by_benefit}
 SIZES = tuple((SIZE[0] // part, SIZE[1] // part) for part in (2, 3, 4, 6))
@@ -52,7 +52,7 @@ LONGEST = 10
 BYTES_PER_PIXEL = 0.02
 """Of the original."""
 TILES_BYTES = 1.9
-"""As many times those of the original, as `vfsd.derive.catalog_world` has it."""
+"""Size of tiles relative to the original, as in `vfsd.derive.catalog_world`."""
 MIN_GAIN = 1.25
 """As `vfsd.storage.enforce_budget` has it."""
 NEARLY = 1.005
@@ -69,7 +69,7 @@ class Kept:
     id: int
     bytes: int
     gain: float  #: seconds that a read should save
-    made: int  #: the read for which it was made
+    made: int  #: the read that triggered its creation
     used: int  #: the read that last used it, or made it
     expected: float  #: seconds that it would have saved the reads before
     uses: float = 0.0  #: faded
@@ -78,7 +78,7 @@ class Kept:
 
 @dataclass
 class Cache:
-    """What is kept of a video, within a budget."""
+    """The cached data of a video, within a budget."""
 
     budget: float  #: bytes
     order: EvictionOrder
@@ -305,7 +305,7 @@ def read_and_keep(cache: Cache, form: Form, reads: Sequence[Span]) -> float:
 
 
 def _use(cache: Cache, steps: Sequence[Step], seconds: range) -> None:
-    """What was used has saved its part of what the original would have taken, as a store has it
+    """Credits each used step with its share of the original's decoding time, as a store does
     (see `vfsd.read.read_log`)."""
     alone = {
         step.source: from_original(second, goes_on=False).seconds
@@ -380,7 +380,7 @@ class Seconds:
         self._tilings: dict[Key, Tiling | None] = {}
 
     def touched(self, wish: Wish) -> Sequence[int]:
-        """The seconds of which something is decoded."""
+        """The seconds that need decoding."""
         if wish.size is None:
             return self._world.touched(wish.query)
         asked = wish.query.frames
@@ -438,7 +438,7 @@ class Seconds:
 
 
 def kinds_for(wish: Wish, system: str) -> list[Kind]:
-    """What would serve a wish, as far as a system has it."""
+    """The kinds of cached data that would serve a wish in this system."""
     if wish.size is None:
         (label,) = wish.query.aims
         return [] if system == "renditions" else [str(label)]

@@ -1,7 +1,7 @@
-"""Plain file reads beside views that are being rendered: what do they wait for?
+"""Latency of plain file reads while views are being rendered.
 
-Phases take turns: nobody else reads; `--renders` processes read raw views of full size, each from
-another place; as many read encoded views of sizes that nobody has asked for before.  Meanwhile one
+Phases alternate: no other readers; `--renders` processes reading raw views of full size, each from
+another offset; as many reading encoded views of sizes not requested before.  At the same time one
 process reads 4 KiB of a file at a time, at random places that the kernel has forgotten, and
 compares them; then it does the same on the local disk.  In the end it is measured how long a
 render goes on whose reader is killed.
@@ -31,7 +31,7 @@ from vfsd.api.store import Store
 from vfsd.disk.store_config import StoreSettings
 
 BOUND = 3.0
-"""p99 of plain reads beside renders, of that without."""
+"""Ratio of p99 of plain reads with renders to p99 without."""
 STOP_SECONDS = 1.0
 """A render whose reader is gone ends within that."""
 _QUIET_CORES = 0.2
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def prepare(work: Path) -> None:
-    """A store with one long video, of which all readers read."""
+    """Creates a store with one long video for all readers."""
     clip = footage() / "real" / "futsal_1080p.mp4"
     if not clip.exists():
         clip = footage() / "traffic.mp4"
@@ -118,7 +118,7 @@ def measured(work: Path, place: Path, options: Any) -> dict[str, Any]:
 
 
 def alone(work: Path, where: str, seconds: float, seed: int) -> dict[str, Any]:
-    """What one reader of plain files sees, who shares the cores with nobody but renders."""
+    """Latencies of one reader of plain files that shares the cores with renders only."""
     return gathered([reader(work, where, "random", time.monotonic() + seconds, seed)])[0]
 
 
@@ -127,14 +127,14 @@ def daemon_of(place: Path) -> int:
 
 
 def views(phase: str, count: int, number: int) -> list[str]:
-    """Names that nobody has asked for, all of them long."""
+    """Names of long views that were not requested before."""
     if phase == "raw":
         return [f"t={number % 2 + 2 * one}-.rgb" for one in range(count)]
     return [f"size={640 + 2 * number}x{360 + 2 * one}.mp4" for one in range(count)]
 
 
 def render(place: Path, name: str) -> subprocess.Popen[bytes]:
-    """Somebody who reads all of a view, and takes no CPU for looking at it."""
+    """Starts a process that reads a whole view and uses almost no CPU time itself."""
     command = ["dd", f"if={place}/long.mp4@/{name}", "of=/dev/null", "bs=1M", "status=none"]
     return subprocess.Popen(command, stderr=subprocess.DEVNULL)
 

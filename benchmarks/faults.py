@@ -1,6 +1,6 @@
 """Kill, cut the power or refuse calls at every call to the files of a store, in every operation.
 
-Each operation is run once to count the calls by which it changes files, and again for each point:
+Each operation is run once to count its calls that change files, and again for each point:
 killed before one of these calls, or left with what a disk may hold when the power is cut after it,
 or with one or all calls of some kind failing from there on (ENOSPC, EDQUOT, EIO, EMFILE).  Then the
 store is opened, put right as the next mount or `fsck --repair` does, and everything is looked at.
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def _part(text: str) -> tuple[int, int]:
-    """Raises `ValueError`, which is told as a wrong option."""
+    """Raises `ValueError`, which argparse reports as an invalid option."""
     part, parts = map(int, text.split("/"))
     if not 1 <= part <= parts:
         raise ValueError(text)

@@ -5,7 +5,7 @@ window) play it from the mount; every frame that vfsd decodes has, plane for pla
 the ffmpeg program decodes from the source (MD5 of each; with one thread, since what conceals damage
 depends on the number of threads, and differs from run to run with several).
 
-With ``--odd`` the strange and hostile files as well, each of which has to be either served exactly
+``--odd`` adds the strange and hostile files; each of them has to be either served exactly
 or kept as a plain file with a reason, within ten seconds.
 """
 

@@ -55,11 +55,11 @@ _CHUNK = 1 << 20
 _CHECKED = 10
 """Every so manieth picture is compared."""
 _AGAIN_BYTES, _AGAIN_ROUNDS = 1 << 30, 400
-"""What is read again, of each file, and in how many rounds at most: medians of 20 reads of a
+"""Bytes to read again from each file, and the maximum of rounds: medians of 20 reads of a
 millisecond differ by a third from run to run."""
 _PLACES = 5
 """Where the kernel puts a file's pages makes reading them up to a third faster or slower.  So they
-are read from so many places: where they came first, and where they come when read anew."""
+are read at many places: those of the first read, and those of a second one."""
 
 CLIPS = {
     "2160p": ("real/derived_mosaic_4k_hevc.mp4", "open-gop.mkv"),
@@ -306,7 +306,7 @@ class Row:
     def _grays(
         self, out: Path, layout: str, size: tuple[int, int]
     ) -> Iterator[npt.NDArray[np.uint8]]:
-        """Luma of each picture, as the source has it."""
+        """Luma of each frame, at the size of the source."""
         if self._suffix not in ("yuv", "rgb"):
             with av.open(str(out)) as opened:
                 for frame in opened.decode(video=0):

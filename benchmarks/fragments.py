@@ -220,7 +220,7 @@ def timed(store: Store, video: Video, query: Query, runs: int) -> Times:
             choose, psnr = contestants[name]
             store.tools.pool.empty()
             store.tools.packs.empty()
-            with patch("vfsd.read.read_plan.choose_tiles", choose):  # plans are made so meanwhile
+            with patch("vfsd.read.read_plan.choose_tiles", choose):  # plans use this choice
                 _, usage = used(partial(read, video, query, psnr))
                 wall[name].append(usage.wall)
                 cpu[name].append(usage.cpu)

@@ -17,7 +17,7 @@ FRESH = "open + stat + close, first time"
 
 
 def fresh_figures(work: Path, program: Path | None, count: int, runs: int) -> dict[str, Any]:
-    """Microseconds to open, stat and close each of many files that nobody has asked for yet."""
+    """Microseconds to open, stat and close each of many files not accessed before."""
     names = [f"{number % 10}/{number}.txt" for number in range(count)]
     Store.create(work / "many").close()
     with vfsd_mount(work / "many", work / "mnt2") as place:

@@ -1,10 +1,10 @@
 """Full scans: all of a video as small normalised pictures, with and without what cannot matter.
 
 TASM's second use (its figure 14): a model looks at every frame, and decoding and scaling is what
-takes the time.  Untiled, each frame is decoded and scaled: by vfsd, by PyAV and by ffmpeg, of which
+takes the time.  Untiled, each frame is decoded and scaled by vfsd, by PyAV and by ffmpeg;
 the fastest counts.  With tiles, only those are that hold what moves, as `vfsd detect` found it in
-every fifth frame (``motion``, with coarse and with fine layouts), or a region that somebody has
-chosen (``manual``): that of 30 % of the frame in which most of the motion is.  What comes out is
+every fifth frame (``motion``, with coarse and with fine layouts), or a manually chosen region
+(``manual``): that of 30 % of the frame in which most of the motion is.  The output is
 compared with the same areas of the original.
 """
 
@@ -164,7 +164,7 @@ def manual_layouts(video: Video, region: Rect) -> TileLayout:
 
 
 def consume(pictures: Iterable[Pixels]) -> None:
-    """What a model is given: normalised batches."""
+    """Normalises frames into batches, as input of a model."""
     batch: list[Pixels] = []
     for picture in pictures:
         batch.append(picture)

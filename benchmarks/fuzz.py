@@ -2,8 +2,8 @@
 
 Only a VfsdError may come of it, in bounded time and memory; each target has invariants of what
 it takes besides.  Inputs follow from ``--seed`` and a number alone, from ``--first`` on.  They are
-made of the target's own seeds and of the files in ``--seeds``.  What breaks an invariant is written
-to ``--findings``, an input of each kind.  With ``--atheris`` coverage leads the way (pip install
+made of the target's own seeds and of the files in ``--seeds``.  Inputs that break an invariant are
+written to ``--findings``, an input of each kind.  With ``--atheris`` coverage leads the way (pip install
 'vfsd[fuzz]'), and the first finding ends it.
 """
 

@@ -63,7 +63,7 @@ _LARGE: dict[str, tuple[str, ...]] = {
     "dnxhd-720p.mov": _DNXHD,
     "mjpeg-720p.avi": ("mjpeg", "-q:v", "3"),
 }
-"""The same of larger pictures, of which the bytes cost more than the number."""
+"""The same for larger frames: their bytes cost more than their number."""
 _EXAMINE_ELSEWHERE = """
 import json, resource, sys
 from vfsd.codecs.probing.probe import examine

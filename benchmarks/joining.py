@@ -180,7 +180,7 @@ def joined(
     quality: int,
     separate: int,
 ) -> dict[str, Any]:
-    """What a pair comes to in pieces."""
+    """Size and quality of a pair that is stored in pieces."""
     cut, light = found.cut, found.agreement.exposure
     assert cut is not None
     pieces = [split_pair(a, b, cut, light, merge) for a, b in zip(left, right, strict=True)]

@@ -1,9 +1,9 @@
-"""A mount that is read, and nobody who types a command: its tiles come by themselves.
+"""A mount under reads, without any command: the tuner makes its tiles.
 
 Two mounts show the same video; one makes tiles where reads say that they pay, the other has
 ``tune = false``.  Both get the same reads, one right after the other: regions as raw RGB and crops
 of what was seen, of a few places and times that people keep coming back to.  They come in bursts
-with pauses between them, in which nobody does anything else.  Told are, of the first, the second
+with pauses between them, in which the mount is idle.  The report has, for the first, the second
 and the last third of all reads: seconds of decoding by their plans (from the store's log of reads),
 and the CPU time of the mounts' processes as the system counts it.  All pixels are compared with a
 full decode of the original by PyAV: those of the mount without tiles have to be equal.
@@ -75,7 +75,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Request:
-    """What somebody reads in one go."""
+    """One request of a reader."""
 
     kind: str  #: region or label
     parts: tuple[Part, ...]
@@ -143,7 +143,7 @@ def main() -> None:
 
 
 def filmed_subject(work: Path, seconds: float) -> Subject:
-    """A real clip over and over, with the boxes that lie beside it; a scene where it is not."""
+    """A real clip in a loop, with its ground-truth boxes; a generated scene if it is missing."""
     clip, gt = footage() / "real" / CLIP, footage() / "gt" / BOXES
     if not clip.exists() or not gt.exists():
         return generated_subject(work, seconds)
@@ -252,7 +252,7 @@ def even(length: float) -> int:
 
 
 class Truth:
-    """What all requests have to show, from one full decode of the clip."""
+    """Expected results of all requests, from one full decode of the clip."""
 
     def __init__(self, subject: Subject, requests: Sequence[Request]) -> None:
         self._cuts: dict[tuple[int, Rect], Pixels] = {}
@@ -307,7 +307,7 @@ def replay(
 
 
 def read(one: Contestant, request: Request) -> list[Pixels]:
-    """What a mount shows; how long it took, and what its process computed, is noted."""
+    """The data that a mount serves; records the latency and the CPU time of its process."""
     cpu, began = own_cpu(one.pid), time.perf_counter()
     data = [(one.at / f"{NAME}@" / part.path).read_bytes() for part in request.parts]
     one.seconds.append(time.perf_counter() - began)
@@ -452,7 +452,7 @@ def report(figures: dict[str, Any]) -> bool:
         )
         passed &= ratio <= LATENCY_BOUND
     else:
-        print("nobody has read while tiles were made")
+        print("no reads happened while tiles were made")
         passed = False
     return passed
 

@@ -2,7 +2,7 @@
 
 Thirty-two processes read plain files (in order, and 4 KiB at random places), raw, encoded and
 still views, regions, and through the API; four copy videos in, rename, rewrite and delete;
-meanwhile tiles are made, evicted and compressed.  Everything that is read is compared: files with
+while tiles are made, evicted and compressed.  Everything that is read is compared: files with
 their digests, pictures with what FFmpeg decoded.  The mount's process is watched, and the store
 checked in the end.
 """
@@ -68,7 +68,7 @@ slots, and of the process that makes views."""
 THREADS_KEPT = 16 + (32 + 16) * 2
 """Threads that stay: for the next requests, and two for each decoder that does."""
 GROWTH = 20.0
-"""MiB a minute by which the memory of the last third may be more than that of the second."""
+"""Maximum growth of memory from the second third to the last, in MiB a minute."""
 _LONG_SECONDS = 300.0
 """Caches fill for minutes: shorter runs say nothing of growth."""
 _SETTLE_SECONDS = 20.0

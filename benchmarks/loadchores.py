@@ -19,11 +19,11 @@ _MAY_END = (
     OverBudgetError.exit_code,
     NotFoundError.exit_code,
 )
-"""Somebody else is at it, there is no room, or a video has just gone: that is no failure."""
+"""Another process holds the lock, the disk is full, or a video was removed: not failures."""
 
 
 def _round(number: int, name: str) -> list[list[str]]:
-    """Little work comes first and between what takes long beside many readers; what is stored by
+    """Short work comes first, and between long work with many readers; data stored by
     one command is evicted by the next that finds no room."""
     rows = 2 + number % 2
     return [

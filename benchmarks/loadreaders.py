@@ -1,7 +1,7 @@
 """Readers of a mount, each a process of its own that compares all it gets with the truth.
 
 ``python -m benchmarks.loadreaders KIND MOUNT STORE TRUTHS UNTIL SEED`` reads until CLOCK_MONOTONIC
-says UNTIL, and prints what it has seen as JSON.  What the plain ones import is quickly there.
+reaches UNTIL, and prints its results as JSON.  Readers of plain files import little, to start fast.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Reader:
             os.close(fd)
 
     def _plain(self, truth: Truth, advice: int) -> int:
-        """A file of which the kernel keeps nothing, so that each read asks the mount."""
+        """Reads a file that is not in the page cache, so that each read reaches the mount."""
         fd = os.open(self._place / truth.name, os.O_RDONLY)
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
         os.posix_fadvise(fd, 0, 0, advice)

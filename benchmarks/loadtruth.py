@@ -1,4 +1,4 @@
-"""What readers under load have to get: the bytes of files, and pictures that FFmpeg decoded."""
+"""Expected data for readers under load: the bytes of files, and frames decoded by FFmpeg."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST_FRAMES = 48
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """One video: a file beside the store, and its first pictures."""
+    """One video: a file outside the store, and its first frames."""
 
     name: str  #: in the store
     file: str  #: the very same bytes, on the local disk

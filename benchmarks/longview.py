@@ -2,10 +2,10 @@
 
 A real clip is repeated to an hour and shown in half its size, once by vfsd and once by ffmpegfs, a
 file system that transcodes whole files on access, if it is installed: as the file that it makes by
-default, and as segments of HLS, which it can begin anywhere, with the playlist or for who knows the
-segment that he wants.  For each time that is taken either is mounted anew with empty caches; the
-file is opened by several players.  Pictures are compared with those that ffmpeg decodes from the
-source around that time: it has to be the right one.  vfsd does nothing in the background meanwhile.
+default, and as segments of HLS, which it can begin anywhere, with the playlist or for a player that
+knows its segment.  For each time to seek to, either is mounted again with empty caches; the
+file is opened by several players.  Frames are compared with those that ffmpeg decodes from the
+source around that time: it has to be the right one.  vfsd does nothing in the background.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Mounted:
 
     opened_at: Callable[[float], tuple[Path, float]]
     """The file to open for a time in the view, and that time in the file; seconds."""
-    give_up: Callable[[], None]  #: end who serves it, as nobody wants to wait any longer
+    give_up: Callable[[], None]  #: ends the server after a timeout
 
 
 Mount = Callable[[], AbstractContextManager[Mounted]]

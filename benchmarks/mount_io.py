@@ -65,13 +65,15 @@ PASSING_BOUND = 0.95
 COPY_BOUND = 0.5
 RANDOM_4K_MICROSECONDS = 15.0
 FRESH_BOUND = 2.0
-"""Times as long as the example, for files that nobody has asked for yet."""
+"""Maximum ratio to the example's time, for files not accessed before."""
 
 
 def main() -> None:
     parser = arguments(__doc__, runs=7)
     parser.add_argument("--mib", type=int, default=512, help="size of the video, at least")
-    parser.add_argument("--files", type=int, default=1000, help="that nobody has asked for yet")
+    parser.add_argument(
+        "--files", type=int, default=1000, help="number of files not accessed before"
+    )
     folder_option(parser)
     parser.add_argument(
         "--passthrough-hp", type=Path, metavar="PATH", help="the example of libfuse, built"
@@ -170,7 +172,7 @@ def have_memory(folder: Path, size: int) -> None:
     """Take memory for files from the system and give it back.
 
     A virtual machine may have to ask its host first for pages that it has not used lately, which
-    takes ten times as long as to fill them, and would be paid by whoever comes first.
+    takes ten times as long as filling them, and the first run would pay for it.
     """
     block = bytes(MIB)
     with tempfile.TemporaryFile(dir=folder) as file:
@@ -315,7 +317,7 @@ def copy_figures(work: Path, mounted: Path, big: Path, runs: int) -> dict[str, A
 
 
 def judged(path: Path) -> bytes:
-    """What a file turns out to be; a busy machine takes longer for that than an answer may."""
+    """The state of a file once it is classified; on a busy machine this may exceed a timeout."""
     while (state := os.getxattr(path, "user.vfsd.state")) == b"spooled":
         time.sleep(0.01)
     return state

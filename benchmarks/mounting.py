@@ -1,6 +1,6 @@
 """Mounts for benchmarks: vfsd's own, and others as yardsticks.
 
-These are libfuse's C examples, one of which lets the kernel read by itself (``passthrough_hp``),
+These are libfuse's C examples, including one with kernel passthrough (``passthrough_hp``),
 and ffmpegfs.
 """
 

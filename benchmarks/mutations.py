@@ -1,9 +1,9 @@
 """Damaged files, thousands of them, copied into a live mount, looked at and viewed.
 
-What is damaged is the corpus of odd files (``odd`` in the footage) and the sample videos, as far
+The inputs are the corpus of odd files (``odd`` in the footage) and the sample videos, as far
 as they are small.  Which file, and how, follows from the seed and the number alone.  A failure is:
 the daemon is not the same process in the end, a call that takes longer than ``--patience``, an
-errno that nobody documented, a file whose bytes are not those that were copied, anything that
+undocumented errno, a file whose bytes are not those that were copied, anything that
 `fsck` finds afterwards, or more memory than ``--memory``.
 """
 
@@ -64,7 +64,7 @@ class Outcome:
 
 
 class Patience:
-    """Ends the program's wait for a mount that hangs: what is blocked there cannot be told so."""
+    """Gives up on a hanging mount: a thread blocked there cannot be interrupted."""
 
     def __init__(self, seconds: float, give_up: Callable[[], None]) -> None:
         self._seconds = seconds

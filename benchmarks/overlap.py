@@ -148,7 +148,7 @@ def filmed_clips() -> Clips | None:
 
 
 def generated_clips(folder: Path) -> Clips:
-    """Two pairs, the later minute of one of their cameras, and scenes that nobody else sees."""
+    """Two pairs, a later minute of one of their cameras, and unrelated scenes."""
     files, together = [], []
     for seed, overlap in ((1, 0.5), (2, 0.75)):
         filmed = FilmedScene.of(Cameras(overlap=overlap), frames=130, seed=seed)
@@ -184,7 +184,7 @@ def show_discovery(found: dict[str, Any]) -> bool:
     print(
         f"\n{found['videos']} videos, {found['pairs']} pairs, {found['compared']} compared, in "
         f"{found['seconds']:.1f} s ({found['cpu']:.1f} s of CPU time); found {found['found']} of "
-        f"{found['together']}, of which {found['agreeing']} agree; "
+        f"{found['together']}, {found['agreeing']} of them agree; "
         f"{found['false_joins']} false joins",
         flush=True,
     )

@@ -1,7 +1,7 @@
 """Players that open a video at a time and show one picture: how long that takes, and what it is.
 
 As a program (``python -m benchmarks.players READER FILE SECONDS OUT``) it does so with one of the
-libraries and prints the seconds, so that a file system that does not answer stops nobody else.
+libraries and prints the seconds, so that a file system that hangs blocks only this process.
 """
 
 from __future__ import annotations

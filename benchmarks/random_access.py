@@ -1,6 +1,6 @@
 """Single frames at random: exactness first, then time, against PyAV by hand, OpenCV and decord.
 
-In every run each reader is opened anew and reads the same indices, which differ from run to run.
+In every run each reader is reopened and reads the same indices, which differ from run to run.
 Each frame that is timed is compared with a full sequential decode; a reader that returned other
 pixels is counted as wrong there, and its time is reported all the same.
 
@@ -150,7 +150,7 @@ def ours(root: Path, path: Path) -> Iterator[Get]:
 
 @contextmanager
 def by_hand(path: Path) -> Iterator[Get]:
-    """What one writes with PyAV: seek to the key frame, decode until the frame's time has come."""
+    """The usual PyAV code: seek to the key frame, decode until the frame's time is reached."""
     with av.open(str(path)) as other:
         packets = other.demux(video=0)
         # Edit lists apart, sorted times are what the frames will have.

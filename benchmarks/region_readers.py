@@ -1,4 +1,4 @@
-"""Other ways to read a region of a video as RGB: each as its own documentation would have it."""
+"""Other ways to read a region of a video as RGB, each following its own documentation."""
 
 from __future__ import annotations
 

@@ -262,7 +262,7 @@ def decoded_share(
 ) -> float:
     """Pixels decoded to see the label, as a part of what it is without tiles.
 
-    A sequence of which some wanted tile is not stored counts as untiled.
+    A sequence counts as untiled if any wanted tile is not stored.
     """
     media = video.original.media
     rows = video.labels.query(label).columns().clipped(video.width, video.height).sorted_by_frame()

@@ -83,7 +83,7 @@ def dense(seed: int, density: float, seconds: int) -> VideoProfile:
 
 
 def _moving(classes: Sequence[str], density: float, seconds: int, seed: int) -> Boxes:
-    """What crosses the picture, as in the scenes of `sample_videos`."""
+    """Objects that cross the frame, as in the scenes of `sample_videos`."""
     width, height = SIZE
     looks, ways = (np.random.default_rng((seed, purpose)) for purpose in (2, 3))
     frames = seconds * RATE
@@ -131,7 +131,7 @@ class Workload:
     seconds: int  #: of a window
     starts: Starts
     labels: Callable[[VideoProfile, float, np.random.Generator], str]
-    """What a query looks for: of the video, and the part of the queries that came before."""
+    """The label that a query looks for, by the video and the fraction of queries already made."""
     is_sparse: bool
 
     def draw(self, video: VideoProfile, seed: int) -> list[Query]:

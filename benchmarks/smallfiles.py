@@ -1,6 +1,6 @@
 """Many small files through the mount: a tree unpacked, files written by a shell, the tree removed.
 
-What is unpacked are as many text files as asked for, 25 in a folder, each with a time, a mode and,
+The archive holds the requested number of text files, 25 in a folder, each with a time, a mode and,
 for root, an owner of its own; all of that, and every byte, has to be there afterwards, and nothing
 after the removal.  ``--against TREE`` does the same with another version of vfsd, a checkout of it,
 in turn with this one.  CPU is that of the process that serves the mount, wall time that of the
@@ -74,7 +74,7 @@ class Took:
 
 @dataclass(frozen=True)
 class Given:
-    """What is put into each place."""
+    """Input for each place."""
 
     archive: Path
     files: int

@@ -2,7 +2,7 @@
 
 Each reader, vfsd too, has the numbers of threads with which it takes least CPU time and least wall
 time.  The others have the original file; vfsd has tiles at its default quality, once cut around the
-region and once in a uniform grid of 4x4.  vfsd's store is opened anew for every run and a corner of
+region and once in a uniform grid of 4x4.  vfsd's store is reopened for every run and a corner of
 one frame is read, so that no decoder is warm and no plan is made.  The limit is a bare decoder on a
 stream that holds just the pixels of the region, encoded like the tile.  All frames that are timed
 are compared with a full decode of the original.
@@ -232,7 +232,7 @@ def is_quick(name: str) -> bool:
 
 
 def best_threads(read: Read, task: Task) -> set[int]:
-    """With which it takes least CPU time, and least wall time, for a third of the task."""
+    """Numbers of threads with the least CPU and wall time, over a third of the task."""
     part = Task(task.path, -(-task.frames // 3), task.region)
     tried = {threads: used(partial(read, part, threads))[1] for threads in THREADS}
     return {min(tried, key=lambda one: tried[one].cpu), min(tried, key=lambda one: tried[one].wall)}
@@ -289,7 +289,7 @@ def luma_psnr(one: Pixels, other: Pixels) -> float:
 def single_frames(subject: Subject, count: int) -> dict[str, dict[str, float]]:
     """Milliseconds of reads of one random frame, by layout, and the worst PSNR.
 
-    "cold": of a store opened anew, in which one pixel was read elsewhere.  "open": one after the
+    "cold": from a reopened store, after one pixel was read elsewhere.  "open": one after the
     other in one store, which may go on with decoders that stand near.
     """
     found: dict[str, dict[str, float]] = {}

@@ -1,14 +1,14 @@
-"""What tiling costs: time against one plain encode, bytes and quality against untiled pictures.
+"""Cost of tiling: time against one plain encode, bytes and quality against untiled frames.
 
 Time: `VideoTiles.retile` of a whole clip in each layout against the ffmpeg program that decodes the
 original and encodes it once with the same preset and rate factor, both with all cores.  Bytes and
 quality: against a re-encode by the same encoder that is not cut (a layout of one tile).  The
-quality is told by frames read from the tiles and compared with the original's, not by what was
+quality is measured on frames read from the tiles and compared with the original's, not by what was
 noted when the tiles were made.  ``a region alone`` stores the one tile that holds a region, as
 `vfsd retile --roi` does; its quality is that of this tile.
 
 With a wanted PSNR instead of a rate factor, cells that are not good enough are encoded again; how
-many pixels that takes is told at the end.
+many pixels that takes is printed at the end.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def everywhere(
 
 
 def held(video: Video, plan: PlannedSegment) -> Rect:
-    """What of the displayed frame is in the tiles."""
+    """The area of the displayed frame that is in the tiles."""
     area = Rect.around(plan.layout.tile(tile) for tile in plan.stored)
     return to_display_rect(area, video.original.media)
 
@@ -214,7 +214,7 @@ class _Counting(CellEncoder):
 
 
 def aimed(store: Store, video: Video, cut: list[PlannedSegment], psnr: float) -> dict[str, float]:
-    """What it takes when cells have to be as good as `psnr`, and how good they then are."""
+    """The cost of cells with a target PSNR of `psnr`, and the PSNR that they reach."""
     media = video.original.media
     _Counting.pixels = 0
     with mock.patch.object(vfsd.codecs.cells.cell_encoders, "CellEncoder", _Counting):

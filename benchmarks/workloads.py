@@ -8,9 +8,9 @@ policy.
 
 TASM's policies tile the whole picture, as its tiles take the original's place.  Ours is shown with
 whole pictures, and with the wanted tiles only, which is enough where the original stays; what that
-alone is worth is told by regret with wanted tiles.
+alone is worth is shown by regret with wanted tiles.
 
-What is told is all decoding and making of tiles so far; 1 is what reading took without tiles.
+Reported is all decoding and making of tiles so far; 1 is the cost of reading without tiles.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def main() -> None:
     )
     parser.add_argument("--tiles-always", action="store_true", help="read as TASM does")
     parser.add_argument("--eta", action="store_true", help="regret with eta 0 to 5")
-    parser.add_argument("--wrong", action="store_true", help="policies are told wrong costs")
+    parser.add_argument("--wrong", action="store_true", help="policies receive wrong costs")
     parser.add_argument("--ablate", action="store_true", help="ours without each of its terms")
     parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw workloads.png there")
     options = parser.parse_args()

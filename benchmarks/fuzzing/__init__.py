@@ -1,1 +1,1 @@
-"""What `benchmarks.fuzz` feeds with damaged input, and how."""
+"""The targets of `benchmarks.fuzz`, and how each is fed with damaged input."""

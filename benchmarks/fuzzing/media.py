@@ -52,7 +52,7 @@ def _of_bytes(data: bytes) -> int:
 
 
 def check_table(data: bytes) -> None:
-    """Whatever is no video is refused; of all else the table holds what tables promise."""
+    """Refuses data that is not a video; otherwise checks the invariants of the frame table."""
     fd = _of_bytes(data)
     try:
         with MediaSource(fd) as source:
@@ -105,7 +105,7 @@ def _packs() -> list[bytes]:
         file = io.BytesIO()
         write_pack(file, cells)
         packed.append(file.getvalue())
-        # Without checksums the damage is seen by whoever comes next.
+        # Without checksums only the decoder can detect the damage.
         table = packed[-1][13:]
         head = struct.pack("<4sBI", b"vfpk", 1, struct.unpack_from("<I", packed[-1], 5)[0])
         packed.append(head + table)
@@ -145,7 +145,7 @@ def _encoded() -> CellStream:
 
 
 def check_pack(data: bytes) -> None:
-    """Cells that are told of decode, or are refused."""
+    """Listed cells either decode or are refused."""
     try:
         table = read_table(lambda at, size: data[at : at + size])
         for cell in table.cells[:4]:

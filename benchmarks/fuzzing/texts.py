@@ -39,7 +39,7 @@ def _folder() -> Path:
 
 
 def check_grammar(data: bytes) -> None:
-    """What a name asks for does not depend on how often it is asked, and fits its video."""
+    """Parsing a view name is deterministic, and the result fits its video."""
     text = os.fsdecode(data)
     readers: tuple[Callable[[str], object], ...] = (
         view_path.parse_still_name,
@@ -145,7 +145,7 @@ class _Files:
         self._folder = _folder()
 
     def check(self, data: bytes) -> None:
-        """A file that somebody wrote by hand is understood, or refused with a word."""
+        """A hand-written file is parsed, or refused with a message."""
         assert self._folder is not None
         path = self._folder / "input.yaml"
         path.write_bytes(data)

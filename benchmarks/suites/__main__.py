@@ -1,8 +1,8 @@
 """Filesystem suites that others wrote, each on a fresh mount of a fresh store.
 
 Name the suites that are to be run, or none for all.  After each the store has to pass `vfsd fsck`,
-and the log of the mount has to hold no error.  What is not installed is a failure where it was
-named; otherwise it is left out, and said.
+the log of the mount has to hold no error.  A missing suite is a failure if it was named;
+otherwise it is left out, and said.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def main() -> None:
     folder_option(parser)
     parser.add_argument("--pjdfstest", type=Path, metavar="DIR", help="a checkout, built")
     parser.add_argument("--pjdfstest-tests", default="", metavar="PATH", help="only these tests")
-    parser.add_argument("--fsx", type=Path, metavar="PATH", help="the program, as xfstests has it")
+    parser.add_argument("--fsx", type=Path, metavar="PATH", help="the program, built from xfstests")
     parser.add_argument("--fsstress", type=Path, metavar="PATH", help="the program, likewise")
     parser.add_argument("--operations", type=int, default=1_000_000, help="of fsx, in all")
     parser.add_argument("--seconds", type=int, default=5, help="of each stressor and client")
@@ -175,7 +175,7 @@ def _unmount(at: Path) -> None:
     try:
         control.unmount(at)
     except (VfsdError, OSError):
-        # What a suite has left running is not waited for.
+        # Do not wait for processes that a suite has left running.
         with contextlib.suppress(FileNotFoundError):
             subprocess.run(["umount", "-l", str(at)], check=False)
 

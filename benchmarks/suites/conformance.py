@@ -17,9 +17,9 @@ _WAYS: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 """Names, and options of fsx: what is the default maps, writes, truncates, punches and copies."""
 _RARE = 10
-"""What drops pages or syncs is asked for so much less often: it takes so much longer."""
+"""How much less often to drop pages or sync: these operations take much longer."""
 _ROUNDS, _SHORT = 40, 250
-"""Short runs on one name: closed after each, so that it is judged, and opened anew.  Not by -c of
+"""Short runs on one name: closed after each so that it is classified, and reopened.  Not by -c of
 fsx, which would drop the caches of the whole machine each time."""
 
 
@@ -38,7 +38,7 @@ def pjdfstest(place: Place) -> Outcome:
     if counted is None:
         raise AssertionError(done.stdout[-2000:])
     told = re.findall(r"^(\S+\.t)\s+\(Wstat: (\d+).* Failed: (\d+)\)", done.stdout, re.MULTILINE)
-    # A file is told of as well when more passes in it than was expected.
+    # A file is also listed if more tests pass in it than expected.
     failures = tuple(f"{name}: {n} failed" for name, status, n in told if (status, n) != ("0", "0"))
     failed = sum(int(number) for _, _, number in told)
     if done.returncode and not failures:

@@ -31,7 +31,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What the command line says: programs that no package has, and how much to do."""
+    """Options of the command line: programs without a package, and how much to do."""
 
     pjdfstest: Path | None = None  #: a checkout in which ``pjdfstest`` was built
     pjdfstest_tests: str = ""  #: only these below ``tests/``
@@ -48,7 +48,7 @@ class Given:
 
 @dataclass(slots=True)
 class Place:
-    """A mounted store, and a folder on the disk beside it."""
+    """A mounted store, and a folder on the local disk."""
 
     at: Path
     store: Path

@@ -1,4 +1,4 @@
-"""fio, stress-ng, bonnie++ and dbench, as packages have them."""
+"""fio, stress-ng, bonnie++ and dbench, from packages."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def samba(place: Place) -> Outcome:
         states = [os.getxattr(share / one.name, "user.vfsd.state") for one in sources[:-1]]
         if b"video" not in states:  # some are odd
             failures.append("none is a video")
-        place.given.say("the mount is made anew below the server")
+        place.given.say("remounting below the running server")
         place.remount()
         client(f'get "{sources[0].name}" after', place.work)
         if checksum(place.work / "after") != checksum(sources[0]):

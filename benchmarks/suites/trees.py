@@ -212,7 +212,7 @@ def odd_tree(root: Path) -> None:
 
 
 def _made_archive(place: Place) -> Path:
-    """A tree of small files in folders of forty, as source code has them."""
+    """A tree of small files in folders of forty, similar to source code."""
     root = place.work / "made"
     rng = random.Random(2)
     for number in range(place.given.files):
