@@ -1,10 +1,10 @@
-"""Encodings of encodings: is what is said of their error against the first always true?
+"""Chains of encodings: does the error bound against the first version always hold?
 
-Each clip is encoded ten times in a row, each time from what came out before, at qualities that are
-drawn by chance, in one codec or in all of them by turns.  After each step the bound that the errors
-of the steps add up to is held against what is measured against the first; it must never be lower.
-For comparison: the bound that VSS's code would report, and the result of encoding the first
-version as well as each step
+Each clip is encoded ten times in a row, each time from the previous result, at random qualities,
+in one codec or in all of them by turns.  After each step the bound (the sum of the errors of all
+steps) is compared with the error measured against the first version; it must never be lower.
+For comparison: the bound that VSS's code would report, and the error of encoding the first version
+directly at each step's quality
 """
 
 from __future__ import annotations

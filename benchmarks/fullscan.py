@@ -1,8 +1,8 @@
-"""Full scans: all of a video as small normalised pictures, with and without what cannot matter.
+"""Full scans: all frames of a video, scaled and normalised, with and without irrelevant areas.
 
 TASM's second use (its figure 14): a model looks at every frame, and decoding and scaling is what
 takes the time.  Untiled, each frame is decoded and scaled by vfsd, by PyAV and by ffmpeg;
-the fastest counts.  With tiles, only those are that hold what moves, as `vfsd detect` found it in
+the fastest counts.  With tiles, only the tiles with motion are read, as `vfsd detect` found it in
 every fifth frame (``motion``, with coarse and with fine layouts), or a manually chosen region
 (``manual``): that of 30 % of the frame in which most of the motion is.  The output is
 compared with the same areas of the original.

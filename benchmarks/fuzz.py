@@ -1,10 +1,10 @@
-"""Damaged and contrived input for everything that takes some: ``benchmarks.fuzz TARGET``.
+"""Fuzzes all parsers and decoders with damaged and crafted input: ``benchmarks.fuzz TARGET``.
 
-Only a VfsdError may come of it, in bounded time and memory; each target has invariants of what
-it takes besides.  Inputs follow from ``--seed`` and a number alone, from ``--first`` on.  They are
-made of the target's own seeds and of the files in ``--seeds``.  Inputs that break an invariant are
-written to ``--findings``, an input of each kind.  With ``--atheris`` coverage leads the way (pip install
-'vfsd[fuzz]'), and the first finding ends it.
+A target may raise only VfsdError, in bounded time and memory; each target also checks invariants
+of accepted input.  Inputs depend on ``--seed`` and a number alone, counted from ``--first``.  They
+are mutations of the target's own seeds and of the files in ``--seeds``.  The first input of each
+kind of failure is written to ``--findings``.  ``--atheris`` guides the mutations by coverage (pip
+install 'vfsd[fuzz]'), and stops at the first finding.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Ten seconds of a small region as RGB: vfsd's tiles against readers that decode whole frames.
 
-Each reader, vfsd too, has the numbers of threads with which it takes least CPU time and least wall
-time.  The others have the original file; vfsd has tiles at its default quality, once cut around the
-region and once in a uniform grid of 4x4.  vfsd's store is reopened for every run and a corner of
-one frame is read, so that no decoder is warm and no plan is made.  The limit is a bare decoder on a
-stream that holds just the pixels of the region, encoded like the tile.  All frames that are timed
-are compared with a full decode of the original.
+Each reader, including vfsd, runs with the numbers of threads that minimise its CPU time and its
+wall time.  The others have the original file; vfsd has tiles at its default quality, once cut
+around the region and once in a uniform grid of 4x4.  vfsd's store is reopened for every run and a
+corner of one frame is read, so that no decoder is warm and no plan is made.  The limit is a bare
+decoder on a stream that holds just the pixels of the region, encoded like the tile.  All timed
+frames are compared with a full decode of the original.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Filesystem suites that others wrote, each on a fresh mount of a fresh store.
+"""Runs third-party filesystem test suites, each on a fresh mount of a fresh store.
 
-Name the suites that are to be run, or none for all.  After each the store has to pass `vfsd fsck`,
-the log of the mount has to hold no error.  A missing suite is a failure if it was named;
-otherwise it is left out, and said.
+Pass the names of the suites to run; the default is all.  After each suite the store must pass
+`vfsd fsck`, and the log of the mount must hold no error.  A suite that is not installed is a
+failure if it was named; otherwise it is skipped, and reported.
 """
 
 from __future__ import annotations

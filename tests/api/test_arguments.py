@@ -1,4 +1,4 @@
-"""What callers of the Python API give wrongly is a `UsageError` that says what to give."""
+"""Invalid arguments of the Python API raise a `UsageError` that says what to pass."""
 
 from __future__ import annotations
 

@@ -325,7 +325,7 @@ def test_attribute_counts_damaged_frames(video: Video, store: Store) -> None:
 def test_a_whole_file_has_none(store: Store, tmp_path: Path) -> None:
     video = store.ingest(made(tmp_path, "h264"))
     assert not video.read().damaged.any()
-    assert video.original.damaged_frames is None  # nobody has examined it yet
+    assert video.original.damaged_frames is None  # not examined yet
     assert video.damaged_frames().tolist() == []
     assert video.original.damaged_frames == 0
     assert len(video.read(damaged="skip")) == FRAMES

@@ -38,7 +38,7 @@ def video(store: Store, wide_clip: Path) -> Iterator[Video]:
 
 
 class Counted:
-    """Counts how often it began anew."""
+    """Counts its resets."""
 
     def __init__(self) -> None:
         self.times = 0
@@ -88,7 +88,7 @@ def test_a_fork_opens_nothing_that_another_thread_has_shut_for_its_own() -> None
             entered.set()
 
     def fork() -> None:
-        # Not by os.fork(), in which threads wait for each other where somebody has imported
+        # Not by os.fork(), which can deadlock the threads after an import of
         # concurrent.futures.
         atfork._prepare_all()
         atfork._resume_all()
@@ -108,7 +108,7 @@ def test_a_fork_opens_nothing_that_another_thread_has_shut_for_its_own() -> None
 
 
 class Making:
-    """Makes another of its kind when it is told of a fork, and counts what it is told."""
+    """Creates another instance of itself in each fork callback, and counts the callbacks."""
 
     def __init__(self, depth: int) -> None:
         self.told: list[str] = []
@@ -253,7 +253,7 @@ def test_a_child_does_not_go_on_with_many_reads_of_its_parent(store: Store) -> N
 @pytest.mark.thorough
 @pytest.mark.slow
 def test_children_of_a_parent_whose_threads_read(store: Store) -> None:
-    """Whatever locks these threads have at the moment, of ours or of SQLite."""
+    """These threads may hold any locks at the moment, of vfsd or of SQLite."""
     video = store.ingest(FOLDER / "traffic.mp4", "a.mp4")
     ended = threading.Event()
 
@@ -284,7 +284,7 @@ def test_children_of_a_parent_whose_threads_read(store: Store) -> None:
 def test_what_a_child_writes_is_there_when_its_parent_has_closed_the_store(
     store: Store, video: Video
 ) -> None:
-    """SQLite takes away the log of a file that it thinks nobody else has open."""
+    """SQLite removes the log of a file when it sees no other process with the file open."""
     parents_store = Store.open(store.path)
     info = parents_store["cam1/a.mp4"].info
     parents_store.catalog.tag(info, "parent")
@@ -320,7 +320,7 @@ def test_a_fork_waits_for_transactions_of_other_threads(store: Store) -> None:
         with store.catalog.writing() as change:
             change.tree.create(1, "file", 0o100644, uid=0, gid=0, now_ns=1)
             begun.set()
-            left.wait(0.2)  # nobody has set it: the fork finds the transaction under way
+            left.wait(0.2)  # the event is not set yet: the fork happens during the transaction
             left.set()
 
     def child() -> None:

@@ -548,7 +548,7 @@ def test_what_needs_the_demuxer_goes_on(
         handle = filesystem.create("/a.mov", 0o644, 2, Caller(0, 0))
         at = 0
         for piece in _fragments(data):
-            for part in (piece[:-500], piece[-500:]):  # the one is no whole fragment
+            for part in (piece[:-500], piece[-500:]):  # the first is an incomplete fragment
                 at += filesystem.write(handle, part, at)
                 growing = growing or grown(store, "a.mov")
                 if growing is not None:
@@ -637,7 +637,7 @@ def _going_to_the_end(pieces: list[bytes]) -> list[bytes]:
     one_in(4, [b"ssix" + bytes(12), b"abcd", b"udta", b"mdat" + bytes(2), b"moov", b"mfra", b""]),
 )
 def test_boxes_between_fragments_end_nothing(store: Store, tmp_path: Path, between: bytes) -> None:
-    """Neither do those of a beginning that is told again; nor does one without a length."""
+    """Nor do the boxes of a repeated header, nor a box without a length."""
     pieces = _fragments(_recorded(tmp_path / "a.mp4", _regular(60), _MOVABLE))
     if between == b"moov":
         again = pieces[0][: pieces[0].index(b"moof") - 4]

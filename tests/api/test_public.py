@@ -1,6 +1,6 @@
 """The public surface is what it says it is.
 
-The error tree: what scripts and the kernel are told.
+The error tree: exit codes and errno values.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def test_names_of_a_video_are_few() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# The error tree: what scripts and the kernel are told
+# The error tree: exit codes and errno values
 
 
 def _all(kind: type[errors.VfsdError]) -> list[type[errors.VfsdError]]:

@@ -26,7 +26,7 @@ BOXES = ((40, 40, 60, 60), (200, 165, 230, 190))
 
 @pytest.fixture
 def video(store: Store) -> Video:
-    """A video of which the first two seconds were examined, every fifth frame."""
+    """A video with detections in its first two seconds, in every fifth frame."""
     made = store.ingest(CLIP)
     columns = DetectionColumns.of([5, 5], "motion", BOXES)
     made.labels.add(columns, "mog2", examined=range(0, 60, 5))

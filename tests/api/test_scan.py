@@ -68,7 +68,7 @@ def test_crops_are_what_full_frames_show_there(store: Store, clip: str, tiled: b
         assert crop.seconds == exact.seconds[crop.frame]
         whole = exact.data[crop.frame, rect.y1 : rect.y2, rect.x1 : rect.x2]
         errors.append(np.abs(whole.astype(int) - crop.data).mean())
-    # Colour of small, sharp things loses more than luma, of which 40 dB are promised.
+    # Colour of small, sharp objects loses more than luma; 40 dB are promised for luma only.
     assert (np.mean(errors) < 4 and max(errors) < 15) if tiled else max(errors) == 0
 
 

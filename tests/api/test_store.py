@@ -1,4 +1,4 @@
-"""A store as Python users have it: putting files in, reading frames, the tree."""
+"""The store API: ingesting files, reading frames, the tree."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_of_two_stores_that_are_made_with_one_catalog_one_has_it(
         with pytest.raises(ExistsError, match="catalog"):
             Store.create(tmp_path / "b", catalog_url=url)
         store.ingest(CLIP, "a.mp4")
-    Store.create(tmp_path / "b").close()  # what was begun there is begun anew
+    Store.create(tmp_path / "b").close()  # creation starts over after the earlier failure
     with Store.open(tmp_path / "a") as store:
         assert list(store) == ["a.mp4"]
 
@@ -471,7 +471,7 @@ def test_a_video_that_has_gone_says_so(store: Store, video: Video, *, is_replace
 def test_a_video_that_goes_while_it_is_read(
     store: Store, video: Video, *, is_replaced: bool
 ) -> None:
-    """What is open can be read on, as a file can; the rest says that it has gone."""
+    """An open video can still be read, like an open file; other calls report that it is gone."""
     expected = numbers(video.read(frames=[1, 100]).data)
     _take_away(store, video, is_replaced=is_replaced)
     with suppress(NotFoundError):

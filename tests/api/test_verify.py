@@ -1,4 +1,4 @@
-"""`Video.verify`: what it corrects, and what others do meanwhile.
+"""`Video.verify`: its corrections, and concurrent changes.
 
 Frame tables that a full decode corrects, while others read by the old one.
 """
@@ -128,7 +128,7 @@ def test_a_linked_file_without_sums_has_them_once_all_of_it_was_compared(
         assert fsck.run(other.parts, deep=True) == []
 
 
-# ------------------------------------------------------------------------------- what is told
+# ------------------------------------------------------------------------------- reporting
 
 
 class GiveUpError(Exception):
@@ -246,7 +246,7 @@ def gone_on(content: bytes) -> bytes:
 def test_damaged_bytes_are_not_taken_for_what_was_stored(
     store: Store, damage: Callable[[bytes], bytes], sums: str
 ) -> None:
-    """Whatever a decoder makes of them: tiles and labels go by the frames that were counted."""
+    """However a decoder handles them: tiles and labels use the numbers of counted frames."""
     video = store.ingest(FOLDER / "transport.ts", "a")
     video.verify()
     video.tiles.retile("uniform:2x2")

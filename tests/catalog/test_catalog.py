@@ -1,4 +1,4 @@
-"""The catalog as users have it: finding, tagging, where bytes lie, several processes.
+"""The catalog's public behaviour: finding, tagging, stored bytes, several processes.
 
 More values than a database takes in one statement.
 """
@@ -441,7 +441,7 @@ def test_changes_of_others_are_noticed(catalog: Catalog) -> None:
 
 
 def test_where_changes_cannot_be_told_there_may_be_some(catalog: Catalog) -> None:
-    """Who looks is told what is wrong; who has just changed something has done so all the same."""
+    """Watching raises the error; a change that was just made still succeeds."""
     with closing(catalog.watch()) as watch:
         watch.changed()
         with catalog.writing() as change:
@@ -571,7 +571,7 @@ def test_what_a_signal_handler_raises_in_the_middle_of_a_statement_is_no_error_o
 
 MANY = 700
 _VARIABLES = 600
-"""What SQLite is told to take here, so that more are there soon."""
+"""A low limit of SQL variables for SQLite, so that tests exceed it soon."""
 
 
 @contextmanager

@@ -36,7 +36,7 @@ def video_of(catalog: Catalog, number: int) -> LogicalVideo:
 
 
 def same(one: object, other: object) -> bool:
-    """As JSON has it: truth is no number, of which there is one kind."""
+    """Equality of JSON values: a bool is never a number, and there is one type of number."""
     return (isinstance(one, bool), one) == (isinstance(other, bool), other)
 
 

@@ -1,6 +1,6 @@
-"""What the videos of a directory have together, by whose policy the oldest of them go.
+"""Totals of a directory's videos, and the policy that removes its oldest ones.
 
-What originals had before others took their places, which budgets go by.
+The sizes of originals before they were replaced, as used by budgets.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def test_a_directory_in_itself_has_an_end(there: Catalog) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# What originals had before others took their places, which budgets go by
+# The sizes of originals before they were replaced, as used by budgets
 
 
 NOW = 100_048

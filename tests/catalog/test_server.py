@@ -1,4 +1,4 @@
-"""A catalog on a server: who waits, who may not write, and what is told when it fails."""
+"""A catalog on a server: waiting, missing write permission, and error messages."""
 
 from __future__ import annotations
 

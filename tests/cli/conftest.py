@@ -43,7 +43,7 @@ WORKLOAD = """\
 
 @dataclass(frozen=True)
 class Result:
-    """What a command line printed, and what it ended with."""
+    """Output and exit code of a command line."""
 
     code: int
     out: str

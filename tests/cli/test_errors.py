@@ -1,4 +1,4 @@
-"""What is refused says so in the user's words, and what to do instead."""
+"""Error messages use the user's words, and suggest what to do instead."""
 
 from __future__ import annotations
 

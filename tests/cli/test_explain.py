@@ -263,7 +263,7 @@ def test_what_was_read_is_listed_the_newest_first(run: Run, tmp_path: Path) -> N
     assert run("reads", TRAFFIC).out == ""
     assert run("read", TRAFFIC, tmp_path / "a.npy", "--span", "0-1", *region).code == 0
     assert run("read", TRAFFIC, tmp_path / "b.mp4", "--frames", "30:60", *region).code == 0
-    assert run("explain", TRAFFIC, *region, "--run").code == 0  # tries are no reads
+    assert run("explain", TRAFFIC, *region, "--run").code == 0  # test runs do not count as reads
     view, array = run("reads", TRAFFIC, "--json").objects
     assert (array["kind"], array["frames"], array["count"]) == ("api", [0, 30], 30)
     assert (view["kind"], view["frames"], view["region"]) == ("view", [30, 60], "160x120+80+60")

@@ -138,7 +138,7 @@ def test_originals_from_before_there_were_sums_are_told_of(run: Run, place: Path
 
 def test_known_damage_is_told_of_wherever_people_look(run: Run, place: Path) -> None:
     damage(the_object(run, place))
-    assert run("stats", "--json").object["damaged"] == 0  # nobody has looked
+    assert run("stats", "--json").object["damaged"] == 0  # not detected yet
     assert run("scrub").code == 30
     assert run("stats", "--json").object["damaged"] == 1
     assert "vfsd fsck" in run("stats").out

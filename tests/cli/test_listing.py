@@ -23,7 +23,7 @@ TRAFFIC = "cam1/traffic.mp4"
 
 
 def add_plain_file(root: Path, name: str, text: str, reason: str) -> None:
-    """What a mount makes of a file that is no video."""
+    """Adds a file as a mount does when it is not a video."""
     with Store.open(root) as store, store.catalog.writing() as change:
         parent = change.tree.resolve("cam1")
         node = change.tree.create(

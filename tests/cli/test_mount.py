@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def mounted(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The store of `place`, mounted there at ``mnt``."""
     monkeypatch.setenv("XDG_STATE_HOME", str(place / "state"))
-    # What is done in the background has tests of its own.
+    # Background work has tests of its own.
     assert run_command("--store", "videos", "config", "tune", "false").code == 0
     assert run_command("--store", "videos", "config", "compress", "false").code == 0
     done = run_command("mount", "videos", "mnt")

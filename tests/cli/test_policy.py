@@ -195,7 +195,7 @@ def test_what_is_made_of_the_same_bytes_is_stored_once(run: Run, place: Path) ->
         run("policy", "set", name, f"{POLICY},codec=hevc,replace-after=30d")
     run("policy", "set", "z.mp4", "delete-after=60d")
     quick = run("age", "--quick", "--json").objects
-    # What the last one frees depends on what becomes of the others.
+    # The bytes that the last one frees depend on the other actions.
     assert [(one["name"], one["saved"]) for one in quick] == [
         ("b.mp4", None),
         (TRAFFIC, None),

@@ -1,4 +1,4 @@
-"""What only a process of its own shows: signals, pipes, terminals, bytes."""
+"""Behaviour that needs a process of its own: signals, pipes, terminals, bytes."""
 
 from __future__ import annotations
 

@@ -383,7 +383,7 @@ def test_what_is_being_finished_is_not_said_to_be_missing(run: Run, place: Path)
     with Store.open(place / "videos") as store:
         writer = store.writer("done.mp4", width=64, height=48, fps=10, codec="ffv1")
         writer.write(np.zeros((30, 48, 64, 3), np.uint8))
-        # Finished, and not published: somebody takes the name, and gives it back.
+        # Finished, but not published: another video takes the name, and releases it.
         store.ingest(FOLDER / "traffic.mp4", "done.mp4")
         with pytest.raises(ExistsError):
             writer.close()

@@ -98,7 +98,7 @@ def test_all_tiles_around_a_region_are_stored_when_that_is_asked_for(run: Run) -
     found = run("retile", TRAFFIC, *roi, "--whole", "--json").object
     assert (found["segments"], found["kept"]) == (4, 0)
     assert found["tiles"] > 4
-    # What is there already holds what is wanted.
+    # Existing tiles already cover the region.
     again = run("retile", TRAFFIC, *roi, "--json").object
     assert (again["segments"], again["kept"]) == (0, 4)
     done = run("retile", TRAFFIC, "--layout", "uniform:2x2", "--whole")

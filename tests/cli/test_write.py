@@ -33,7 +33,7 @@ def test_bare_pixels_from_a_pipe(run: Run, place: Path) -> None:
 
 @pytest.mark.thorough
 def test_a_pipe_of_another_program(place: Path) -> None:
-    """What comes in small pieces is put together; stdin need not be named."""
+    """Small pieces of input are put together; stdin need not be named."""
     code = "import os\nfor byte in open('clip.y4m', 'rb').read(): os.write(1, bytes([byte]))"
     with subprocess.Popen([sys.executable, "-uc", code], stdout=subprocess.PIPE) as source:
         command = [sys.executable, "-m", "vfsd", "-s", "videos", "write", "a.mp4"]

@@ -61,7 +61,7 @@ _STARTS = (
     *(b"\xff\xd8\xff" + bytes([kind]) for kind in (0xC0, 0xC4, 0xDA, 0xDB)),
     *(b"\x82\x49\x83\x42", b"\x10\0\0\x9d\x01\x2a", b"\x89PNG\r\n\x1a\n", bytes(4) + b"icpf"),
 )
-"""What packets begin with that say more of their pictures."""
+"""Packet prefixes that carry more information on their frames."""
 
 
 @given(

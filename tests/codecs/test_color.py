@@ -1,4 +1,4 @@
-"""Pictures that mean something else than the others are brought to what is told of all.
+"""Frames with other colour properties are converted to those of the stream.
 
 Pictures of our own are converted as the pictures that they are like.
 """
@@ -38,7 +38,7 @@ def told(space: str | None, color_range: str | None, pixel_format: str = "yuv420
 
 
 def picture(pixel_format: str, space: int, color_range: int) -> av.VideoFrame:
-    """Of soft colours, none of which is beyond what any coding can show."""
+    """A frame of soft colours, all of them within the range of any coding."""
     y, x = np.mgrid[0:48, 0:64]
     rgb = np.stack([90 + x, 80 + y * 2, 190 - x - y], axis=-1).astype(np.uint8)
     made = av.VideoFrame.from_ndarray(rgb, format="rgb24").reformat(

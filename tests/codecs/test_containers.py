@@ -72,7 +72,7 @@ def made(path: Path, *arguments: str) -> Path:
 
 
 def moving_avif(path: Path, frames: int = 25) -> Path:
-    """Pictures in a track, beside the still one of all such files."""
+    """Frames in a track, in addition to the still image of every such file."""
     with av.open(str(path), "w") as output:
         stream = output.add_stream("libsvtav1", rate=25)
         assert isinstance(stream, VideoStream)
@@ -133,7 +133,7 @@ def test_junk_before_transport_stream(junk: int, stride: int, tmp_path: Path) ->
     ],
 )
 def test_transport_stream_behind_another_format(head: bytes) -> None:
-    """What follows never makes a playlist, or anything else that is refused, a video."""
+    """Trailing data never turns a playlist, or any other refused format, into a video."""
     packets = (b"G" + bytes(187)) * 100
     with pytest.raises(RefusedMediaError):
         detect_container((head + packets)[:HEAD_BYTES])

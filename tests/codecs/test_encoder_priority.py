@@ -1,4 +1,4 @@
-"""What encoders compute does not push in front of what else the machine does."""
+"""Encoder threads run at a lower priority than other work on the machine."""
 
 from __future__ import annotations
 
@@ -67,5 +67,5 @@ def test_av1_is_no_more_important_than_anything_else(
 def _policy(thread: int) -> int:
     try:
         return os.sched_getscheduler(thread)
-    except ProcessLookupError:  # it has ended meanwhile
+    except ProcessLookupError:  # it has just ended
         return os.SCHED_OTHER

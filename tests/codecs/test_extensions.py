@@ -1,4 +1,4 @@
-"""What `vfsd.codecs.pyav` gives is the same with every version of PyAV.
+"""`vfsd.codecs.pyav` returns the same with every version of PyAV.
 
 The examiner has loaded all that it needs before its sandbox closes.
 """
@@ -167,7 +167,7 @@ Path(result).write_text(json.dumps(told))
 
 
 def _told(folder: Path, files: Sequence[Path] = ()) -> dict[str, list[str]]:
-    """What a process has loaded once it is prepared, and what it loads to examine `files`."""
+    """Modules that a process loads during preparation, and then while it examines `files`."""
     result = folder / "loaded.json"
     command = [sys.executable, "-c", _PROGRAM, str(result), *map(str, files)]
     subprocess.run(command, env=child_environment(), check=True)

@@ -35,7 +35,7 @@ REFUSED = {
     "odd/mp4parse_zero_empty_stsc.mp4": "no picture can be decoded",
     "odd/pano_result_header_only.mp4": "no video stream",
 }
-"""What cannot be served, and a part of the reason."""
+"""Files that cannot be served, and a part of the reason."""
 
 PROVEN = {
     "odd/decord_corrupted.mp4",  # a packet without a picture
@@ -49,7 +49,7 @@ PROVEN = {
     "odd/otv_truck.avi",
     "odd/otv_truck_raw.h264",
 }
-"""What can only be judged by decoding it from end to end."""
+"""Files that can only be judged by decoding them from end to end."""
 
 DEMUXED = {
     "odd/dv_mpeg2_interlaced_ps.mpg",

@@ -67,7 +67,7 @@ def test_the_demuxer_finds_every_packet_by_a_seek(tmp_path: Path) -> None:
 
 
 def test_seek_among_small_packets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several pictures in one pack, of which only the first has a position of its own."""
+    """Several frames in one pack; only the first has a position of its own."""
     path = make_clip(tmp_path / "a.mpg", "mpeg1video", options={"g": "12", "bf": "2"}, frames=600)
     found = examine(path)
     assert (found.columns.position < 0).sum() > 200

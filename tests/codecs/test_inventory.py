@@ -1,4 +1,4 @@
-"""Inventories of files that nobody vouches for, and comparisons of two."""
+"""Inventories of untrusted files, and comparisons of two."""
 
 from __future__ import annotations
 

@@ -257,7 +257,7 @@ def test_the_left_picture_comes_back_as_it_was(overlap: float) -> None:
     np.testing.assert_array_equal(restore_left(pieces, where), left)
     again = restore_right(pieces, where, LIGHT)
     np.testing.assert_array_equal(again[:, where.edge :], right[:, where.edge :])
-    # Both have noise of their own: 2 levels each, of which projecting takes some.
+    # Both have noise of their own: 2 levels each; projection removes some of it.
     assert psnr_of_square(mean_square(again, right)) > 38
 
 

@@ -188,7 +188,7 @@ def test_a_stream_that_is_not_expected_is_told(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.fixture
 def forgotten() -> Iterator[None]:
-    """What is known of the program is asked anew."""
+    """The cached facts on the program are read again."""
     encoder._program.cache_clear()
     yield
     encoder._program.cache_clear()

@@ -278,7 +278,7 @@ def test_times_are_rounded_to_the_nearest(ticks: list[int], over: int, under: in
 def test_times_are_rounded_right_whatever_the_factor(
     ticks: list[int], over: int, under: int
 ) -> None:
-    """What goes through on the way does not fit into 64 bits."""
+    """Intermediate results do not fit into 64 bits."""
     factor = Fraction(over, under)
     right = [floor(tick * factor + Fraction(1, 2)) for tick in ticks]
     given = np.array(ticks, np.int64)

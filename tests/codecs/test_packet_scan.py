@@ -196,7 +196,7 @@ def test_packed_b_pictures(between: int, tmp_path: Path) -> None:
 
 
 def test_start_between_key_pictures(tmp_path: Path) -> None:
-    """What comes before the first key picture is not shown."""
+    """Frames before the first key frame are not shown."""
     whole = encoded(tmp_path / "whole.ts", "mpeg2video", *_B)
     data = whole.read_bytes()
     packets = [data[at : at + 188] for at in range(0, len(data), 188)]

@@ -1,4 +1,4 @@
-"""What `examine` says of odd and hostile files, and how it behaves while it looks."""
+"""Results of `examine` for odd and hostile files, and its behaviour while it runs."""
 
 from __future__ import annotations
 

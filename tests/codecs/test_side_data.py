@@ -1,7 +1,7 @@
-"""What decoders go by beside the payload of packets: whether it is a key packet, palettes, and the
-tables and comments of pictures before.
+"""Decoder inputs besides the payload of packets: key flags, palettes, and the
+tables and comments of earlier frames.
 
-What pictures come with beside their samples, such as EXIF, which PyAV has no name for.
+Side data of frames without a name in PyAV, such as EXIF.
 """
 
 from __future__ import annotations
@@ -236,7 +236,7 @@ _INTEL = b"Intel(R) JPEG Library, version 1,5,4,36\0"
         (_INTEL, 1, 1),
         (b"CS=ITU601", 1, 1),
         (b"CS=ITU601", 8, 8),
-        (b"12:00:00.040", 1, 8),  # nobody goes by that
+        (b"12:00:00.040", 1, 8),  # not used by decoders
     ],
 )
 def test_what_one_picture_says_holds_for_later_ones(
@@ -357,7 +357,7 @@ def test_each_scan_has_its_codes() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# What pictures come with beside their samples, such as EXIF, which PyAV has no name for
+# Side data of frames without a name in PyAV, such as EXIF
 
 
 _START_OF_IMAGE = 2  # bytes

@@ -98,7 +98,7 @@ def test_decoding_times_ascend_and_come_before_the_picture(
     gaps: list[int], mini: int, told: str
 ) -> None:
     shown = np.cumsum(np.array(gaps, np.int64))
-    # Groups of `mini` pictures, the last of which is decoded first.
+    # Groups of `mini` frames; the last of each group is decoded first.
     decode = [
         index
         for start in range(0, len(shown), mini)

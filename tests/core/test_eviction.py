@@ -80,4 +80,4 @@ def test_benefit_is_by_the_byte_and_fades() -> None:
 def test_what_was_saved_long_ago_counts_less() -> None:
     assert decayed(8, 0) == 8
     assert decayed(8, 30, half_life=10) == pytest.approx(1)
-    assert decayed(8, -5) == 8, "numbers of reads may have been counted by others meanwhile"
+    assert decayed(8, -5) == 8, "another process may have counted more reads"

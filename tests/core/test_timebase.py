@@ -197,7 +197,7 @@ def test_bytes_are_set_with_units(text: str, count: int) -> None:
 )
 def test_what_no_store_would_work_with_is_not_set(key: str, text: str, told: str) -> None:
     with pytest.raises(UsageError) as refused:
-        # What it is now is no hint: that may be the slip.
+        # The hint must not show the current value: it may be the mistake.
         dataclasses.replace(StoreSettings(), examine_memory=1).with_text(key, text)
     assert told in f"{refused.value} {refused.value.hint}"
 

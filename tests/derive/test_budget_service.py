@@ -1,4 +1,4 @@
-"""Derived data keeps within its budget, whatever is done, by whomever."""
+"""Derived data stays within its budget, whichever operation or process adds to it."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def charged(store: Store, video: Video, pins: list[Pin]) -> int:
 
 
 def require_sound(store: Store) -> None:
-    """No finding, and no bytes that nobody needs."""
+    """No finding, and no unreferenced bytes."""
     assert fsck.run(store.parts, deep=True) == []
     assert fsck.collect(store.parts, dry_run=True).objects == []
 
@@ -203,7 +203,7 @@ def test_what_cannot_fit_is_refused_and_leaves_nothing(store: Store, video: Vide
 def test_lossless_pictures_that_cannot_fit_are_refused_before_they_are_made(
     store: Store, video: Video, scope: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever is in the way would have gone for them, in vain."""
+    """Eviction would have removed other data for them, in vain."""
     lossless = TileSettings("lossless")
     (first, *rest) = video.renditions.make((80, 60), settings=lossless)
     size = sum(segment.size for segment in (first, *rest))
@@ -330,7 +330,7 @@ def test_pins_and_evictions_go_with_the_bytes_that_they_are_about(
     video.budget.set("0.001x")
     assert len(video.budget.evictions()) == 3
     other = store.ingest(FOLDER / "variable-rate.mp4")
-    with store.catalog.writing() as change:  # as a mount does when a file is written anew
+    with store.catalog.writing() as change:  # as a mount does when a file is overwritten
         again = change.videos.put(
             video.info.ino, other.original, [], digest=other.info.digest, now_ns=1
         )

@@ -1,4 +1,4 @@
-"""What policies are told of a video, against what its reads really come to."""
+"""The model of a video that policies receive, against the real cost of its reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frames of a video in another size that somebody else has made."""
+"""Frames of a video in another size, imported from a file made by another program."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_a_refusal_says_that_the_range_is_another(store: Store, is_full: bool) -
     told = "full" if is_full else "limited"
     video = store.write("b.mp4", pixels, fps=25, format="yuv420p", color_range=told)
     data = video.read(size=SIZE, format="yuv420p", psnr=math.inf).data.astype(float)
-    # What `ffmpeg -pix_fmt` makes of it that does not know better.
+    # The output of `ffmpeg -pix_fmt` without range information.
     luma = data[:, :120]
     luma[...] = luma * 219 / 255 + 16 if is_full else (luma - 16) * 255 / 219
     written = data.round().clip(0, 255).astype(np.uint8)

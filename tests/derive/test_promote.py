@@ -1,4 +1,4 @@
-"""What was encoded for a view becomes a rendition, which other reads and views are served from."""
+"""Segments encoded for a view become a rendition that serves other reads and views."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_view_that_was_read_is_what_other_reads_decode(shelf: Shelf) -> None:
     assert found.psnr == min(one.cells[0].planes for one in there)
     assert 38 <= found.psnr < 100
     exact = exact_luma(video, (160, 120))
-    for one in there:  # each segment has what is said of it, measured here anew
+    for one in there:  # check the recorded quality of each segment
         mine = slice(one.first_frame, one.end_frame)
         luma = list(found.data[mine, :120])
         assert psnr_of_luma(luma, exact[mine]) == pytest.approx(one.psnr, abs=0.01)
@@ -106,7 +106,7 @@ def test_a_view_that_was_read_is_what_other_reads_decode(shelf: Shelf) -> None:
 
 
 def directly(path: Path, size: tuple[int, int], form: str) -> np.ndarray:
-    """What FFmpeg makes of all pictures of a file."""
+    """The output of FFmpeg for all frames of a file."""
     found = []
     with av.open(str(path)) as opened:
         for picture in opened.decode(video=0):
@@ -185,7 +185,7 @@ def test_views_in_other_containers_have_the_same_packets(
 ) -> None:
     first = decoded(often(shelf))
     shelf.store.tune()
-    monkeypatch.setattr("vfsd.views.transcode.encode_pictures", None)  # nobody encodes any more
+    monkeypatch.setattr("vfsd.views.transcode.encode_pictures", None)  # no more encoding
     for name in ("size=160x120.mkv", "size=160x120.h264", VIEW):
         again = decoded(shelf.read(NAME, name))
         assert len(again) == len(first)

@@ -1,4 +1,4 @@
-"""What is proposed because of what was read."""
+"""Proposals that follow from reads."""
 
 from __future__ import annotations
 

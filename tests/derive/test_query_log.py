@@ -1,6 +1,6 @@
 """Files of workloads: what they mean, and that a mistake in one is named.
 
-Reads as policies are told them.
+Reads in the form that policies receive.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def test_queries_in_python_take_what_reads_take() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Reads as policies are told them
+# Reads in the form that policies receive
 
 
 CAR = (40, 50, 80, 90)

@@ -194,7 +194,7 @@ def test_what_is_known_of_a_video_stays(store: Store, video: Video) -> None:
     assert read.psnr >= 40
     whole = again.read(frames=range(10), format="yuv420p", psnr=math.inf)
     assert whole.psnr == pytest.approx(done.psnr)
-    # What is known is of planes; R, G and B may have lost more.
+    # The recorded quality is of planes; R, G and B may have lost more.
     assert 0 < again.read(frames=range(10), psnr=math.inf).psnr < done.psnr
     (entry, *_) = again.policy.log()
     assert (entry.action, entry.digest, entry.new_digest) == (
@@ -563,7 +563,7 @@ def captioned(path: Path, first: int) -> Path:
 
 
 def test_captions_that_begin_late_are_not_lost(store: Store, tmp_path: Path) -> None:
-    """Cameras and recorders begin with them when somebody speaks."""
+    """Cameras and recorders start captions with the first spoken words."""
     video = store.ingest(captioned(tmp_path / "late.mp4", 10))
     video.policy.set(REPLACEABLE)
     video.labels.mark_examined(range(20), Source("people", parameters={"label": "person"}))

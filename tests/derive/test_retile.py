@@ -88,7 +88,7 @@ def tile_anyhow(video: Video, rng: np.random.Generator, codec: str = "fast") -> 
 def from_tiles(
     store: Store, video: Video, frames: list[int], view: View, form: str
 ) -> tuple[Pixels, set[int]]:
-    """A read that takes tiles wherever there are any, and the frames for which it did."""
+    """A read that uses tiles wherever possible, and the frames that were read from tiles."""
     tiles = AvailableTiles(store.catalog.segments(video.info), DEAR_ORIGINALS, 0.0)
     plan = plan_frames(
         np.array(frames),
@@ -618,7 +618,7 @@ def test_who_tiles_a_video_that_is_removed_meanwhile_is_told(
     """While its frames are checked, which comes first, or while it is encoded."""
 
     def remove(*_: int) -> None:
-        with suppress(NotFoundError):  # it has been told of progress before
+        with suppress(NotFoundError):  # an earlier progress callback has removed it
             store.remove(video.name)
 
     assert len(video.keyframes) == 4

@@ -1,4 +1,4 @@
-"""Videos of which only what was seen keeps its quality."""
+"""Videos that keep their quality only in regions that were seen."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_what_nobody_has_looked_at_does_not_decay(store: Store) -> None:
 
 @pytest.mark.thorough
 def test_what_is_not_to_decay_any_more_does_not(store: Store) -> None:
-    """That it may be replaced is not enough: that its age says so was taken back meanwhile."""
+    """Permission to replace it is not enough: the rule on its age was withdrawn."""
     video = put(store, NAME, 31, RULES)
     label(video)
     mine = ager(store)

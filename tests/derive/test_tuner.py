@@ -119,7 +119,7 @@ def test_what_still_fits_a_budget_is_made(store: Store, video: Video) -> None:
     assert store.tuner().next(TuningBudget(bytes=first.bytes)) == first
     (made,) = store.tune(budget=TuningBudget(bytes=max(first.bytes, second.bytes)))
     assert made.frames == FIRST
-    # What was spent is what it has turned out to be.
+    # Only the actual size is spent.
     left = max(first.bytes, second.bytes) - made.bytes
     assert left < second.bytes
 

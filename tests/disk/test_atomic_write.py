@@ -1,4 +1,4 @@
-"""Files and folders that appear under their name whole, whoever else is at it."""
+"""Files and folders appear under their name whole, even with concurrent writers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where files of a store should be anything may lie: nobody waits there, and it is named."""
+"""Irregular files in place of a store's files: no operation blocks, and errors name the path."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ Make = Callable[[Path], None]
 
 @pytest.fixture(autouse=True)
 def patience() -> Iterator[None]:
-    """Who waits at a pipe fails; in SQLite he cannot be woken."""
+    """Fails a test that blocks on a pipe; a call inside SQLite cannot be interrupted."""
 
     def give_up(*_: object) -> None:
-        raise AssertionError("somebody waits at a pipe")
+        raise AssertionError("an operation blocks on a pipe")
 
     before = signal.signal(signal.SIGALRM, give_up)
     signal.alarm(10)
@@ -161,7 +161,7 @@ def test_links_to_files_are_files(root: Path, tmp_path: Path) -> None:
 def test_links_that_lead_nowhere_are_not_files_that_are_missing(
     root: Path, tmp_path: Path, name: str
 ) -> None:
-    """A catalog would be made anew where one leads to, and settings be the usual ones."""
+    """Through a link, a new catalog would be made elsewhere, and settings would be the defaults."""
     if (root / name).exists():
         (root / name).rename(tmp_path / "elsewhere")
     (root / name).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Who has a file under a temporary name, and what the dead have left."""
+"""Ownership of temporary files, and removal of those left by dead processes."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_new_file_is_in_hand_until_it_is_closed(tmp_path: Path) -> None:
 def test_who_is_faster_than_the_lock_costs_a_name_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody looks for leftovers when the file is made, and not yet locked."""
+    """Another process looks for leftovers between creation of the file and its lock."""
     names = [tmp_path / f"{os.getpid()}-{number}" for number in range(3)]
     hold = vfsd.disk.tempfiles.hold
     times = iter(names[:2])
@@ -119,7 +119,7 @@ def test_files_come_and_go_beside_who_takes_leftovers_away(tmp_path: Path) -> No
 
 
 def test_a_large_file_is_what_was_written_wherever_in_it(tmp_path: Path) -> None:
-    """Its bytes are sent to the disk meanwhile."""
+    """Its bytes are flushed to the disk while it is written."""
     chunk = os.urandom(5 << 20)
     with NewFile(partial(new_path, tmp_path)) as new:
         for _ in range(8):
@@ -193,7 +193,7 @@ def writing(store: Store) -> Iterator[subprocess.Popen[str]]:
 def test_a_writer_that_died_is_dead_whoever_has_its_pid_by_now(
     store: Store, writing: subprocess.Popen[str]
 ) -> None:
-    """As in containers, each of which has a first process."""
+    """As in containers: each has its own process 1."""
     parts = store.parts
     (file,) = active_partials(parts.objects)
     alive = os.getpid()

@@ -1,4 +1,4 @@
-"""A store that somebody else has made: its names lead nowhere but into itself."""
+"""A store from an untrusted source: its names must not lead outside of it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ KEYS = (
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    (tmp_path / "secret").write_text("nobody should read this")
+    (tmp_path / "secret").write_text("not to be read")
     with new_store(tmp_path / "store") as store:
         store.ingest(FOLDER / "portrait.mp4", "v.mp4")
     return tmp_path / "store"
@@ -111,7 +111,7 @@ def test_links_in_the_place_of_bytes_are_not_followed(place: Path, tmp_path: Pat
 
 @pytest.fixture
 def docs(tmp_path: Path) -> Path:
-    """A folder of somebody's own."""
+    """A folder with a user's own files."""
     docs = tmp_path / "docs"
     for name in ("thesis.doc", "7", "1.copy", "tmp/letter", "ab/photo.jpg", "de/index.html"):
         (docs / name).parent.mkdir(parents=True, exist_ok=True)
@@ -176,7 +176,7 @@ def test_a_link_that_comes_while_a_store_is_open_is_not_followed(place: Path) ->
         ):
             with pytest.raises(StoreError, match="is a link"):
                 action()
-    assert (place.parent / "secret").read_text() == "nobody should read this"
+    assert (place.parent / "secret").read_text() == "not to be read"
 
 
 @pytest.mark.parametrize("what", ["secret", "empty"])
@@ -289,7 +289,7 @@ def linked(tmp_path: Path) -> Iterator[tuple[Store, Callable[[str], None]]]:
                 connection = change.tree._connection
                 for table in ("physical_videos", "block_sums"):
                     connection.exec_driver_sql(f"UPDATE {table} SET link_path = ?", encoded)
-                with suppress(OSError):  # as whoever knows the file would have it
+                with suppress(OSError):  # forge the entry of an attacker who knows the file
                     found = os.stat(path)
                     sums = BlockChecksums(
                         found.st_size, 1 << 15, bytes(8 * -(-found.st_size >> 15))
@@ -328,7 +328,7 @@ def test_what_comes_after_the_sums_is_not_shown(
 
 
 def refusals(store: Store) -> list[str]:
-    """What those are told who want the bytes, or a frame; and `fsck`, `scrub`."""
+    """Error messages for reads of the bytes and of a frame, and from `fsck` and `scrub`."""
     filesystem = Filesystem(store.parts)
     told = []
     try:

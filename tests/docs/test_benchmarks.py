@@ -310,7 +310,7 @@ def test_suites(tmp_path: Path, mountable: None) -> None:
 
 
 def ended(name: str, *arguments: str) -> int:
-    """The status with which it ends in this process."""
+    """The exit status of a benchmark that runs in this process."""
     main = importlib.import_module(f"benchmarks.{name}").main
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", [name, *arguments])

@@ -1,4 +1,4 @@
-"""What runs by default and with --all, and that a run says what it left out.
+"""Tests selected by default and with --all, and the report of those left out.
 
 The test files that belong to a change.
 """

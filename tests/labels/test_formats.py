@@ -130,7 +130,7 @@ def test_mot_files_of_one_folder_have_names_of_their_own(tmp_path: Path) -> None
     (tmp_path / "labels.txt").write_text("lorry\n")
     assert [boxes(path, "mot")[0][1] for path in paths] == ["car", "bus", "van"]
     (tmp_path / "a.labels.txt").unlink()
-    assert boxes(paths[0], "mot")[0][1] == "lorry"  # as other programs have it
+    assert boxes(paths[0], "mot")[0][1] == "lorry"  # the name that other programs use
 
 
 @pytest.mark.parametrize("name", ["labels.txt", "a.labels.txt"])
@@ -144,7 +144,7 @@ def test_boxes_are_not_called_as_names_of_classes_are(tmp_path: Path, name: str)
     [
         ("names: [person, 'car, red', van]\n", ["person", "car, red", "van"]),
         (
-            "names:\n- 'it''s'\n- driver's  # his\n- \"a \\\"b\\\"\"\n",
+            "names:\n- 'it''s'\n- driver's  # one\n- \"a \\\"b\\\"\"\n",
             ["it's", "driver's", 'a "b"'],
         ),
         (

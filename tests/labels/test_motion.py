@@ -1,4 +1,4 @@
-"""What moves is found, what does not is not, and always the same."""
+"""Moving objects are found, still ones are not, and results are deterministic."""
 
 from __future__ import annotations
 

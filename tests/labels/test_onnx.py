@@ -1,4 +1,4 @@
-"""ONNX models: tiny ones, made here, that answer what they are told to."""
+"""ONNX models: tiny ones, made here, with fixed outputs."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def a_model(
 
 
 def columns(*rows: tuple[float, ...]) -> npt.NDArray[np.float32]:
-    """What YOLOv8 answers: the rows on their side, with empty places up to 20."""
+    """The output of YOLOv8: transposed rows, with empty entries up to 20."""
     made = np.zeros((1, len(rows[0]), 20), np.float32)
     made[0, :, : len(rows)] = np.array(rows, np.float32).T
     return made

@@ -311,7 +311,7 @@ def test_a_full_disk_takes_the_oldest(store: Store) -> None:
 
 
 def test_the_oldest_go_while_a_directory_has_more_than_its_policy_says(store: Store) -> None:
-    """Each directory by itself, and only what goes by its policy."""
+    """Each directory by itself, and only videos under its policy."""
     size = (FOLDER / NAME).stat().st_size + 16
     for name in ("cam1/a.mp4", "cam1/sub/b.mp4", "cam1/c.mp4", "cam2/d.mp4", "cam2/e.mp4"):
         put(store, name, 10 - len(store), "original=keep")
@@ -543,7 +543,7 @@ def test_many_with_the_same_bytes_are_looked_at_once(
 def test_others_have_their_turn_between_deletions(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SQLite asks only now and then whether it is somebody's turn."""
+    """SQLite polls for its lock only now and then."""
     for name in ("a.mp4", "b.mp4", "c.mp4"):
         put(store, name, 100, "delete-after=30d")
     mine = ager(store)
@@ -605,7 +605,7 @@ def test_a_limit_of_bytes_is_for_a_directory(store: Store) -> None:
 
 
 def test_nothing_makes_room_on_a_disk_that_is_not_mounted(store: Store) -> None:
-    """How much is free where `objects` leads then is told by another disk."""
+    """The free space at the target of `objects` then belongs to another disk."""
     short = shutil.disk_usage(store.path).free + 100_000_000_000
     put(store, "a.mp4", 100, f"delete-below={short}")
     mine = ager(store)
@@ -624,7 +624,7 @@ def test_nothing_makes_room_on_a_disk_that_is_not_mounted(store: Store) -> None:
 
 
 def test_what_is_not_there_makes_no_room(store: Store) -> None:
-    """Among objects of which some are there, as where the store was written into meanwhile."""
+    """Some of the objects are missing, as after writes to the unmounted store."""
     short = shutil.disk_usage(store.path).free + 100_000_000_000
     gone = put(store, "gone.mp4", 200, f"delete-below={short}")
     put(store, "there.mp4", 100, f"delete-below={short}")
@@ -712,7 +712,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 
 
 def go(store: Store, **how: bool) -> list[str]:
-    """What goes as by the command line."""
+    """Videos removed by the command line."""
     mine = ager(store, **how)
     plan = mine.plan()
     mine.remember_clock()
@@ -871,7 +871,7 @@ def test_what_is_written_over_is_not_as_old_as_its_file_says(
     video = put(store, "a.mp4", 1, "delete-after=30d")
     born = video.info.modified_ns - 300 * DAY_NS
     it = Driver(Filesystem(store.parts))
-    for clip in ("portrait.mp4", NAME, NAME):  # the last is no change
+    for clip in ("portrait.mp4", NAME, NAME):  # the last one changes nothing
         it.write("/a.mp4", (FOLDER / clip).read_bytes())
         it.fs.settle()
         with store.catalog.writing() as change:

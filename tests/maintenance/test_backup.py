@@ -545,7 +545,7 @@ def test_killed_anywhere_it_is_the_last_backup_or_this_one(store: Store, tmp_pat
 def test_who_collects_garbage_in_the_backup_takes_nothing_from_it(
     store: Store, target: Path
 ) -> None:
-    """What was copied belongs to nothing yet."""
+    """The copied objects are not referenced yet."""
     back_up(store.parts, target)
     store.ingest(FOLDER / "open-gop.mkv")
     store.ingest(FOLDER / "odd-size.webm")
@@ -837,7 +837,7 @@ def test_who_waited_for_the_end_of_a_backup_leaves_the_next_one_alone(
 
 
 def _is_waited_for(directory: Path) -> bool:
-    """Whether somebody is about to get a lock of it (proc(5))."""
+    """Whether a process is blocked on a lock of the directory (proc(5))."""
     number = directory.stat().st_ino
     lines = Path("/proc/locks").read_text().splitlines()
     return any("-> FLOCK" in line and f":{number} " in line for line in lines)

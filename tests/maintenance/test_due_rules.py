@@ -1,4 +1,4 @@
-"""What becomes of videos by their age, and when the clock is not believed."""
+"""Actions that are due by a video's age, and distrust of an implausible clock."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def finds_and_repairs(store: Store, name: str, *, deep: bool = False) -> None:
 def before(
     monkeypatch: pytest.MonkeyPatch, owner: object, name: str, action: Callable[[], object]
 ) -> None:
-    """Do something when a method is next called, as somebody else does who comes between."""
+    """Runs an action at the next call of a method, to simulate a concurrent process."""
     method = getattr(owner, name)
     times = iter([action])
 
@@ -209,7 +209,7 @@ def test_names_that_come_during_a_repair_are_counted(
 def test_no_mount_begins_while_orphans_are_deleted(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They might be files that somebody has just opened there."""
+    """They might be files that another process has just opened there."""
     monkeypatch.setattr(store_layout, "_PATIENCE_SECONDS", 0.0)
     with store.catalog.writing() as change:
         node = change.tree.create(
@@ -388,7 +388,7 @@ def test_a_missing_or_short_object_is_reported_and_not_hidden(store: Store) -> N
 
 
 def test_a_missing_object_that_nothing_needs_is_let_go(store: Store) -> None:
-    """As when a damaged pack was dropped, and whoever did it was killed before he had tidied up."""
+    """As when a damaged pack was dropped, and the process was killed before its cleanup."""
     with store.catalog.writing() as change:
         change.objects.record("e" * 64, 5, now_ns=1)
     finds_and_repairs(store, "objects")
@@ -396,7 +396,7 @@ def test_a_missing_object_that_nothing_needs_is_let_go(store: Store) -> None:
 
 @pytest.mark.thorough
 def test_an_object_that_waits_to_be_recorded_is_no_garbage(store: Store) -> None:
-    """Somebody else writes, and whoever ingests waits for that with the bytes in place."""
+    """An ingest waits for another writer while its bytes are already in place."""
     stored, found = store.parts.objects, [Finding("", "")]
     before = set(stored.all_keys())
 
@@ -647,7 +647,7 @@ def test_putting_a_video_in_again_makes_its_damaged_table_again(tmp_path: Path, 
         assert restore_original_file(store.parts, source)
         assert store["a.mp4"][5].index == 5
         assert not restore_original_file(store.parts, source)
-        if not link:  # and bytes that nobody had noticed
+        if not link:  # and undetected damage
             path = store.parts.bytes_of(store["a.mp4"].original)
             path.chmod(0o600)
             path.write_bytes(bytes(CLIP.stat().st_size))
@@ -896,7 +896,7 @@ def test_what_is_deleted_by_the_thousand_lets_others_write_in_between(
 
     def in_between(seconds: float) -> None:
         taken.append(next(key for key in keys if key not in {*asked, *taken}))
-        with store.catalog.writing() as change:  # nobody is inside a transaction
+        with store.catalog.writing() as change:  # no transaction is open here
             change.objects.record(taken[-1], 2, now_ns=1)
 
     monkeypatch.setattr(Objects, "is_recorded", noted)

@@ -85,7 +85,7 @@ WRONG_TYPES = [
     ("block_sums", "size", "x"),
     ("block_sums", "sums", HUGE),
 ]
-"""What SQLite keeps in any column, and Python stumbles over."""
+"""Values that SQLite stores in any column, and Python cannot handle."""
 
 WRONG_VALUES = [
     ("nodes", "mode", -1, "nodes"),
@@ -96,7 +96,7 @@ WRONG_VALUES = [
     ("sounds", "time_base_den", 0, "sounds"),
     ("physical_videos", "video_id", -1, "video -1 does not exist"),
 ]
-"""What is of the right type."""
+"""Values of the right type."""
 
 
 @pytest.mark.parametrize(("table", "column", "value"), one_in(4, WRONG_TYPES))
@@ -302,7 +302,7 @@ def forget_name(store: Store, name: str) -> None:
 
 
 def repaired(store: Store) -> list[str]:
-    """What a repair has found, after which all is well."""
+    """The findings of a repair; checks that a second run finds nothing."""
     wrong = fsck.run(store.parts)
     assert not any(finding.repaired for finding in wrong)
     found = fsck.run(store.parts, repair=True)

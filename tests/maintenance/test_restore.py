@@ -147,7 +147,7 @@ def test_what_was_there_by_links_is_kept_beside_it(place: Path, elsewhere: Path,
 def test_what_is_kept_is_whole_though_others_come_and_go_meanwhile(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever closes the catalog moves its log into it, and who opens it next begins another."""
+    """Closing the catalog moves its log into it, and opening it starts another."""
     opened: list[Store] = []
 
     def come(work: _Restore) -> None:
@@ -349,7 +349,7 @@ def test_a_backup_may_have_its_private_files_on_another_disk(place: Path, elsewh
 def test_where_private_files_cannot_come_to_another_disk_the_store_stays(
     place: Path, how: str, what: type[Exception], message: str
 ) -> None:
-    """Whether their bytes or they themselves have no room, or nobody may write there."""
+    """The disk is full for their bytes or for their entries, or the target is not writable."""
     with Store.open(place / "store") as store:
         for number in range(5):
             _write(store, f"/{number}.txt", b"of today")
@@ -511,7 +511,7 @@ def test_what_lies_in_the_place_of_a_folder_is_no_fault_of_the_backup(place: Pat
 
 
 def test_who_collects_garbage_meanwhile_takes_nothing_from_it(place: Path) -> None:
-    """What was copied belongs to nothing yet."""
+    """The copied objects are not referenced yet."""
     with Store.open(place / "store") as store:
         fsck.collect(store.parts)
     collected: list[int] = []
@@ -660,7 +660,7 @@ def test_a_catalog_that_has_sizes_wrong_keeps_nobody_from_copying(place: Path, t
 
 @pytest.fixture(scope="module")
 def backed_up(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store with one video, a backup of that, and five videos since, of which the log has one."""
+    """A store with one video, a backup of it, and five later videos, one of them in the log."""
     folder = tmp_path_factory.mktemp("made")
     with new_store(folder / "store") as store:
         store.ingest(FOLDER / "portrait.mp4", "monday.mp4")

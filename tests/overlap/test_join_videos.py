@@ -77,7 +77,7 @@ def store(tmp_path: Path, made: Path) -> Iterator[Store]:
 
 
 def originals(video: Video) -> list[list[np.ndarray]]:
-    """The planes of all frames, decoded by nobody of ours."""
+    """The planes of all frames, decoded without vfsd."""
     with av.open(str(context_of(video).parts.bytes_of(video.original))) as file:
         return [[p.copy() for p in plane_samples(frame)] for frame in file.decode(video=0)]
 
@@ -148,7 +148,7 @@ def test_both_need_less_than_each_by_itself(store: Store) -> None:
         for one in store[name].tiles.retile("uniform:1x1", settings=coded)
     )
     assert pair.bytes < 0.85 * apart
-    # What was tiled is there as well, and nobody takes the place of the other.
+    # The tiles are still there, and neither replaces the other.
     assert store.catalog.segments(store[WEST].info)
     assert len(joined(store)) == 1
 

@@ -142,8 +142,8 @@ def test_filmed_pairs(tmp_path: Path, footage: Path) -> None:
 
 
 def retold(source: Path, target: Path, **told: int) -> Path:
-    """A copy of which the stream tells other things of its colours, as FFmpeg's filter calls
-    them."""
+    """A copy with other colour properties in its stream, named as options of FFmpeg's
+    filter."""
     options = ":".join(f"{name}={value}" for name, value in told.items())
     with av.open(str(source)) as opened, av.open(str(target), "w") as out:
         stream = opened.streams.video[0]
@@ -172,7 +172,7 @@ def test_the_same_bytes_are_stored_once_already(store: Store, clips: Path) -> No
 def test_pairs_that_cannot_be_joined_are_refused_beforehand(
     store: Store, clips: Path, tmp_path: Path
 ) -> None:
-    """What nobody tells is limited range and BT.601."""
+    """The default is limited range and BT.601."""
     store.ingest(retold(clips / "east.mp4", tmp_path / "told.mp4", video_full_range_flag=0))
     assert store["told.mp4"].original.media.color_range == "limited"
     assert store["west.mp4"].original.media.color_range is None

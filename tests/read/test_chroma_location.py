@@ -40,7 +40,7 @@ def blocks(count: int, pixel_format: str) -> list[av.VideoFrame]:
 
 
 def specks(count: int) -> list[av.VideoFrame]:
-    """Every sample as far from those beside it as can be."""
+    """Every sample as far from its neighbours as possible."""
     rng = np.random.default_rng(1)
     found = []
     for _ in range(count):

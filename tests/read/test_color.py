@@ -130,7 +130,7 @@ def test_hevc_may_go_over_to_a_format_of_another_name(store: Store, tmp_path: Pa
 def test_what_a_decoder_met_before_makes_no_difference(
     store: Store, tmp_path: Path, parts: list[Coding], threads: int
 ) -> None:
-    """Parameter sets that tell nothing leave a decoder with what it was told last."""
+    """With silent parameter sets a decoder keeps the previous values."""
     video = mixed(store, tmp_path, parts)
     original = video.original
     told = media_coding(original.media)
@@ -320,7 +320,7 @@ def test_cameras_whose_colours_are_coded_in_other_ways_are_not_joined(
         ("west.mp4", "east.mp4"), (LIMITED_601, LIMITED_709), pictures, strict=True
     ):
         store.ingest(concatenated(tmp_path / name, [coding], shots))
-    (pair,) = overlaps(store).pairs  # found all the same: that goes by RGB
+    (pair,) = overlaps(store).pairs  # found all the same: the search uses RGB
     assert {pair.left.name, pair.right.name} == {"west.mp4", "east.mp4"}
     with pytest.raises(UsageError, match="coded in different ways"):
         join(store, "west.mp4", "east.mp4")

@@ -1,4 +1,4 @@
-"""What samples of Y, U and V mean where the container tells it, and packets do not."""
+"""Colour tags that only the container has, not the packets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the decoder pool keeps: while it has room nothing is decoded twice, and nothing is wrong."""
+"""The decoder pool: within its limit no frame is decoded twice, and results are right."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def fed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def ingest(path: Path, clip: str, *, decoder_memory: int) -> Store:
-    """A store with that clip as `video`, opened anew."""
+    """A reopened store with that clip as `video`."""
     with new_store(path) as store:
         settings = store.settings.with_text("decoder_memory", str(decoder_memory))
         settings.save(store.parts.directory.settings)
@@ -172,4 +172,4 @@ def test_what_nobody_has_used_for_long_is_given_up(store: Store, clip: str, fed:
     assert len(os.listdir("/proc/self/fd")) <= descriptors + 8  # those of the catalog
     for index, data in zip(indices, before, strict=True):
         np.testing.assert_array_equal(video[index].data, data)
-    assert fed  # and so they were decoded anew
+    assert fed  # the frames were decoded again

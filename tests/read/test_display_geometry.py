@@ -102,7 +102,7 @@ def _require_shown_by_ffmpeg(clip: Path, video: Video) -> None:
 
 
 # Pixels off the left, top, right and bottom, by the codec's own parameters.  No left edge of these
-# lies on a multiple of 32, to which FFmpeg's decoders move it unless they are asked not to.
+# lies on a multiple of 32; FFmpeg's decoders round it to one unless asked not to.
 _CODED_CROPS: list[tuple[str, CropMargins]] = [
     ("clip.mp4", (26, 6, 10, 8)),
     ("clip.mkv", (34, 2, 4, 6)),

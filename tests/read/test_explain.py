@@ -1,4 +1,4 @@
-"""What a read is said to decode is what it is given to decode."""
+"""The plan that `explain` reports is the plan of the read."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def why(video: Video, **asked: object) -> list[tuple[range, UnusedReason]]:
 def test_tiles_that_are_used_are_not_told_as_passed_over(video: Video) -> None:
     video.tiles.retile("uniform:3x4")
     assert why(video, region=REGION) == []
-    assert why(video, region=REGION, psnr=math.inf) == []  # nobody asked for any
+    assert why(video, region=REGION, psnr=math.inf) == []  # exact reads never use tiles
     assert why(video, frames=range(5, 5), region=REGION) == []
 
 

@@ -32,7 +32,7 @@ FINE = TileSettings(psnr=50)
 
 @pytest.fixture
 def video(store: Store, tmp_path: Path) -> Video:
-    """320x240, the rows of which show two moments in turns."""
+    """320x240; its rows alternate between two fields."""
     path = tmp_path / "fields.mp4"
     write_fields(path, interlaced=True)
     video = store.ingest(path)
@@ -163,7 +163,7 @@ def test_regions_of_odd_fields_are_those_of_the_whole_picture(
 
 
 def test_tiles_of_odd_fields_have_what_is_told(store: Store, tmp_path: Path) -> None:
-    """Fields of 119 rows, of which no tile has as many."""
+    """Fields of 119 rows; all tiles have fewer."""
     video = store.ingest(write_odd_fields(tmp_path / "odd.mkv", "yuv422p"))
     assert video.original.media.interlaced
     video.tiles.retile("uniform:2x2", settings=TileSettings(quality=14))

@@ -83,7 +83,7 @@ def test_views_are_displayed_so_too(store: Store, tmp_path: Path, way: str) -> N
             stored.write_bytes(file.read())
         shown = by_ffmpeg(stored)
         assert shown == expected or not is_exact
-        # What is encoded is near.
+        # Encoded views are only approximately equal.
         samples = np.frombuffer(shown, np.uint8).astype(int)
         difference = samples - np.frombuffer(expected, np.uint8)[: len(samples)]
         assert np.square(difference).mean() < 40

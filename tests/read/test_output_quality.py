@@ -1,4 +1,4 @@
-"""What is asked of a read in dB it has, in whatever form it comes, and what it is told it has."""
+"""Reads reach the requested PSNR in every format, and report a PSNR that they reach."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def worst_psnr(data: Pixels, exact: Pixels, form: str) -> float:
 
 
 def holds(video: Video, form: str, size: tuple[int, int] | None, frames: slice, psnr: float) -> int:
-    """Whether a read has what it was asked for, and what it is told; how much came from tiles."""
+    """Checks the requested and the reported PSNR of a read; returns the pixels from tiles."""
     found = video.read(frames=frames, size=size, format=form, psnr=psnr)
     exact = video.read(frames=frames, size=size, format=form, psnr=math.inf)
     has = worst_psnr(found.data, exact.data, form)
@@ -116,7 +116,7 @@ def test_a_cut_off_holds_in_every_form_and_size(
 
 
 def test_it_is_not_held_by_never_taking_anything(stored: Store) -> None:
-    """What cells are told to have serves who asks for that."""
+    """Reads that ask for no more than the recorded PSNR of cells are served from them."""
     video = stored[NAME]
     segments = stored.catalog.segments(video.info) + stored.catalog.renditions(video.info)
     form = video.original.media.pixel_format.removesuffix("le")
@@ -144,13 +144,13 @@ def test_chroma_that_was_lost_is_told_and_counts(tmp_path: Path) -> None:
         assert video.explain(size=HALF, format="gray", psnr=90).plan.tiled
         for form in ("rgb24", "bgr24", "rgb48", "yuv444p"):
             assert not video.explain(size=HALF, format=form, psnr=35).plan.tiled, form
-        # Without a cut-off luma counts, as ever, and what the colours have is told.
+        # Without a limit the PSNR of luma counts, as usual, and that of the colours is reported.
         found = video.read(size=HALF)
         assert video.explain(size=HALF).plan.tiled
         assert found.psnr == pytest.approx(min(one.cells[0].colour for one in segments))
         exact = video.read(size=HALF, psnr=math.inf)
         assert worst_psnr(found.data, exact.data, "rgb24") >= found.psnr - ROUNDING
-        # Of a picture that is scaled once more nobody has measured anything.
+        # The PSNR of a frame that is scaled once more was never measured.
         assert video.read(size=(64, 48)).psnr == 0
         assert not video.explain(size=(64, 48), format="yuv420p", psnr=35).plan.tiled
 
@@ -319,11 +319,11 @@ def test_of_odd_tiles_an_older_vfsd_has_told_too_much(tmp_path: Path) -> None:
     assert ReadOutput(media, whole, (65, 17), "gray").psnr_of([lossless], (65, 17)) == 100
 
 
-# ------------------------------------------------------------------- what nobody has measured
+# ------------------------------------------------------------------- missing measurements
 
 
 def forget_likeness(store: Store) -> None:
-    """As of cells that were there before anybody looked at more than luma."""
+    """Cells from before PSNR was measured in more than luma."""
     with store.catalog.writing() as change:
         change.segments._connection.exec_driver_sql("UPDATE cells SET gray=0, planes=0, colour=0")
 
@@ -347,7 +347,7 @@ CORNER = (0, 0, 64, 64)
 
 @pytest.mark.thorough
 def test_a_policy_says_what_reads_of_a_video_ask_for(store: Store) -> None:
-    """Instead of the store's 40 dB; what somebody asks for himself counts before it."""
+    """It replaces the store's 40 dB; an explicit argument of a read takes precedence."""
     names = ("a/one.mp4", "b/two.mp4")
     coarse = TileSettings("fast", quality=46)
     for name in names:

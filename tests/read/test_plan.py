@@ -166,7 +166,7 @@ def test_tiles_of_one_segment_keep_one_core_busy(
     cells = (Cell(0, layout.tile(0), 0, 1, 20, 40.0),)
 
     def chosen(*ends: int, threads: int = 2) -> list[int]:
-        """The numbers of those segments that are used, each of which begins where the last ends."""
+        """The numbers of the used segments; each begins at the end of the previous one."""
         segments = [
             Segment(number, 2, 1, first, end, layout, "fast", "", 1, 40.0, 0, None, cells)
             for number, (first, end) in enumerate(itertools.pairwise((0, *ends)), 1)

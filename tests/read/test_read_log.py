@@ -1,4 +1,4 @@
-"""What is remembered of reads: through the API, by scans and detectors, across processes."""
+"""Logging of reads: through the API, by scans and detectors, across processes."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ PICTURE_BYTES = 4 * 8 * 3
 
 
 class Made:
-    """What was made of a few stretches, and what became of those who made it."""
+    """Results of a few stretches, and the state of their producers."""
 
     def __init__(self) -> None:
         self.guard = threading.Lock()
@@ -141,7 +141,7 @@ def test_a_stretch_is_made_beside_the_one_before() -> None:
     class Waiting:
         def fill(self, pictures: Sequence[Pixels]) -> None:
             if len(shown) >= 4:
-                assert second_begun.wait(PATIENCE), "nobody makes the second one"
+                assert second_begun.wait(PATIENCE), "the second stretch is not started"
 
         def finish(self) -> None:
             pass

@@ -238,7 +238,7 @@ def test_a_disk_that_stammers_is_not_damaged(
     failed: list[int] = []
 
     def stammering(fd: int, size: int, at: int) -> bytes:
-        """What is read at once fails, or is zeros; blocks on their own are there."""
+        """Large reads fail, or return zeros; single blocks can be read."""
         if size <= BLOCK_BYTES:
             return real(fd, size, at)
         failed.append(at)
@@ -397,7 +397,7 @@ def test_bytes_put_in_again_heal(place: Path, exact: np.ndarray) -> None:
 def test_bytes_that_come_again_do_not_rely_on_those_that_are_there(
     place: Path, exact: np.ndarray, how: str
 ) -> None:
-    """What has changed on disk is not noticed before somebody reads it."""
+    """A change on the disk is not detected before the data is read."""
     path = damaged(place)
     with Store.open(place) as store, open(path, "rb") as early:
         if how == "ingest":
@@ -618,7 +618,7 @@ def test_a_scrub_that_goes_on_does_not_believe_damage_by_wrong_sums(
 
 
 def test_a_second_look_that_is_interrupted_goes_on_to_its_end(large: Path) -> None:
-    """Else a file that takes longer than any run would never be told of."""
+    """Else a file that takes longer than any run would never be reported."""
     with Store.open(large) as store:
         path = store.parts.bytes_of(store["a.mp4"].original)
         flip(path, 1000)
@@ -629,7 +629,7 @@ def test_a_second_look_that_is_interrupted_goes_on_to_its_end(large: Path) -> No
 
         def stop(done: int, total: int) -> None:
             read.append(done)
-            if len(read) == chunks:  # of which 2 have been read before
+            if len(read) == chunks:  # 2 of them were read before
                 raise EnoughError
 
         with pytest.raises(EnoughError):

@@ -63,7 +63,7 @@ def test_a_suspect_is_not_decoded_until_it_was_decoded_elsewhere(store: Store) -
 
 
 def test_of_accusations_at_the_same_time_none_is_lost(store: Store) -> None:
-    """As of a mount that accuses beside `vfsd verify`, which lifts."""
+    """A mount adds accusations while `vfsd verify` lifts others."""
     originals = []
     for name in ("traffic.mp4", "late-start.mp4", "open-gop.mkv"):
         originals.append(store.ingest(FOLDER / name, name).original)
@@ -104,6 +104,6 @@ def test_the_note_of_a_process_that_ended_well_is_gone(store: Store) -> None:
     with suspects.record_decoding(note):
         with suspects.decoding(store["v.mp4"].original):
             assert any(note.read_bytes()[:4096])
-            assert suspects.crashed(note) == ([], "")  # nobody has crashed
+            assert suspects.crashed(note) == ([], "")  # no crash so far
         assert not any(note.read_bytes()[:4096])
     assert not note.exists()

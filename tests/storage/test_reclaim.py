@@ -1,4 +1,4 @@
-"""What goes takes its bytes along; what was left behind by others is for `vfsd gc` to find."""
+"""Removal deletes the bytes as well; leftovers of other processes are found by `vfsd gc`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LEFT_BEHIND = "00" * 32
 
 @pytest.fixture
 def video(store: Store) -> Video:
-    """With tiles, former tiles and a rendition; beside it the row of an object of a process that
+    """With tiles, former tiles and a rendition; also the row of an object from a process that
     was killed before it could delete it."""
     found = store.ingest(FOLDER / "portrait.mp4", "cam1/a.mp4")
     found.budget.set("none")

@@ -58,7 +58,7 @@ def children(pid: int) -> list[int]:
 
 
 class Signalling:
-    """Sends a signal to whoever examines, as soon as it is at work."""
+    """Sends a signal to the examiner process as soon as it is at work."""
 
     def __init__(self, number: int) -> None:
         self._number = number
@@ -73,7 +73,7 @@ class Signalling:
 
 
 def refusal(examiner: Examiner, clip: Path, number: int) -> str:
-    """What is said of a file in whose examination a signal comes, before it is through."""
+    """The error for a file if a signal arrives during its examination."""
     for _ in range(200):
         send = Signalling(number)
         try:
@@ -81,7 +81,7 @@ def refusal(examiner: Examiner, clip: Path, number: int) -> str:
         except RefusedMediaError as error:
             assert send.sent
             return str(error)
-    raise AssertionError("it is through before anybody comes to it")
+    raise AssertionError("every examination ended before the signal arrived")
 
 
 @pytest.mark.parametrize("name", SAMPLES)
@@ -261,7 +261,7 @@ _PARENTS = (b"moov", b"trak", b"mdia", b"minf", b"dinf")
 
 
 class Traps:
-    """A video that nobody should open, and a port that nobody should connect to."""
+    """A video that must not be opened, and a port that must not be connected to."""
 
     def __init__(self, folder: Path, file: FileTrap, port: PortTrap) -> None:
         self.video = folder / "secret.mp4"
@@ -467,7 +467,7 @@ def test_examiner_reports_broken_libraries(tmp_path: Path, monkeypatch: pytest.M
             with pytest.raises(ExaminerError, match="unexpected keyword argument") as caught:
                 attempt()
             assert "vfsd doctor" in str(caught.value.hint)
-        # What was started ahead of time tells the same.
+        # A process that was started ahead of time reports the same error.
         examiner.start()
         with pytest.raises(ExaminerError, match="unexpected keyword argument"):
             examiner.require_start()

@@ -1,4 +1,4 @@
-"""What a read decodes is what a count of tile after tile says."""
+"""The decoding work of a read equals a count over single tiles."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def test_coarse_has_the_smallest_tile_that_holds_all_boxes(scene: Scene) -> None
 
 
 def random_scene(chance: random.Random) -> Scene:
-    """A few still or moving objects, in a picture of which all layouts can be tried."""
+    """A few still or moving objects, in a frame small enough to try all layouts."""
     width, height = chance.randint(130, 420), chance.randint(130, 260)
     boxes, frames = [], []
     for _ in range(chance.randint(2, 7)):

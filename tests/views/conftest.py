@@ -1,4 +1,4 @@
-"""A store with every sample video in it, and views of them as somebody who opens files has them."""
+"""A store with every sample video in it, and its views as a program that opens files sees them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vfsd.core.view_request import ViewFile
 from vfsd.views import Views
 
 BLOCK = 131072
-"""What the kernel asks for at a time."""
+"""Size of the kernel's read requests in bytes."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def shelf(filled_store: Store) -> Iterator[Shelf]:
 
 @pytest.fixture
 def fresh(tmp_path: Path) -> Iterator[Shelf]:
-    """A store with one video, whose views nobody has read yet."""
+    """A store with one video, before any read of its views."""
     with new_store(tmp_path / "store") as store:
         store.ingest(FOLDER / "traffic.mp4", "traffic.mp4")
         views = Views(store.parts, store.tools)

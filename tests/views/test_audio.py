@@ -48,7 +48,7 @@ SOURCES = [
     ("aac", "flv", ("mp4", "mkv")),
 ]
 VIEWS = {
-    # What is asked for of 3 seconds at 25 a second, groups of 15, and how it is made.
+    # Views of 3 seconds at 25 fps with GOPs of 15 frames, and how each is made.
     "full": "copied",
     "t=0.6-1.8": "copied",
     "t=0.93-2.61": "spliced",

@@ -147,7 +147,7 @@ def test_uncarried_codecs(tmp_path: Path, codec: str, suffix: str) -> None:
     one_in(2, [("pcm_s16le", "mov"), ("pcm_alaw", "mov"), ("ac3", "ts"), ("flac", "mkv")]),
 )
 def test_transcoded_sound(tmp_path: Path, codec: str, suffix: str) -> None:
-    """In step with the pictures, without a break where segments meet, in the size that was told."""
+    """In sync with the frames, without gaps between segments, in the announced size."""
     clip = make_talking(tmp_path / f"clip.{suffix}", codec)
     origin, right = samples(clip)
     with shelved(tmp_path, clip) as shelf:

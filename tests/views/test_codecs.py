@@ -81,7 +81,7 @@ def test_players_are_told_the_truth(
     told = _ffprobe(path)
     assert told["stream"]["codec_name"] == codec
     assert int(told["stream"]["nb_read_frames"]) == 45
-    # What is heard goes on to the end of its last packet.
+    # Sound lasts to the end of its last packet.
     assert float(told["format"]["duration"]) == pytest.approx(1.5, abs=0.03)
     if codec == "av1":
         return  # OpenCV's wheels cannot decode it without hardware
@@ -302,12 +302,12 @@ def test_what_another_layout_loses_is_told(shelf: Shelf) -> None:
 
 @pytest.mark.parametrize("pixel_format", one_in(4, ["bgr0", "gray16le", "yuv420p", "yuv444p10le"]))
 def test_what_mp4_has_of_ffv1_is_copied_and_made(tmp_path: Path, pixel_format: str) -> None:
-    """As of what somebody has written so; into mp4 from elsewhere it is copied where it is asked
-    for."""
+    """A file that already has FFV1 in mp4; from other containers it is copied into mp4 on
+    request."""
 
     def samples(picture: av.VideoFrame) -> bytes:
         planes = b"".join(plane.tobytes() for plane in plane_bytes(picture))
-        # The fourth byte of a pixel is nobody's.
+        # The fourth byte of a pixel is undefined.
         return planes if pixel_format != "bgr0" else picture.to_ndarray(format="rgb24").tobytes()
 
     for name in ("a.mp4", "a.mkv"):

@@ -26,13 +26,13 @@ CLIP = FOLDER / "traffic.mp4"
 
 @pytest.fixture
 def damaged(tmp_path: Path) -> Iterator[Shelf]:
-    """A clip whose last block has changed, which nobody knows yet; tiles show its last second."""
+    """A clip with undetected damage in its last block; tiles show its last second."""
     with new_store(tmp_path / "store") as store:
         video = store.ingest(CLIP, CLIP.name)
         video.budget.set("none")
         video.tiles.retile("uniform:1x1", span=(3, None), settings=TileSettings("lossless"))
         flip(store.parts.bytes_of(video.original), LAST[100])
-    # What a process has seen to be right it does not look at again.
+    # A process does not verify again what it has verified before.
     with Store.open(tmp_path / "store") as store:
         views = Views(store.parts, store.tools)
         yield Shelf(store, views)

@@ -1,4 +1,4 @@
-"""Curves as a picture: they end where their values are, and their names can be told apart."""
+"""Line charts: curves end where their values end, and their labels do not overlap."""
 
 from __future__ import annotations
 

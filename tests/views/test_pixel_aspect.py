@@ -49,7 +49,7 @@ def video(store: Store, tmp_path: Path) -> Video:
 
 
 def shape(video: Video, view: str) -> tuple[int, int, Fraction | None]:
-    """Width, height, and the shape of pixels that a player is told."""
+    """Width, height, and the pixel aspect ratio that a player receives."""
     with video.views.open(view) as file, av.open(io.BytesIO(file.read()), "r") as container:
         stream = container.streams.video[0]
         next(container.decode(stream))

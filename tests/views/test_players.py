@@ -1,4 +1,4 @@
-"""What players and libraries make of views: every form, every sample video."""
+"""Views in players and libraries: every format, every sample video."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from vfsd.codecs.frames.planes import fingerprint
 CONTAINERS = ("mp4", "mkv", "h264", "hevc", "y4m")
 
 COPIED = {
-    # What each sample video is copied to; to everything else it is encoded.
+    # Formats into which each sample video is copied; all others are encoded.
     "traffic.mp4": {"mp4", "mkv", "h264"},
     "open-gop.mov": {"mp4", "mkv", "h264"},
     "open-gop.mkv": {"mp4", "mkv", "hevc"},
@@ -119,7 +119,7 @@ def test_the_headers_tell_players_the_truth(
 
 
 def _ffprobe(path: Path) -> dict[str, Any]:
-    """What it says of a file; anything that it complains of is a failure."""
+    """The output of ffprobe for a file; any warning is a failure."""
     probe = shutil.which("ffprobe")
     if probe is None:
         pytest.skip("ffprobe is not installed")

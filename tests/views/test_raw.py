@@ -128,7 +128,7 @@ def test_whole_planes_of_odd_pictures_are_what_read_gives(shelf: Shelf) -> None:
 
 
 def test_arrays_have_even_sizes_where_colours_are_shared(shelf: Shelf) -> None:
-    """Planes of other sizes are no rows of the same width."""
+    """Planes of other sizes would have rows of different widths."""
     video = shelf.video("odd-size.webm")
     for layout in ("yuv420p", "yuv422p", "nv12"):
         with pytest.raises(UsageError, match="even size"):

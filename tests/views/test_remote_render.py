@@ -267,7 +267,7 @@ def test_memory_is_used_again_when_nobody_looks_at_it_any_more() -> None:
     part = shown[1:5]
     del shown
     second = sheets.acquire(size)
-    assert second is not first  # somebody has a part of it
+    assert second is not first  # a part of it is still in use
     assert bytes(part) == b"ello"
     del part
     assert sheets.acquire(size) is first
@@ -319,7 +319,7 @@ def test_what_is_mapped_there_goes_when_nobody_needs_it(made: Made) -> None:
         made.shelf.read(NAME, f"t=0-0.1,size={1000 + 80 * number}x{700 + 40 * number}.rgb")
     pid = made.process.pid
     assert pid is not None
-    assert mapped(pid) <= mapped()  # each of which is there, idle or in the cache
+    assert mapped(pid) <= mapped()  # each of these is mapped here, idle or in the cache
 
 
 def test_what_is_mapped_there_goes_also_when_an_order_could_not_be_sent(

@@ -1,4 +1,4 @@
-"""What was rendered of a video goes with it."""
+"""Rendered data of a video is removed with it."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ VIEW = "size=160x120.mp4"
 
 @pytest.fixture
 def shelf(tmp_path: Path) -> Iterator[Shelf]:
-    """A store with two old videos, of which somebody has read views, which became candidates for
-    renditions of the second one."""
+    """A store with two old videos and with views of them that were read; these became candidates
+    for renditions of the second one."""
     with new_store(tmp_path / "store") as store, closing(Views(store.parts, store.tools)) as views:
         shelf = Shelf(store, views)
         put(store, NAME, 31, POLICY)
@@ -50,7 +50,7 @@ def look(shelf: Shelf, name: str) -> None:
 
 
 def files(shelf: Shelf, digest: str) -> list[Path]:
-    """What is kept of a video."""
+    """The cached files of a video."""
     return sorted((shelf.store.parts.directory.cache / digest).glob("*"))
 
 
@@ -122,7 +122,7 @@ def test_decayed_and_deleted_by_age(shelf: Shelf) -> None:
 
 
 def test_rendered_after_it_went(shelf: Shelf) -> None:
-    """Who has a view open reads on, and leaves nothing."""
+    """An open view can be read to its end, and leaves nothing."""
     other = digest_of(shelf, OTHER)
     with closing(shelf.open(NAME, "size=128x96.mp4")) as file:
         file.readinto(memoryview(bytearray(5000)), 0)
@@ -240,7 +240,7 @@ def leave_stray(shelf: Shelf) -> list[Path]:
 
 
 def require_rest(shelf: Shelf) -> None:
-    """All of that is gone but what is somebody's, and what is kept of videos is there."""
+    """All of that is gone except files in use, and the cache of existing videos is there."""
     cache = shelf.store.parts.directory.cache
     both = digest_of(shelf, NAME), digest_of(shelf, OTHER)
     assert all(files(shelf, digest) for digest in both)

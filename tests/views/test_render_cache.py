@@ -1,4 +1,4 @@
-"""What is kept of rendered views, and that nobody can tell whether it was."""
+"""The cache of rendered views, and that its use does not show in results."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_what_was_rendered_is_found_by_others(
 ) -> None:
     assert fresh.read("traffic.mp4", VIEW) == right
     assert files(fresh.store.parts.directory.cache)
-    monkeypatch.delattr(SegmentedEncode, "encoded")  # nobody encodes any more
+    monkeypatch.delattr(SegmentedEncode, "encoded")  # no more encoding
     again = Views(fresh.store.parts, fresh.store.tools)
     assert Shelf(fresh.store, again).read("traffic.mp4", VIEW) == right
     again.close()
@@ -95,7 +95,7 @@ def test_a_view_is_no_work_once_all_of_it_is_kept(
     ),
 )
 def test_which_views_are_work_when_they_were_read(fresh: Shelf, name: str, expected: bool) -> None:
-    """What is not kept has to be made again, when the kernel has forgotten it."""
+    """Data that is not cached has to be rendered again once it leaves the page cache."""
     assert len(fresh.read("traffic.mp4", name)) == fresh.size("traffic.mp4", name)
     assert is_work(fresh, name) is expected
 

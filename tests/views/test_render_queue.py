@@ -1,4 +1,4 @@
-"""Renders wait in lanes, are made once, and given up when nobody wants them.
+"""Renders wait in lanes, run once, and are cancelled when their last reader leaves.
 
 Parts of a view that are made side by side are decoded one after the other.
 
@@ -31,7 +31,7 @@ from vfsd.views.rendering import RateLimiter
 
 
 def nothing(render: RenderTask) -> None:
-    """For renders of which nobody keeps a list."""
+    """For renders that are on no list."""
 
 
 @pytest.fixture

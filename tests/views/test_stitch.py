@@ -75,7 +75,7 @@ def tiled(tmp_path_factory: pytest.TempPathFactory, kvazaar: None) -> Iterator[S
 
 @pytest.fixture
 def nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever decodes or encodes is an error."""
+    """Any decoding or encoding is an error."""
 
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("something is decoded or encoded")
@@ -91,7 +91,7 @@ def nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def composed(shelf: Shelf, name: str, area: Rect, frames: range) -> list[Planes]:
-    """What tiles that are decoded alone show of `area`, of the stored picture."""
+    """The pixels of `area` (of the stored frame) from tiles that are decoded alone."""
     pictures = Composed(shelf.store, shelf.video(name)).pictures
     return [cut(samples(pictures[frame]), area) for frame in frames]
 
@@ -339,7 +339,7 @@ def tiled_alone(tmp_path_factory: pytest.TempPathFactory, kvazaar: None) -> Path
 
 @pytest.fixture
 def one(tiled_alone: Path, tmp_path: Path) -> Iterator[Shelf]:
-    """A copy of it, of which nobody has read a view yet."""
+    """A copy of it, before any read of its views."""
     with Store.open(shutil.copytree(tiled_alone, tmp_path / "store")) as store:
         views = Views(store.parts, store.tools)
         yield Shelf(store, views)

@@ -66,7 +66,7 @@ def require_times(data: bytes, rate: Fraction, tick: Fraction, duration: Fractio
     assert len(times) == ceil(duration * rate)
     assert all(one < other for one, other in pairwise(times))
     assert all(abs(time - k / rate) <= tick / 2 for k, time in enumerate(times))
-    # What the last one lasts is rounded for itself in Matroska.
+    # Matroska rounds the duration of the last one separately.
     assert abs(times[-1] + (found[-1][1] or 0) * base - len(times) / rate) <= 2 * tick
 
 
@@ -211,7 +211,7 @@ def empty(tmp_path: Path) -> Iterator[Shelf]:
     [
         ("hour.mkv", Fraction(1, 1000), [0, 40, 80, 3600_000, 3600_040], 0),
         ("weeks.mkv", Fraction(1, 1000), [0, 40, 80, 24 * DAY * 1000, 24 * DAY * 1000 + 40], 0),
-        # In ticks of 1/12800 s, of which 2**31 are 46 hours.
+        # In ticks of 1/12800 s; 2**31 of them are 46 hours.
         ("days.mp4", Fraction(1, 25), [n * 40 * HOUR * 25 for n in range(5)], Fraction(1, 2000)),
     ],
 )

@@ -1,4 +1,4 @@
-"""What is below ``NAME@/``: names, sizes, errors, and that looking makes nothing.
+"""The tree below ``NAME@/``: names, sizes, errors, and that looking renders nothing.
 
 Views of another video stream of a file, below ``NAME@/stream=N/``.
 """
@@ -254,7 +254,7 @@ def angles(path: Path, *, cover: bool = False) -> Path:
 
 
 def shown(path: Path, index: int) -> list[bytes]:
-    """What FFmpeg decodes of the stream with that number: the planes of each picture."""
+    """The output of FFmpeg for the stream with that index: the planes of each frame."""
     with av.open(str(path)) as opened:
         stream = next(one for one in opened.streams if one.index == index)
         assert isinstance(stream, VideoStream)

@@ -54,7 +54,7 @@ def content(store: Store, video: Video) -> bytes:
 
 
 def off_by(begin: int, found: npt.NDArray[Any], reach: int) -> tuple[int, float]:
-    """(samples by which it is late or early, how far it is from the tone then, on average)."""
+    """(delay in samples, may be negative; mean difference from the tone after its removal)."""
     first, last = 6000, min(len(found), 2 * RATE) - 6000
     errors = {
         by: float(np.abs(found[first:last] - TONE[begin + first + by : begin + last + by]).mean())
@@ -130,7 +130,7 @@ def test_sound_of_a_file_begins_with_its_first_picture(
     by, error = off_by(begin, found, 60)
     assert abs(by) <= (1 if ending == "mp4" else 48)  # Matroska has milliseconds
     assert error < 0.02
-    if kind != "ts":  # AAC that has headers of its own is encoded anew
+    if kind != "ts":  # AAC with its own headers is transcoded
         stored = [payload for _, payload in packets(clip)]
         copied = [payload for _, payload in packets(content(store, video))]
         assert copied in (

@@ -1,4 +1,4 @@
-"""Recordings that were not finished: nobody throws them away, and they can be made videos."""
+"""Unfinished recordings: they are never deleted, and can be made videos."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ CLIP = FOLDER / "traffic.mp4"
 
 
 def be_impatient(store: Store, monkeypatch: pytest.MonkeyPatch, seconds: float) -> list[float]:
-    """Who writes to the catalog waits so long for others at most, not a minute; as long as each
-    would have waited."""
+    """Limits the wait for the catalog's lock to `seconds`; returns the timeouts that would have
+    been used."""
     asked: list[float] = []
     writing = store.parts.catalog.writing
 
@@ -60,7 +60,7 @@ def be_impatient(store: Store, monkeypatch: pytest.MonkeyPatch, seconds: float) 
 
 @contextmanager
 def locked(store: Store) -> Iterator[None]:
-    """Somebody else keeps writing to the catalog."""
+    """Another writer holds the lock of the catalog."""
     path = store.parts.catalog.path
     assert path
     other = sqlite3.connect(path, isolation_level=None)
@@ -243,7 +243,7 @@ def test_what_was_published_is_no_recording_any_more(store: Store) -> None:
 
 
 def test_what_was_published_and_removed_is_no_recording_either(store: Store) -> None:
-    """Its writer was killed in between, and nobody has mounted the store since."""
+    """Its writer was killed in between, and the store was not mounted since."""
     file = create_partial(store.parts.objects, "a.mp4")
     file.path.write_bytes(CLIP.read_bytes())
     publish_file(store.parts, file, False)
@@ -282,7 +282,7 @@ def test_who_is_about_to_take_the_other_name_away_does_so(store: Store) -> None:
 
 @pytest.mark.parametrize("what", ["recovered", "renamed"])
 def test_what_is_a_video_under_another_name_is_no_recording(store: Store, what: str) -> None:
-    """Who published it was killed before he could take the temporary name away."""
+    """The process that published it was killed before it could remove the temporary name."""
     file = create_partial(store.parts.objects, "a.mp4")
     file.path.write_bytes(CLIP.read_bytes())
     if what == "recovered":
@@ -408,7 +408,7 @@ def test_of_a_stream_that_breaks_is_kept_what_came(store: Store) -> None:
 
 
 def test_what_can_be_given_again_leaves_nothing(store: Store, tmp_path: Path) -> None:
-    """Nor does what somebody gives up who gives the pictures."""
+    """Nor does a write that the caller gives up."""
     form: Any = {"size": (64, 48), "fps": 20}
     data = smooth(3, 64, 48).tobytes()[:-1]
     (tmp_path / "a.rgb").write_bytes(data)

@@ -153,7 +153,7 @@ def test_a_constant_rate_takes_no_other_times(store: Store) -> None:
         writer.write(data, pts=[0, 10, 20, 500])
     assert not shown
     assert is_as_before(store, [])
-    # What frames bring with them is left aside.
+    # Timestamps of the frames themselves are ignored.
     timed = written(store, "timed.mp4", MICROSECOND, [0, 10, 20, 500])
     rated = store.write("rated.mp4", timed.read(), fps=25)
     assert times_of(rated) == [Fraction(at, 25) for at in range(5)]
@@ -232,7 +232,7 @@ def given_times(container: str, tick: Fraction, pts: list[int]) -> FileTimestamp
 def test_a_file_with_other_times_is_not_published(
     store: Store, container: str, pts: list[int], what: str
 ) -> None:
-    """The times that were given, and a file of which others were made, in whatever ticks."""
+    """The given times, and a file from other given times, in any timebase."""
     made = store.write("made.mp4", smooth(4, 64, 48), fps=25)
     path = store.parts.bytes_of(made.original)
     given = given_times(container, Fraction(1, 25), pts)

@@ -118,7 +118,7 @@ def test_jpegs_show_what_was_given(store: Store, ending: str, pixel_format: str)
 
 
 def shown_as_rgb(store: Store, pixel_format: str) -> Pixels:
-    """What the source shows; the three channels of gray are the same."""
+    """The frames of the source; the three channels of gray are the same."""
     source = store["source.mp4"]
     if pixel_format == "gray":
         return source.read(frames=range(12), format="gray").data.repeat(3, axis=-1)
@@ -676,7 +676,7 @@ def test_what_cannot_be_published_can_be_given_up(
     assert os.waitpid(pid, 0)[1] == 0
     writer.abandon()
     assert is_as_before(store, [])
-    with pytest.raises(BusyError):  # of which nobody has the writer
+    with pytest.raises(BusyError):  # and no writer object exists that could be closed
         store.write("a.mp4", smooth(3, 64, 48), fps=25)
     monkeypatch.undo()
     (left,) = store.recordings()

@@ -1,4 +1,4 @@
-"""What our policy promises holds for whatever comes, and it does what it is for."""
+"""The bound of the ledger policy holds for any input, and the policy is useful."""
 
 from __future__ import annotations
 

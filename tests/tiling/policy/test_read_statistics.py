@@ -2,7 +2,7 @@
 
 Patches: few, each with its regions in it, and no larger than they have to be.
 
-What is told at once of any run of frames, against counting it.
+Prefix sums over any run of frames, against counting.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def test_labels_are_left_alone() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# What is told at once of any run of frames, against counting it
+# Prefix sums over any run of frames, against counting
 
 
 SOT = range(40, 52)
