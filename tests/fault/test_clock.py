@@ -47,7 +47,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
         assert fsck.run(opened.parts, deep=True) == []
 
 
-def test_layouts_are_in_the_order_in_which_they_were_made(store: Store, clock: Clock) -> None:
+def test_layout_order(store: Store, clock: Clock) -> None:
     video = store.ingest(FOLDER / "traffic.mp4")
     frames = range(len(video))
     one_second = (0, 0.9)
@@ -64,7 +64,7 @@ def test_layouts_are_in_the_order_in_which_they_were_made(store: Store, clock: C
 
 
 @pytest.mark.parametrize("years", one_in(2, [-3, 3]))
-def test_tuning_goes_on_and_is_undone(store: Store, clock: Clock, years: float) -> None:
+def test_tune_and_undo(store: Store, clock: Clock, years: float) -> None:
     video = store.ingest(FOLDER / "traffic.mp4")
     remember(store, video, region_read(video, range(30), Rect(0, 0, 64, 64)), times=200)
     clock.set_forward(years)
@@ -78,7 +78,7 @@ def test_tuning_goes_on_and_is_undone(store: Store, clock: Clock, years: float) 
     assert newest.undone_ns is not None
 
 
-def test_nothing_grows_old_by_a_clock_that_jumps(store: Store, clock: Clock) -> None:
+def test_age_after_clock_jump(store: Store, clock: Clock) -> None:
     video = store.ingest(FOLDER / "traffic.mp4")
     video.policy.set("delete-after=30d")
     ager = RetentionExecutor(store.parts, [video])
@@ -94,7 +94,7 @@ def test_nothing_grows_old_by_a_clock_that_jumps(store: Store, clock: Clock) -> 
 
 
 @pytest.mark.thorough
-def test_eviction_does_not_go_by_the_clock(store: Store, clock: Clock) -> None:
+def test_eviction_ignores_clock(store: Store, clock: Clock) -> None:
     """Segments that the last reads used stay, regardless of the clock."""
     video = store.ingest(FOLDER / "traffic.mp4")
     clock.set_forward(4)

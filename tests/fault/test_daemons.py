@@ -46,7 +46,7 @@ def kill(mounted: Mounted) -> int:
     return pid
 
 
-def test_readers_of_a_mount_that_dies_are_told_and_the_place_is_mounted_again(
+def test_remount_after_kill(
     mounted: Mounted,
 ) -> None:
     with Store.open(mounted.store) as store:
@@ -69,7 +69,7 @@ def test_readers_of_a_mount_that_dies_are_told_and_the_place_is_mounted_again(
         os.close(fd)
 
 
-def test_a_second_daemon_is_refused_even_if_it_only_reads(mounted: Mounted, tmp_path: Path) -> None:
+def test_second_daemon_refused(mounted: Mounted, tmp_path: Path) -> None:
     at = mounted.mount()
     other = tmp_path / "other"
     other.mkdir()

@@ -92,7 +92,7 @@ def is_sound(store: Store) -> bool:
     return fsck.run(store.parts, deep=True) == []
 
 
-def test_a_store_on_a_full_disk_is_read_and_things_are_taken_away(place: Path) -> None:
+def test_read_and_delete(place: Path) -> None:
     with filled(place):
         for _ in range(3):
             with Store.open(place) as store:
@@ -134,9 +134,7 @@ with Store.open(sys.argv[1]) as store:
 
 @pytest.mark.parametrize("ending", one_in(4, ["well", "crash"]))
 @pytest.mark.parametrize("is_full_before", [False, True])
-def test_what_is_decoded_is_noted_on_a_full_disk(
-    place: Path, is_full_before: bool, ending: str
-) -> None:
+def test_decoding_note_in_reserve(place: Path, is_full_before: bool, ending: str) -> None:
     with ExitStack() as stack:
         if is_full_before:
             stack.enter_context(filled(place))
@@ -164,9 +162,7 @@ def test_what_is_decoded_is_noted_on_a_full_disk(
             assert not note.exists()
 
 
-def test_decoding_does_without_a_note_where_there_is_no_room_for_one(
-    place: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_decoding_without_note(place: Path, caplog: pytest.LogCaptureFixture) -> None:
     with Store.open(place) as store:
         note = store.parts.directory.decoding_note
         with filled(place):
@@ -178,7 +174,7 @@ def test_decoding_does_without_a_note_where_there_is_no_room_for_one(
 
 
 @pytest.mark.thorough
-def test_tiles_are_taken_away_where_there_is_no_room(place: Path) -> None:
+def test_drop_tiles(place: Path) -> None:
     with Store.open(place) as store:
         video = store["a.mp4"]
         video.tiles.retile("uniform:2x2", jobs=1)
@@ -188,7 +184,7 @@ def test_tiles_are_taken_away_where_there_is_no_room(place: Path) -> None:
             assert is_sound(store)
 
 
-def test_videos_go_from_a_full_disk_as_their_policies_have_it(place: Path) -> None:
+def test_retention_policy(place: Path) -> None:
     with Store.open(place) as store:
         store.ingest(OTHER, "b.mp4")
         store.set_policy("a.mp4", "delete-below=1G")
@@ -218,9 +214,7 @@ def test_videos_go_from_a_full_disk_as_their_policies_have_it(place: Path) -> No
     ),
     ids=["policy", "policy of a directory", "hold", "release", "pin", "unpin", "budget"],
 )
-def test_what_goes_and_what_stays_is_said_on_a_full_disk(
-    place: Path, say: Callable[[Store], object]
-) -> None:
+def test_eviction_report(place: Path, say: Callable[[Store], object]) -> None:
     with Store.open(place) as store:
         held = store.ingest(OTHER, "held.mp4")
         held.policy.hold("case 17")
@@ -232,9 +226,7 @@ def test_what_goes_and_what_stays_is_said_on_a_full_disk(
         assert is_sound(store)
 
 
-def test_what_there_is_no_room_to_put_back_is_told_and_others_are_put_back(
-    small_disk: Path, tmp_path: Path
-) -> None:
+def test_partial_undo(small_disk: Path, tmp_path: Path) -> None:
     large = tmp_path / "large.mp4"
     large.write_bytes(
         OTHER.read_bytes() + struct.pack(">I4s", 1 << 20, b"free") + bytes((1 << 20) - 8)
@@ -262,7 +254,7 @@ def test_what_there_is_no_room_to_put_back_is_told_and_others_are_put_back(
             assert [type(error) for error in scrubber.stuck] == [NoSpaceError]
 
 
-def test_what_does_not_fit_is_refused_and_changes_nothing(place: Path) -> None:
+def test_ingest_refused(place: Path) -> None:
     with Store.open(place) as store, filled(place):
         video, before = store["a.mp4"], state_of(store)
         image = image_of(place)
@@ -284,7 +276,7 @@ def test_what_does_not_fit_is_refused_and_changes_nothing(place: Path) -> None:
         assert is_sound(store)
 
 
-def test_the_catalog_itself_has_no_room(place: Path) -> None:
+def test_catalog_full(place: Path) -> None:
     with Store.open(place) as store:
         video = store["a.mp4"]
         with filled(place):
@@ -296,7 +288,7 @@ def test_the_catalog_itself_has_no_room(place: Path) -> None:
         assert is_sound(store)
 
 
-def test_a_file_that_grows_until_the_disk_is_full(place: Path) -> None:
+def test_growing_file(place: Path) -> None:
     with Store.open(place) as store:
         fs = Filesystem(store.parts)
         it = Driver(fs)
@@ -313,9 +305,7 @@ def test_a_file_that_grows_until_the_disk_is_full(place: Path) -> None:
         assert is_sound(store)
 
 
-def test_what_there_was_no_room_to_look_at_becomes_a_video_when_there_is(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_judged_when_space_returns(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vfsd.mount.fs.classify, "_RETRY_SECONDS", 0.2)
     with Store.open(place) as store:
         fs = Filesystem(store.parts)
@@ -346,9 +336,7 @@ def noisy() -> Iterator[Pixels]:
 
 @pytest.mark.parametrize("ending", one_in(2, ["mp4", "mkv"]))
 @pytest.mark.parametrize("room", ["never", "at once"])
-def test_a_recording_is_kept_up_to_where_the_disk_was_full(
-    place: Path, ending: str, room: str
-) -> None:
+def test_recording_kept(place: Path, ending: str, room: str) -> None:
     name = f"live.{ending}"
     with Store.open(place) as store, filled(place):
         other = place.with_name("other")
@@ -377,7 +365,7 @@ def test_a_recording_is_kept_up_to_where_the_disk_was_full(
 
 
 @pytest.mark.thorough
-def test_who_goes_on_on_a_full_disk_is_told_the_same_again(place: Path) -> None:
+def test_repeated_write_error(place: Path) -> None:
     with Store.open(place) as store, filled(place):
         os.truncate(place.with_name("other"), 2 << 20)
         writer = store.writer("live.mp4", width=160, height=120, fps=5, quality=1)
@@ -393,7 +381,7 @@ def test_who_goes_on_on_a_full_disk_is_told_the_same_again(place: Path) -> None:
         assert len(store.recover(one)) > 3
 
 
-def test_a_stream_is_kept_up_to_where_the_disk_was_full(place: Path) -> None:
+def test_stream_kept(place: Path) -> None:
     data = CLIP.read_bytes() + bytes(16 << 20)
     with Store.open(place) as store:
         with filled(place):
@@ -407,7 +395,7 @@ def test_a_stream_is_kept_up_to_where_the_disk_was_full(place: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_who_has_filled_the_disk_with_a_recording_is_told_how_to_get_the_room_back(
+def test_recording_hint(
     place: Path,
 ) -> None:
     with filled(place):
@@ -432,7 +420,7 @@ def test_who_has_filled_the_disk_with_a_recording_is_told_how_to_get_the_room_ba
             assert is_sound(store)
 
 
-def test_doctor_looks_into_a_store_on_a_full_disk(place: Path) -> None:
+def test_doctor(place: Path) -> None:
     with filled(place):
         told = run_command("-s", place, "doctor", "--json")
         (found,) = (one for one in told.objects if one["check"] == "catalog")
@@ -447,9 +435,7 @@ def test_doctor_looks_into_a_store_on_a_full_disk(place: Path) -> None:
         ("read", "a.mp4", "OUT", "--span", "0-2"),
     ],
 )
-def test_what_there_is_no_room_for_is_named_with_what_to_do(
-    place: Path, words: tuple[str | Path, ...]
-) -> None:
+def test_error_names_remedy(place: Path, words: tuple[str | Path, ...]) -> None:
     given = [place.with_name("out.mkv") if word == "OUT" else word for word in words]
     with filled(place):
         told = run_command("-s", place, *given, "--json")
@@ -461,7 +447,7 @@ def test_what_there_is_no_room_for_is_named_with_what_to_do(
 
 
 @pytest.mark.thorough
-def test_things_are_taken_away_as_often_as_the_disk_was_filled(small_disk: Path) -> None:
+def test_fill_and_delete_repeatedly(small_disk: Path) -> None:
     with new_store(small_disk / "store") as store:
         fs = Filesystem(store.parts)
         it = Driver(fs)
@@ -480,7 +466,7 @@ def test_things_are_taken_away_as_often_as_the_disk_was_filled(small_disk: Path)
 
 
 @pytest.mark.thorough
-def test_names_go_from_a_full_disk_although_that_frees_nothing(place: Path) -> None:
+def test_unlink_frees_nothing(place: Path) -> None:
     with Store.open(place) as store:
         fs = Filesystem(store.parts)
         it = Driver(fs)
@@ -495,7 +481,7 @@ def test_names_go_from_a_full_disk_although_that_frees_nothing(place: Path) -> N
         assert is_sound(store)
 
 
-def test_what_becomes_free_is_for_the_reserve_before_it_is_for_writers(place: Path) -> None:
+def test_reserve_before_writers(place: Path) -> None:
     with Store.open(place) as store:
         reserve = store.parts.directory.reserve
         fs = Filesystem(store.parts)
@@ -521,7 +507,7 @@ def test_what_becomes_free_is_for_the_reserve_before_it_is_for_writers(place: Pa
         assert is_sound(store)
 
 
-def test_a_file_whose_name_has_gone_goes_with_its_last_handle(place: Path) -> None:
+def test_unlinked_file_deleted_on_close(place: Path) -> None:
     with Store.open(place) as store:
         fs = Filesystem(store.parts)
         it = Driver(fs)

@@ -62,16 +62,14 @@ def aside(root: Path, *, file_synced: bool, folder_synced: bool) -> list[Entry]:
     return done
 
 
-def test_what_is_synced_survives(root: Path, after: Callable[..., dict[str, bytes]]) -> None:
+def test_synced_data_survives(root: Path, after: Callable[..., dict[str, bytes]]) -> None:
     entries = aside(root, file_synced=True, folder_synced=True)
     for number, model in enumerate(Model):
         for seed in range(5):
             assert after(entries, model, 10 * number + seed) == {"kept": NEW}
 
 
-def test_a_rename_that_is_not_synced_happens_or_does_not(
-    root: Path, after: Callable[..., dict[str, bytes]]
-) -> None:
+def test_unsynced_rename(root: Path, after: Callable[..., dict[str, bytes]]) -> None:
     entries = aside(root, file_synced=True, folder_synced=False)
     assert after(entries, Model.LEAST) == {"kept": OLD}
     seen = [after(entries, Model.JOURNAL, seed) for seed in range(20)]
@@ -83,9 +81,7 @@ def test_a_rename_that_is_not_synced_happens_or_does_not(
     )
 
 
-def test_bytes_that_are_not_synced_are_torn(
-    root: Path, after: Callable[..., dict[str, bytes]]
-) -> None:
+def test_unsynced_bytes_torn(root: Path, after: Callable[..., dict[str, bytes]]) -> None:
     entries = aside(root, file_synced=False, folder_synced=True)
     assert after(entries, Model.LEAST) == {"kept": b""}
     seen = {after(entries, Model.TORN, seed)["kept"] for seed in range(20)}
@@ -93,9 +89,7 @@ def test_bytes_that_are_not_synced_are_torn(
     assert all(set(one) <= set(b"n\0") and len(one) <= len(NEW) for one in seen)
 
 
-def test_nothing_at_all_is_lost_without_a_power_cut(
-    root: Path, after: Callable[..., dict[str, bytes]]
-) -> None:
+def test_no_loss_without_power_cut(root: Path, after: Callable[..., dict[str, bytes]]) -> None:
     entries = aside(root, file_synced=False, folder_synced=False)
     assert after(entries, Model.ALL) == {"kept": NEW}
 
@@ -115,7 +109,7 @@ def start(tmp_path: Path) -> tuple[Path, Path]:
     return root, tmp_path / "log"
 
 
-def test_what_is_logged_is_what_happened(tmp_path: Path, under_layer: Run) -> None:
+def test_log_matches_disk(tmp_path: Path, under_layer: Run) -> None:
     root, log = start(tmp_path)
     disk = Disk(root)
     done = under_layer(*PROGRAM, root, log, "all")
@@ -136,7 +130,7 @@ def test_what_is_logged_is_what_happened(tmp_path: Path, under_layer: Run) -> No
     assert {path.relative_to(copy) for path in copy.rglob("*")} == set(names) - {Path("db-shm")}
 
 
-def test_calls_fail_when_they_are_told_to(tmp_path: Path, under_layer: Run) -> None:
+def test_injected_errors(tmp_path: Path, under_layer: Run) -> None:
     root, log = start(tmp_path)
     done = under_layer(*PROGRAM, root, log, "full", check=False)
     assert "No space left on device" in done.stderr
@@ -144,7 +138,7 @@ def test_calls_fail_when_they_are_told_to(tmp_path: Path, under_layer: Run) -> N
     assert (root / "old").read_bytes() == b"0123456789"
 
 
-def test_a_process_ends_before_the_call_that_was_named(tmp_path: Path, under_layer: Run) -> None:
+def test_kill_before_call(tmp_path: Path, under_layer: Run) -> None:
     root, log = start(tmp_path)
     done = under_layer(*PROGRAM, root, log, "kill", check=False)
     assert done.returncode == -signal.SIGKILL

@@ -118,7 +118,7 @@ def figures(tmp_path_factory: pytest.TempPathFactory, under_layer: Run) -> dict[
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", SOME)
-def test_whatever_happens_nothing_is_lost_or_left(figures: dict[str, Any], name: str) -> None:
+def test_interrupted_operation(figures: dict[str, Any], name: str) -> None:
     row = figures[name]
     assert row["problems"] == []
     assert (row["kills"], row["cuts"]) == (2, 3)
@@ -128,26 +128,22 @@ def test_whatever_happens_nothing_is_lost_or_left(figures: dict[str, Any], name:
 
 
 @pytest.mark.thorough
-def test_what_is_changed_unsynced_is_the_old_or_the_new(tmp_path: Path, under_layer: Run) -> None:
+def test_unsynced_change(tmp_path: Path, under_layer: Run) -> None:
     names = ("mount: overwrite", "mount: replace", "mv: unsynced")
     assert under_layer("-c", CUT, tmp_path, *names).stdout == ""
 
 
 @pytest.mark.thorough
-def test_a_restore_that_is_cut_off_has_done_all_or_nothing(
-    tmp_path: Path, under_layer: Run
-) -> None:
+def test_interrupted_restore(tmp_path: Path, under_layer: Run) -> None:
     assert under_layer("-c", CUT, tmp_path, "restore").stdout == ""
 
 
 @pytest.mark.thorough
-def test_a_power_cut_brings_back_nothing_of_the_old_catalog(
-    tmp_path: Path, under_layer: Run
-) -> None:
+def test_old_catalog_log_gone(tmp_path: Path, under_layer: Run) -> None:
     assert under_layer("-c", TAKEN_OVER, tmp_path).stdout == ""
 
 
-def test_who_syncs_nothing_is_found_out(tmp_path: Path, under_layer: Run) -> None:
+def test_missing_sync_detected(tmp_path: Path, under_layer: Run) -> None:
     done = under_layer("-c", NEGLIGENT, tmp_path)
     losses, dangling = map(int, done.stdout.split())
     assert losses + dangling > 0
@@ -183,9 +179,7 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("model", Model)
-def test_a_power_cut_leaves_the_old_or_the_new(
-    root: Path, tmp_path: Path, under_layer: Run, model: Model
-) -> None:
+def test_power_cut_during_save(root: Path, tmp_path: Path, under_layer: Run, model: Model) -> None:
     disk, log = Disk(root), tmp_path / "log"
     under_layer("-c", SAVE, root, log)
     assert (root / "file").read_bytes() == NEW

@@ -38,7 +38,7 @@ def test_times(here: Path) -> None:
     assert abs(os.stat(path).st_mtime - time.time()) < 10
 
 
-def test_an_explicit_time_survives_closing_and_judgement(here: Path) -> None:
+def test_explicit_time_after_judgement(here: Path) -> None:
     path = here / "v.mp4"
     with open(path, "wb") as file:
         file.write(VIDEO)
@@ -71,7 +71,7 @@ def test_modes_and_owners(here: Path) -> None:
     assert (os.stat(path).st_uid, os.stat(path).st_gid) == (12, 35)
 
 
-def test_permissions_are_checked(mounted: Mounted) -> None:
+def test_permissions(mounted: Mounted) -> None:
     at = mounted.mount("allow_other")
     (at / "secret").write_text("x")
     os.chmod(at / "secret", 0o600)
@@ -109,7 +109,7 @@ def test_statfs(here: Path, shared: Mounted) -> None:
 
 
 @pytest.mark.parametrize("take", [fcntl.flock, fcntl.lockf])
-def test_locks_exclude_other_processes(here: Path, take: Callable[..., None]) -> None:
+def test_locks(here: Path, take: Callable[..., None]) -> None:
     path = here / "a"
     path.touch()
     code = f"""

@@ -42,9 +42,7 @@ def is_verified(store: Store, name: str) -> bool:
     return store[name].original.verified
 
 
-def test_an_old_video_is_verified_whatever_became_of_newer_ones(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_old_video_verified(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     store.ingest(FOLDER / "portrait.mp4", "old.mp4")
     with store.catalog.writing() as change:  # their bytes are gone
         for number in range(230):

@@ -18,7 +18,7 @@ from vfsd.mount import control
 pytestmark = pytest.mark.mount
 
 
-def test_a_mounted_store_with_files_of_all_kinds(tmp_path: Path, mounted: Mounted) -> None:
+def test_backup_of_mounted_store(tmp_path: Path, mounted: Mounted) -> None:
     mounted.mount()
     video = (FOLDER / "traffic.mp4").read_bytes()
     (mounted.at / "cam").mkdir()
@@ -46,7 +46,7 @@ def test_a_mounted_store_with_files_of_all_kinds(tmp_path: Path, mounted: Mounte
 
 
 @pytest.mark.thorough
-def test_nobody_mounts_a_backup_while_it_is_written(tmp_path: Path, mounted: Mounted) -> None:
+def test_unfinished_backup_not_mounted(tmp_path: Path, mounted: Mounted) -> None:
     target, again = tmp_path / "backup", tmp_path / "again"
     again.mkdir()
     refused = []
@@ -72,9 +72,7 @@ def test_nobody_mounts_a_backup_while_it_is_written(tmp_path: Path, mounted: Mou
         control.unmount(again)
 
 
-def test_a_mounted_store_is_not_restored_nor_one_mounted_meanwhile(
-    tmp_path: Path, mounted: Mounted
-) -> None:
+def test_restore_of_mounted_store(tmp_path: Path, mounted: Mounted) -> None:
     backup = tmp_path / "backup"
     with Store.open(mounted.store) as store:
         store.ingest(FOLDER / "traffic.mp4")
@@ -98,9 +96,7 @@ def test_a_mounted_store_is_not_restored_nor_one_mounted_meanwhile(
     assert (mounted.at / "traffic.mp4").read_bytes() == (FOLDER / "traffic.mp4").read_bytes()
 
 
-def test_a_mount_of_the_store_itself_is_no_place_for_a_backup(
-    tmp_path: Path, mounted: Mounted
-) -> None:
+def test_backup_into_own_mount(tmp_path: Path, mounted: Mounted) -> None:
     mounted.mount()
     (mounted.at / "notes.txt").write_text("calibrated on Monday")
     (tmp_path / "link").symlink_to(mounted.at)

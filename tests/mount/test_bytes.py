@@ -21,14 +21,14 @@ VIDEO = (FOLDER / "portrait.mp4").read_bytes()
 
 
 @pytest.mark.parametrize("size", one_in(4, [0, 1, 4096, 131_072, 1_048_577, 5_000_000]))
-def test_bytes_come_back(here: Path, size: int) -> None:
+def test_read_back(here: Path, size: int) -> None:
     data = os.urandom(size)
     (here / "a").write_bytes(data)
     assert (here / "a").read_bytes() == data
     assert os.stat(here / "a").st_size == size
 
 
-def test_parts_of_any_size_at_any_place(here: Path) -> None:
+def test_random_parts(here: Path) -> None:
     expected = bytearray(300_000)
     with open(here / "a", "w+b", buffering=0) as file:
         file.truncate(len(expected))
@@ -39,7 +39,7 @@ def test_parts_of_any_size_at_any_place(here: Path) -> None:
             assert os.pread(file.fileno(), 1 << 20, 0) == expected
 
 
-def test_appending_through_two_descriptors(here: Path) -> None:
+def test_append_by_two_descriptors(here: Path) -> None:
     flags = os.O_CREAT | os.O_WRONLY | os.O_APPEND
     one, other = os.open(here / "a", flags), os.open(here / "a", flags)
     for _ in range(20):
@@ -50,7 +50,7 @@ def test_appending_through_two_descriptors(here: Path) -> None:
     os.close(other)
 
 
-def test_a_growing_file_is_seen_growing(here: Path) -> None:
+def test_growing_file(here: Path) -> None:
     writing = os.open(here / "a", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
     reading = os.open(here / "a", os.O_RDONLY)
     for count in range(1, 40):
@@ -72,7 +72,7 @@ def test_sparse_files(here: Path) -> None:
     os.close(fd)
 
 
-def test_space_is_reserved_and_given_back(here: Path) -> None:
+def test_allocate_and_punch(here: Path) -> None:
     fd = os.open(here / "a", os.O_CREAT | os.O_RDWR)
     fallocate(fd, 0, 0, 65536)
     assert os.fstat(fd).st_size == 65536
@@ -82,7 +82,7 @@ def test_space_is_reserved_and_given_back(here: Path) -> None:
     os.close(fd)
 
 
-def test_copying_inside(here: Path) -> None:
+def test_copy_range(here: Path) -> None:
     (here / "a").write_bytes(b"x" * 200_000)
     with open(here / "a", "rb") as source, open(here / "b", "wb") as target:
         left = 200_000
@@ -91,7 +91,7 @@ def test_copying_inside(here: Path) -> None:
     assert (here / "b").read_bytes() == b"x" * 200_000
 
 
-def test_mapped_reading_and_writing(here: Path) -> None:
+def test_mmap(here: Path) -> None:
     (here / "a").write_bytes(b"x" * 8192)
     with open(here / "a", "r+b") as file, mmap.mmap(file.fileno(), 8192) as mapped:
         assert mapped[8191:] == b"x"
@@ -103,7 +103,7 @@ def test_mapped_reading_and_writing(here: Path) -> None:
     assert (here / "a").read_bytes()[:4004] == b"MMM" + b"x" * 3997 + b"NNNx"
 
 
-def test_a_mapping_sees_what_is_written_past_the_cache(here: Path) -> None:
+def test_mapping_sees_uncached_write(here: Path) -> None:
     """A write-only descriptor bypasses the kernel's cache, but readers must see its writes."""
     (here / "a").write_bytes(b"old " * 4096)
     with open(here / "a", "rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
@@ -115,7 +115,7 @@ def test_a_mapping_sees_what_is_written_past_the_cache(here: Path) -> None:
         assert os.pread(file.fileno(), 4, 8000) == b"new!"
 
 
-def test_direct_reading(here: Path) -> None:
+def test_direct_read(here: Path) -> None:
     (here / "a").write_bytes(b"x" * 8192)
     fd = os.open(here / "a", os.O_RDONLY | os.O_DIRECT)
     with mmap.mmap(-1, 8192) as buffer:
@@ -123,7 +123,7 @@ def test_direct_reading(here: Path) -> None:
     os.close(fd)
 
 
-def test_syncing(here: Path) -> None:
+def test_fsync_calls(here: Path) -> None:
     fd = os.open(here / "a", os.O_CREAT | os.O_RDWR)
     os.write(fd, b"x")
     os.fsync(fd)
@@ -134,7 +134,7 @@ def test_syncing(here: Path) -> None:
     os.close(fd)
 
 
-def test_writing_into_a_video_and_back(here: Path) -> None:
+def test_write_into_video(here: Path) -> None:
     path = here / "v.mp4"
     path.write_bytes(VIDEO)
     assert os.getxattr(path, "user.vfsd.state") == b"video"
@@ -150,7 +150,7 @@ def test_writing_into_a_video_and_back(here: Path) -> None:
     assert os.stat(path).st_ino == before.st_ino
 
 
-def test_who_reads_a_video_sees_what_others_write(mounted: Mounted) -> None:
+def test_reader_sees_writes(mounted: Mounted) -> None:
     path = mounted.mount() / "v.mp4"
     path.write_bytes(VIDEO)
     with open(path, "rb") as reader:
@@ -160,7 +160,7 @@ def test_who_reads_a_video_sees_what_others_write(mounted: Mounted) -> None:
         assert os.pread(reader.fileno(), 8, 0) == b"????" + VIDEO[4:8]
 
 
-def test_the_cache_is_kept_only_while_it_is_right(here: Path) -> None:
+def test_cache_invalidation(here: Path) -> None:
     path, link = here / "a", here / "l"
     path.write_bytes(b"one" * 1000)
     os.link(path, link)
@@ -171,7 +171,7 @@ def test_the_cache_is_kept_only_while_it_is_right(here: Path) -> None:
         assert path.read_bytes() == content * 1000
 
 
-def test_a_name_that_is_left_shows_what_is_written_by_one_that_has_gone(here: Path) -> None:
+def test_write_by_removed_name(here: Path) -> None:
     writer = os.open(here / "a", os.O_CREAT | os.O_RDWR)
     os.write(writer, b"x" * 100)
     os.link(here / "a", here / "b")

@@ -109,7 +109,7 @@ def cpu_left(mounted: Mounted) -> float:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_a_reader_that_is_killed(mounted: Mounted, long: Path, number: int) -> None:
+def test_killed_reader(mounted: Mounted, long: Path, number: int) -> None:
     before = cached(mounted)
     process = reader(long)
     begun(mounted)
@@ -119,7 +119,7 @@ def test_a_reader_that_is_killed(mounted: Mounted, long: Path, number: int) -> N
     assert cached(mounted) - before < 3
 
 
-def test_a_reader_that_closes_the_file_and_lives_on(mounted: Mounted, long: Path) -> None:
+def test_reader_closes_file(mounted: Mounted, long: Path) -> None:
     fd = os.open(long, os.O_RDONLY)
     size = os.fstat(fd).st_size
     os.posix_fadvise(fd, size // 2, 1 << 19, os.POSIX_FADV_WILLNEED)  # asks, and does not wait
@@ -128,7 +128,7 @@ def test_a_reader_that_closes_the_file_and_lives_on(mounted: Mounted, long: Path
     assert cpu_left(mounted) < _LEFT_SECONDS
 
 
-def test_others_who_want_it_get_it(mounted: Mounted, shorter: Path) -> None:
+def test_other_readers_served(mounted: Mounted, shorter: Path) -> None:
     victims = [reader(shorter) for _ in range(2)]
     begun(mounted)
     found: list[bytes] = []
@@ -165,7 +165,7 @@ def asked_again(path: Path) -> bytes:
         return file.read()
 
 
-def test_one_who_shares_the_file_with_somebody_who_ends(mounted: Mounted, shorter: Path) -> None:
+def test_shared_file_of_killed_process(mounted: Mounted, shorter: Path) -> None:
     """A process that ends closes its descriptors, but another process may share the open file."""
     with open(shorter, "rb", buffering=0) as file:
         command = [sys.executable, "-c", _READ_AND_WAIT, str(file.fileno())]
@@ -190,7 +190,7 @@ while os.read(int(sys.argv[1]), 1 << 17):
 
 
 @pytest.mark.thorough
-def test_many_who_wait_for_views_do_not_stop_plain_reads(mounted: Mounted, clip: Path) -> None:
+def test_plain_reads_during_views(mounted: Mounted, clip: Path) -> None:
     """More requests than libfuse has in flight by default take minutes each.  Their threads end
     afterwards, and the counts of these threads are kept."""
     before, asked = threads(mounted), answers(mounted)

@@ -22,7 +22,7 @@ from vfsd.api.store import Store
 pytestmark = pytest.mark.mount
 
 
-def test_a_video_that_was_written_while_it_is_mounted_is_heard_there(mounted: Mounted) -> None:
+def test_written_sound(mounted: Mounted) -> None:
     at = mounted.mount()
     samples = noise("int32", 2)
     with (

@@ -21,7 +21,7 @@ from vfsd.api.store import Store
 pytestmark = pytest.mark.mount
 
 
-def test_a_view_is_made_although_what_makes_it_is_killed(mounted: Mounted, wide_clip: Path) -> None:
+def test_killed_worker(mounted: Mounted, wide_clip: Path) -> None:
     at = mounted.mount()
     shutil.copyfile(wide_clip, at / "wide.mp4")
     view = at / "wide.mp4@" / "size=480x270.mp4"
@@ -30,9 +30,7 @@ def test_a_view_is_made_although_what_makes_it_is_killed(mounted: Mounted, wide_
     assert len(found) == view.stat().st_size
 
 
-def test_what_was_being_decoded_in_a_crash_is_not_decoded_again(
-    mounted: Mounted, wide_clip: Path
-) -> None:
+def test_crashing_video_not_decoded_again(mounted: Mounted, wide_clip: Path) -> None:
     at = mounted.mount()
     pid = mounted.pid
     shutil.copyfile(wide_clip, at / "wide.mp4")
@@ -55,9 +53,7 @@ def test_what_was_being_decoded_in_a_crash_is_not_decoded_again(
     assert "user.vfsd.reason" not in os.listxattr(at / "wide.mp4")
 
 
-def test_a_mount_that_crashes_takes_along_what_makes_views(
-    mounted: Mounted, wide_clip: Path
-) -> None:
+def test_worker_ends_with_mount(mounted: Mounted, wide_clip: Path) -> None:
     at = mounted.mount()
     shutil.copyfile(wide_clip, at / "wide.mp4")
     assert (at / "wide.mp4@" / "frames" / "000003.png").read_bytes()
@@ -70,7 +66,7 @@ def test_a_mount_that_crashes_takes_along_what_makes_views(
     assert (at / "wide.mp4@" / "frames" / "000003.png").read_bytes()
 
 
-def test_a_file_that_takes_too_much_to_be_examined_stays_a_plain_one(mounted: Mounted) -> None:
+def test_examine_memory_limit(mounted: Mounted) -> None:
     with Store.open(mounted.store) as store:
         settings = replace(store.settings, examine_memory=20 << 20)  # less than may be typed
         settings.save(store.parts.directory.settings)

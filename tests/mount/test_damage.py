@@ -36,7 +36,7 @@ def fails(read: Callable[[], object]) -> bool:
     return True
 
 
-def test_a_damaged_block_is_eio_and_all_else_is_served(mounted: Mounted, tmp_path: Path) -> None:
+def test_damaged_block(mounted: Mounted, tmp_path: Path) -> None:
     with Store.open(mounted.store) as store:
         store.ingest(CLIP, "v.mp4")
         flip(store.parts.bytes_of(store["v.mp4"].original), LAST[100])
@@ -64,7 +64,7 @@ def test_a_damaged_block_is_eio_and_all_else_is_served(mounted: Mounted, tmp_pat
     assert log.count("ERROR read of an open file: v.mp4 is damaged") == 1  # of all those reads
 
 
-def test_the_log_tells_of_originals_without_sums(mounted: Mounted) -> None:
+def test_log_of_missing_checksums(mounted: Mounted) -> None:
     with Store.open(mounted.store) as store:
         place = store.ingest(CLIP, "v.mp4").original.place
     mounted.mount()
@@ -78,7 +78,7 @@ def test_the_log_tells_of_originals_without_sums(mounted: Mounted) -> None:
     assert "`vfsd scrub`" in line
 
 
-def test_a_good_copy_is_there_for_who_has_it_open(mounted: Mounted, tmp_path: Path) -> None:
+def test_repair_while_open(mounted: Mounted, tmp_path: Path) -> None:
     with new_store(tmp_path / "other") as other:
         other.ingest(CLIP)
     with Store.open(mounted.store) as store:
@@ -115,9 +115,7 @@ def dead(fuse: None, tmp_path: Path) -> Iterator[Callable[[], object]]:
     subprocess.run(["fusermount3", "-u", "-z", at], check=True)
 
 
-def test_a_scrub_passes_over_a_linked_file_on_a_dead_mount(
-    dead: Callable[[], object], tmp_path: Path
-) -> None:
+def test_scrub_skips_dead_mount(dead: Callable[[], object], tmp_path: Path) -> None:
     mine = Path(shutil.copy(FOLDER / "portrait.mp4", tmp_path / "disk"))
     with new_store(tmp_path / "store") as store:
         linked = store.ingest(mine, "mine.mp4", link=True).original.place

@@ -109,7 +109,7 @@ class AsyncWriter:
         return result
 
 
-def test_direct_writes_are_never_asynchronous(here: Path) -> None:
+def test_direct_writes_are_synchronous(here: Path) -> None:
     """The kernel invalidates its cache after synchronous direct writes only."""
     path = here / "log"
     path.write_bytes(bytes(BLOCK))
@@ -121,7 +121,7 @@ def test_direct_writes_are_never_asynchronous(here: Path) -> None:
         writer.close()
 
 
-def test_reads_after_an_asynchronous_direct_write_see_it(here: Path) -> None:
+def test_read_after_direct_write(here: Path) -> None:
     path, running = here / "log", here / "running"
     path.write_bytes(bytes(BLOCK))
     running.touch()

@@ -75,9 +75,7 @@ def move(mounted: Mounted, old: str, new: str) -> None:
 
 @pytest.mark.parametrize("access", one_in(2, [os.O_WRONLY, os.O_RDWR]))
 @pytest.mark.parametrize("other", [SHORT, LONG])
-def test_a_recording_goes_on_where_it_is_though_its_name_is_that_of_another(
-    looking: Mounted, access: int, other: Path
-) -> None:
+def test_append_after_name_reused(looking: Mounted, access: int, other: Path) -> None:
     at = looking.at
     recording = os.open(at / "v.ts", access | APPEND)
     os.write(recording, MIDDLE.read_bytes())
@@ -91,7 +89,7 @@ def test_a_recording_goes_on_where_it_is_though_its_name_is_that_of_another(
     assert (at / "v.ts").read_bytes() == other.read_bytes()
 
 
-def test_a_recorder_reads_what_it_goes_on_to_write_though_its_name_is_that_of_another(
+def test_read_append_after_name_reused(
     looking: Mounted,
 ) -> None:
     path = looking.at / "v.ts"
@@ -107,7 +105,7 @@ def test_a_recorder_reads_what_it_goes_on_to_write_though_its_name_is_that_of_an
 
 
 @pytest.mark.parametrize("access", one_in(2, [os.O_WRONLY, os.O_RDWR]))
-def test_two_names_of_a_file_are_appended_to_in_turns(here: Path, access: int) -> None:
+def test_append_by_two_names(here: Path, access: int) -> None:
     (here / "a.log").write_bytes(b"0123456789")
     os.link(here / "a.log", here / "b.log")
     logs = [os.open(here / name, access | APPEND) for name in ("a.log", "b.log")]
@@ -124,7 +122,7 @@ def test_two_names_of_a_file_are_appended_to_in_turns(here: Path, access: int) -
         assert (here / name).read_bytes() == expected
 
 
-def test_lines_that_are_appended_by_two_names_at_once_stay_whole(here: Path) -> None:
+def test_concurrent_append_by_two_names(here: Path) -> None:
     """This includes lines that cross a page boundary."""
     (here / "a.log").touch()
     os.link(here / "a.log", here / "b.log")
@@ -141,7 +139,7 @@ def test_lines_that_are_appended_by_two_names_at_once_stay_whole(here: Path) -> 
     assert Counter(found) == dict.fromkeys(lines.values(), 2000)
 
 
-def test_who_looks_for_the_end_of_what_he_writes_finds_it(looking: Mounted) -> None:
+def test_seek_end(looking: Mounted) -> None:
     at = looking.at
     with (at / "v.ts").open("w+b", buffering=0) as file:
         file.write(MIDDLE.read_bytes())
@@ -155,9 +153,7 @@ def test_who_looks_for_the_end_of_what_he_writes_finds_it(looking: Mounted) -> N
 
 @pytest.mark.parametrize("synced", one_in(4, [0, os.O_DSYNC, os.O_SYNC]))
 @pytest.mark.parametrize("names", [["f"], ["f", "g"]])
-def test_parts_of_a_large_write_past_all_caches_stay_in_order(
-    here: Path, names: list[str], synced: int
-) -> None:
+def test_large_direct_append(here: Path, names: list[str], synced: int) -> None:
     """The kernel may send them in parallel."""
     with mmap(-1, 8 * MIB) as parts:
         parts[:] = b"".join(bytes([number]) * MIB for number in range(8))
@@ -183,9 +179,7 @@ def append_block(file: int, letter: bytes) -> None:
 
 
 @pytest.mark.parametrize("access", one_in(2, [os.O_WRONLY, os.O_RDWR]))
-def test_what_was_appended_by_a_name_that_has_gone_is_not_written_over(
-    here: Path, access: int
-) -> None:
+def test_append_by_removed_name(here: Path, access: int) -> None:
     log = past_all_caches(here / "a.log", access)
     append_block(log, b"1")
     os.link(here / "a.log", here / "b.log")
@@ -197,7 +191,7 @@ def test_what_was_appended_by_a_name_that_has_gone_is_not_written_over(
     assert (here / "a.log").read_bytes() == b"1" * BLOCK + b"2" * BLOCK + b"3" * BLOCK
 
 
-def test_what_was_appended_while_it_had_another_name_is_not_written_over(
+def test_append_by_other_name(
     remembering: Mounted,
 ) -> None:
     path, moved = remembering.at / "a.log", remembering.at / "b.log"
@@ -216,9 +210,7 @@ def test_what_was_appended_while_it_had_another_name_is_not_written_over(
 
 
 @pytest.mark.parametrize("access", [os.O_WRONLY, os.O_RDWR])
-def test_what_was_appended_where_another_process_moved_it_is_not_written_over(
-    looking: Mounted, access: int
-) -> None:
+def test_append_after_move(looking: Mounted, access: int) -> None:
     log = past_all_caches(looking.at / "a.log", access)
     append_block(log, b"1")
     move(looking, "a.log", "b.log")
@@ -230,7 +222,7 @@ def test_what_was_appended_where_another_process_moved_it_is_not_written_over(
     assert (looking.at / "b.log").read_bytes() == b"1" * BLOCK + b"2" * BLOCK + b"3" * BLOCK
 
 
-def test_what_was_shortened_where_another_process_moved_it_is_appended_to_at_its_end(
+def test_append_after_move_and_truncate(
     looking: Mounted,
 ) -> None:
     log = past_all_caches(looking.at / "a.log", os.O_WRONLY)
@@ -243,7 +235,7 @@ def test_what_was_shortened_where_another_process_moved_it_is_appended_to_at_its
     assert (looking.at / "b.log").read_bytes() == b"1" * 100 + b"2" * BLOCK
 
 
-def test_a_mapping_of_what_is_appended_to_is_written_where_it_is(here: Path) -> None:
+def test_mapping_of_appended_file(here: Path) -> None:
     with (here / "f").open("a+b", buffering=0) as file:
         file.write(bytes(8192))
         with mmap(file.fileno(), 8192) as mapped:
@@ -305,9 +297,7 @@ def from_a_descriptor(path: Path) -> bytes:
         [by_path, made_if_missing, from_its_folder, through_a_link, by_sendfile, from_a_descriptor],
     ),
 )
-def test_what_has_just_been_replaced_is_read_to_its_end(
-    remembering: Mounted, read: Callable[[Path], bytes]
-) -> None:
+def test_read_replaced_file(remembering: Mounted, read: Callable[[Path], bytes]) -> None:
     path = remembering.at / "v.mp4"
     for source in (SHORT, LONG, MIDDLE, LONG):
         replace(remembering, path.name, source)
@@ -315,7 +305,7 @@ def test_what_has_just_been_replaced_is_read_to_its_end(
         assert path.stat().st_size == source.stat().st_size
 
 
-def test_a_view_of_what_has_just_been_replaced_is_sent_to_its_end(remembering: Mounted) -> None:
+def test_send_view_of_replaced_file(remembering: Mounted) -> None:
     view = remembering.at / "v.mp4@/full.mkv"
     for source in (SHORT, LONG, MIDDLE, LONG):
         replace(remembering, "v.mp4", source)
@@ -325,9 +315,7 @@ def test_a_view_of_what_has_just_been_replaced_is_sent_to_its_end(remembering: M
 
 
 @pytest.mark.parametrize(("before", "after"), [(LONG, SHORT), (SHORT, LONG)])
-def test_what_has_just_been_replaced_is_appended_to_at_its_end(
-    remembering: Mounted, before: Path, after: Path
-) -> None:
+def test_append_to_replaced_file(remembering: Mounted, before: Path, after: Path) -> None:
     path = remembering.at / f"only-once-{before.name}"  # which the kernel has not cached yet
     replace(remembering, path.name, before)
     assert path.stat().st_size == before.stat().st_size
@@ -338,7 +326,7 @@ def test_what_has_just_been_replaced_is_appended_to_at_its_end(
     assert path.read_bytes() == after.read_bytes() + b"more"
 
 
-def test_what_has_just_been_removed_is_made_anew(remembering: Mounted) -> None:
+def test_create_removed_file(remembering: Mounted) -> None:
     path = remembering.at / "v.mp4"
     replace(remembering, path.name, LONG)
     assert path.exists()
@@ -351,7 +339,7 @@ def test_what_has_just_been_removed_is_made_anew(remembering: Mounted) -> None:
         path.open("rb")
 
 
-def test_what_is_removed_again_and_again_is_made_anew_each_time(remembering: Mounted) -> None:
+def test_create_removed_file_repeatedly(remembering: Mounted) -> None:
     path = remembering.at / "v.mp4"
     for text in (b"one", b"two", b"three"):
         replace(remembering, path.name, LONG)
@@ -363,7 +351,7 @@ def test_what_is_removed_again_and_again_is_made_anew_each_time(remembering: Mou
         path.unlink()
 
 
-def test_what_was_said_of_the_old_file_is_not_taken_for_the_new_one(
+def test_old_attributes_dropped(
     remembering: Mounted,
 ) -> None:
     path = remembering.at / "v.ts"
@@ -378,7 +366,7 @@ def test_what_was_said_of_the_old_file_is_not_taken_for_the_new_one(
     assert path.with_name("old.ts").read_bytes() == SHORT.read_bytes()[:100]
 
 
-def test_modes_are_those_of_what_is_there_now(remembering: Mounted) -> None:
+def test_mode_of_replaced_file(remembering: Mounted) -> None:
     path = remembering.at / "v.mp4"
     replace(remembering, path.name, LONG)
     path.chmod(0o600)
@@ -388,9 +376,7 @@ def test_modes_are_those_of_what_is_there_now(remembering: Mounted) -> None:
     assert path.read_bytes() == b""
 
 
-def test_an_original_that_has_just_become_smaller_is_appended_to_at_its_end(
-    remembering: Mounted, tmp_path: Path
-) -> None:
+def test_append_to_shrunk_original(remembering: Mounted, tmp_path: Path) -> None:
     """The inode stays the same."""
     source = rich_clip(tmp_path / "rich.mp4")
     path = remembering.at / "rich.mp4"

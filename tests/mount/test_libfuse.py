@@ -22,7 +22,7 @@ def has_libfuse2() -> bool:
     return bool(ctypes.util.find_library("fuse"))
 
 
-def test_mfusepy_on_libfuse_3_is_preferred() -> None:
+def test_prefers_mfusepy() -> None:
     if not ctypes.util.find_library("fuse3"):
         pytest.skip("libfuse 3 is not installed")
     binding = load()
@@ -30,14 +30,14 @@ def test_mfusepy_on_libfuse_3_is_preferred() -> None:
     assert "FUSE_LIBRARY_NAME" not in os.environ
 
 
-def test_a_binding_that_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_binding(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(BINDING_VARIABLE, "pyfuse3")
     with pytest.raises(UsageError, match="pyfuse3"):
         load()
 
 
 @pytest.mark.skipif(has_libfuse2(), reason="fusepy finds its library here")
-def test_fusepy_without_its_library(mounted: Mounted, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fusepy_without_library(mounted: Mounted, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(BINDING_VARIABLE, "fusepy")
     with pytest.raises(FuseMissingError) as caught:
         mounted.mount()
@@ -46,7 +46,7 @@ def test_fusepy_without_its_library(mounted: Mounted, monkeypatch: pytest.Monkey
 
 @pytest.mark.skipif(not has_libfuse2(), reason="libfuse 2 is not installed")
 @pytest.mark.parametrize("name", ["fusepy", "mfusepy"])
-def test_libfuse_2_works_too(mounted: Mounted, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_libfuse_2(mounted: Mounted, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     pytest.importorskip({"fusepy": "fuse", "mfusepy": "mfusepy"}[name])
     monkeypatch.setenv(BINDING_VARIABLE, name)
     monkeypatch.setenv("FUSE_LIBRARY_NAME", "fuse")

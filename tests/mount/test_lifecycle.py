@@ -71,14 +71,14 @@ def crowded() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("crowded")
-def test_a_process_with_thousands_of_files_open_mounts(mounted: Mounted) -> None:
+def test_mount_with_many_open_files(mounted: Mounted) -> None:
     at = mounted.mount()
     (at / "a").write_text("hello")
     control.unmount(at)
     assert not os.path.ismount(at)
 
 
-def test_a_mount_answers_when_the_call_returns_and_is_over_when_it_is_unmounted(
+def test_mount_and_unmount(
     mounted: Mounted,
 ) -> None:
     at = mounted.mount()
@@ -95,7 +95,7 @@ def test_a_mount_answers_when_the_call_returns_and_is_over_when_it_is_unmounted(
     assert (at / "a").read_text() == "hello"
 
 
-def test_what_was_copied_in_is_a_video_when_the_mount_is_over(mounted: Mounted) -> None:
+def test_judged_before_unmount(mounted: Mounted) -> None:
     at = mounted.mount()
     for number in range(5):
         (at / f"{number}.mp4").write_bytes(VIDEO.read_bytes())
@@ -116,7 +116,7 @@ def test_signals_unmount(mounted: Mounted, number: int) -> None:
         assert len(store) == 1
 
 
-def test_some_signals_end_nothing(mounted: Mounted) -> None:
+def test_ignored_signals(mounted: Mounted) -> None:
     at = mounted.mount()
     for number in (signal.SIGHUP, signal.SIGUSR1):
         os.kill(mounted.pid, number)
@@ -124,7 +124,7 @@ def test_some_signals_end_nothing(mounted: Mounted) -> None:
     assert os.listdir(at) == []
 
 
-def test_a_killed_mount_is_recovered(mounted: Mounted) -> None:
+def test_recovery_of_killed_mount(mounted: Mounted) -> None:
     at = mounted.mount()
     (at / "done").write_text("done")
     opened = [os.open(at / name, os.O_CREAT | os.O_RDWR) for name in ("open", "unlinked")]
@@ -146,7 +146,7 @@ def test_a_killed_mount_is_recovered(mounted: Mounted) -> None:
             os.close(fd)
 
 
-def test_unmounting_a_dead_mount(mounted: Mounted) -> None:
+def test_unmount_dead_mount(mounted: Mounted) -> None:
     at = mounted.mount()
     pid = mounted.pid
     os.kill(pid, signal.SIGKILL)
@@ -155,14 +155,14 @@ def test_unmounting_a_dead_mount(mounted: Mounted) -> None:
     assert mount_at(at) is None
 
 
-def test_a_mount_in_use_is_not_unmounted(mounted: Mounted) -> None:
+def test_unmount_busy_mount(mounted: Mounted) -> None:
     at = mounted.mount()
     with open(at / "a", "w"), pytest.raises(BusyError):
         control.unmount(at)
     assert os.path.ismount(at)
 
 
-def test_a_store_is_mounted_once(mounted: Mounted, tmp_path: Path) -> None:
+def test_second_mount_refused(mounted: Mounted, tmp_path: Path) -> None:
     mounted.mount()
     other = tmp_path / "other"
     other.mkdir()
@@ -184,7 +184,7 @@ def test_a_store_is_mounted_once(mounted: Mounted, tmp_path: Path) -> None:
         (".", UsageError, "hidden by the mount"),
     ],
 )
-def test_places_that_cannot_be(
+def test_invalid_mountpoints(
     mounted: Mounted, tmp_path: Path, point: str, error: type[VfsdError], words: str
 ) -> None:
     (tmp_path / "file").touch()
@@ -193,7 +193,7 @@ def test_places_that_cannot_be(
         control.mount(mounted.store, tmp_path / point)
 
 
-def test_stores_and_options_that_cannot_be(mounted: Mounted, tmp_path: Path) -> None:
+def test_invalid_stores_and_options(mounted: Mounted, tmp_path: Path) -> None:
     with pytest.raises(NoStoreError):
         control.mount(tmp_path / "missing", mounted.at)
     with pytest.raises(UsageError, match="nonsense"):
@@ -202,9 +202,7 @@ def test_stores_and_options_that_cannot_be(mounted: Mounted, tmp_path: Path) -> 
         control.unmount(mounted.at)
 
 
-def test_why_a_mount_did_not_come_up_is_told(
-    mounted: Mounted, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mount_error_reported(mounted: Mounted, monkeypatch: pytest.MonkeyPatch) -> None:
     """The process in the background finds the error, and the caller receives it."""
     monkeypatch.setenv("FUSE_LIBRARY_PATH", "/nowhere/libfuse.so")
     monkeypatch.setattr(control, "require_fuse", lambda _: None)
@@ -213,7 +211,7 @@ def test_why_a_mount_did_not_come_up_is_told(
     assert mount_at(mounted.at) is None
 
 
-def test_a_mountpoint_with_something_in_it_on_demand(mounted: Mounted) -> None:
+def test_nonempty_mountpoint(mounted: Mounted) -> None:
     (mounted.at / "below").touch()
     at = mounted.mount("nonempty")
     assert os.listdir(at) == []
@@ -234,7 +232,7 @@ def test_read_only(mounted: Mounted) -> None:
             attempt()
 
 
-def test_options_of_libfuse_and_words_for_others(mounted: Mounted) -> None:
+def test_libfuse_options(mounted: Mounted) -> None:
     at = mounted.mount(
         "uid=12,gid=34,umask=077", "allow_other", "noauto,nofail,_netdev,user,x-systemd.automount"
     )
@@ -246,7 +244,7 @@ def test_options_of_libfuse_and_words_for_others(mounted: Mounted) -> None:
     assert found_mount.is_ours
 
 
-def test_every_option_can_be_had(mounted: Mounted) -> None:
+def test_all_options(mounted: Mounted) -> None:
     """All documented options, and further words that fstab lines contain."""
     together = [
         "rw,nonempty,allow_other,noforget,clone_fd,debug,async,exec,nodev,nosuid,noatime,nodiratime",
@@ -282,7 +280,7 @@ def test_unusual_paths(tmp_path: Path) -> None:
     place.unmount()
 
 
-def test_the_store_of_a_path_in_a_mount(mounted: Mounted, tmp_path: Path) -> None:
+def test_store_of_path(mounted: Mounted, tmp_path: Path) -> None:
     at = mounted.mount()
     (at / "d").mkdir()
     (at / "d/v.mp4").write_bytes(VIDEO.read_bytes())
@@ -297,7 +295,7 @@ def test_the_store_of_a_path_in_a_mount(mounted: Mounted, tmp_path: Path) -> Non
 
 
 @pytest.mark.thorough
-def test_in_the_foreground(mounted: Mounted) -> None:
+def test_foreground(mounted: Mounted) -> None:
     code = "import sys; from vfsd.mount.daemon import mount_in_foreground as m; m(*sys.argv[1:])"
     with subprocess.Popen(
         [sys.executable, "-c", code, mounted.store, mounted.at],
@@ -312,7 +310,7 @@ def test_in_the_foreground(mounted: Mounted) -> None:
 
 
 @pytest.mark.thorough
-def test_a_mount_has_more_files_open_than_a_login_may(mounted: Mounted) -> None:
+def test_open_file_limit(mounted: Mounted) -> None:
     code = "import sys; from vfsd.mount.daemon import mount_in_foreground as m; m(*sys.argv[1:])"
     command = [sys.executable, "-c", code, str(mounted.store), str(mounted.at)]
     with subprocess.Popen(
@@ -328,7 +326,7 @@ def test_a_mount_has_more_files_open_than_a_login_may(mounted: Mounted) -> None:
         mounted.unmount()
 
 
-def test_whoever_supervises_it_is_told(mounted: Mounted, tmp_path: Path) -> None:
+def test_service_notification(mounted: Mounted, tmp_path: Path) -> None:
     code = "import sys; from vfsd.mount.daemon import mount_in_foreground as m; m(*sys.argv[1:])"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
         told.bind(str(tmp_path / "notify"))
@@ -355,7 +353,7 @@ def run_helper(*words: str | Path) -> tuple[object, str]:
     return code, errors.getvalue()
 
 
-def test_a_line_of_fstab(mounted: Mounted, tmp_path: Path) -> None:
+def test_fstab_line(mounted: Mounted, tmp_path: Path) -> None:
     helper = [sys.executable, "-m", "vfsd.cli.mount_helper"]
     line = (
         mounted.store,
@@ -388,7 +386,7 @@ def test_a_line_of_fstab(mounted: Mounted, tmp_path: Path) -> None:
     assert (code, "vfsd init" in said) == (32, True)
 
 
-def test_the_log_is_where_state_belongs(
+def test_default_log_path(
     mounted: Mounted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
@@ -398,7 +396,7 @@ def test_the_log_is_where_state_belongs(
     assert "serving" in log.read_text()
 
 
-def test_changes_from_outside(mounted: Mounted) -> None:
+def test_outside_changes(mounted: Mounted) -> None:
     at = mounted.mount()
     with Store.open(mounted.store) as store:
         assert os.listdir(at) == []
@@ -413,9 +411,7 @@ def test_changes_from_outside(mounted: Mounted) -> None:
         mounted.wait_for(lambda: os.listdir(at / "cam") == [], "the removal is not seen")
 
 
-def test_where_the_disk_with_the_objects_is_not_mounted_nothing_comes_in_their_place(
-    mounted: Mounted, tmp_path: Path
-) -> None:
+def test_objects_disk_not_mounted(mounted: Mounted, tmp_path: Path) -> None:
     place = mounted.mount()
     shutil.copy(VIDEO, place / "a.mp4")
     assert os.getxattr(place / "a.mp4", "user.vfsd.state") == b"video"
@@ -436,7 +432,7 @@ def test_where_the_disk_with_the_objects_is_not_mounted_nothing_comes_in_their_p
     assert (place / "b.mp4").read_bytes() == other.read_bytes()
 
 
-def test_private_files_and_objects_are_in_one_mount(mounted: Mounted, tmp_path: Path) -> None:
+def test_spool_on_another_mount(mounted: Mounted, tmp_path: Path) -> None:
     """No file can have names in two mounts, even of the same disk."""
     shutil.copy(VIDEO, mounted.mount() / "a.mp4")
     mounted.unmount()
@@ -453,7 +449,7 @@ def test_private_files_and_objects_are_in_one_mount(mounted: Mounted, tmp_path: 
     assert os.getxattr(mounted.mount() / "b.mp4", "user.vfsd.state") == b"video"
 
 
-def test_private_files_and_objects_are_on_one_disk(mounted: Mounted) -> None:
+def test_spool_on_another_disk(mounted: Mounted) -> None:
     """A new video becomes an object by a hard link to its bytes."""
     elsewhere = Path(tempfile.mkdtemp(dir="/dev/shm"))
     try:

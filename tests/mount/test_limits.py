@@ -57,7 +57,7 @@ def open_by_handle(mount: Path, handle: _FileHandle) -> int:
     return fd
 
 
-def test_paths_longer_than_one_call_can_say(here: Path) -> None:
+def test_long_paths(here: Path) -> None:
     """Names of 255 bytes, a hundred levels deep, make a path of 25 kB."""
     name = "n" * 255
     depth = 100
@@ -97,7 +97,7 @@ def test_paths_longer_than_one_call_can_say(here: Path) -> None:
     assert os.listdir(here) == []
 
 
-def test_links_to_long_targets(here: Path) -> None:
+def test_long_symlink_targets(here: Path) -> None:
     target = "t" * 4095
     os.symlink(target, here / "l")
     assert os.readlink(here / "l") == target
@@ -110,14 +110,14 @@ def test_links_to_long_targets(here: Path) -> None:
     assert failed.value.errno == errno.ELOOP
 
 
-def test_files_without_names_are_refused(here: Path) -> None:
+def test_unnamed_files_refused(here: Path) -> None:
     with pytest.raises(OSError, match="not supported") as failed:
         os.open(here, os.O_TMPFILE | os.O_RDWR)
     assert failed.value.errno == errno.EOPNOTSUPP
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may open by handle")
-def test_handles_lead_to_their_file_or_nowhere(shared: Mounted, here: Path) -> None:
+def test_file_handles(shared: Mounted, here: Path) -> None:
     (here / "a").write_bytes(b"a")
     handle = handle_of(here / "a")
     os.rename(here / "a", here / "b")
@@ -131,7 +131,7 @@ def test_handles_lead_to_their_file_or_nowhere(shared: Mounted, here: Path) -> N
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may open by handle")
-def test_handles_of_an_earlier_mount_lead_nowhere(mounted: Mounted) -> None:
+def test_file_handles_of_earlier_mount(mounted: Mounted) -> None:
     """libfuse may have reused the number for another file, and NFS would write into that file."""
     at = mounted.mount("noforget")
     names = "abcdef"
@@ -150,7 +150,7 @@ def test_handles_of_an_earlier_mount_lead_nowhere(mounted: Mounted) -> None:
             os.close(open_by_handle(at, handle))
 
 
-def test_sockets_and_fifos_are_used(here: Path) -> None:
+def test_sockets_and_fifos(here: Path) -> None:
     with socket.socket(socket.AF_UNIX) as server, socket.socket(socket.AF_UNIX) as client:
         folder = os.open(here, os.O_RDONLY)
         server.bind(f"/proc/self/fd/{folder}/s")  # a path of at most 107 bytes
@@ -172,7 +172,7 @@ def test_sockets_and_fifos_are_used(here: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes devices")
-def test_devices_work_where_they_are_allowed(mounted: Mounted) -> None:
+def test_devices(mounted: Mounted) -> None:
     at = mounted.mount("dev")
     os.mknod(at / "null", stat.S_IFCHR | 0o666, os.makedev(1, 3))
     assert os.stat(at / "null").st_rdev == os.makedev(1, 3)
@@ -183,7 +183,7 @@ def test_devices_work_where_they_are_allowed(mounted: Mounted) -> None:
         (at / "null").read_bytes()
 
 
-def test_names_of_one_file_show_the_same_bytes(here: Path) -> None:
+def test_hard_links_share_bytes(here: Path) -> None:
     (here / "a").write_bytes(b"old" * 3000)
     os.link(here / "a", here / "l")
     with open(here / "l", "rb", buffering=0) as seen, open(here / "a", "r+b", buffering=0) as file:
@@ -197,7 +197,7 @@ def test_names_of_one_file_show_the_same_bytes(here: Path) -> None:
         assert seen.read() == b"ne"
 
 
-def test_a_name_that_has_gone_shows_the_same_bytes_as_one_that_stays(here: Path) -> None:
+def test_removed_hard_link_shares_bytes(here: Path) -> None:
     fd = os.open(here / "a", os.O_CREAT | os.O_RDWR)
     os.link(here / "a", here / "l")
     os.unlink(here / "a")
@@ -211,7 +211,7 @@ def test_a_name_that_has_gone_shows_the_same_bytes_as_one_that_stays(here: Path)
     os.close(fd)
 
 
-def test_locks_of_open_files(here: Path) -> None:
+def test_open_file_locks(here: Path) -> None:
     """Locks of open file descriptions, not of processes: see F_OFD_SETLK in fcntl(2)."""
     path = here / "a"
     path.write_bytes(b"x" * 100)
@@ -231,7 +231,7 @@ def test_locks_of_open_files(here: Path) -> None:
         fcntl.fcntl(again, fcntl.F_OFD_SETLK, lock(fcntl.F_WRLCK, 0, 100))
 
 
-def test_ranges_are_copied_from_views_too(here: Path) -> None:
+def test_copy_range_from_view(here: Path) -> None:
     video = (FOLDER / "portrait.mp4").read_bytes()
     (here / "v.mp4").write_bytes(video)
     frame = Path(f"{here}/v.mp4@/frames/000000.png")
@@ -245,7 +245,7 @@ def test_ranges_are_copied_from_views_too(here: Path) -> None:
         assert (here / "copy").read_bytes() == wanted
 
 
-def test_a_listing_while_names_go(here: Path) -> None:
+def test_listing_during_unlink(here: Path) -> None:
     """A listing in progress neither repeats a name nor omits one that stays."""
     for number in range(600):
         os.mknod(here / f"{number:05}", stat.S_IFIFO | 0o600)

@@ -34,13 +34,13 @@ def raised() -> BaseException:
     raise AssertionError
 
 
-def test_line_breaks_in_names_do_not_break_lines() -> None:
+def test_line_breaks_escaped() -> None:
     line = OneLineFormatter(traces=False, journal=False).format(record("open 'a\nERROR b\r'"))
     assert line.endswith("ERROR open 'a\\nERROR b\\r'")
     assert len(line.splitlines()) == 1
 
 
-def test_an_exception_is_one_line_and_says_where() -> None:
+def test_exception_on_one_line() -> None:
     error = raised()
     line = OneLineFormatter(traces=False, journal=False).format(record("it failed", error=error))
     assert len(line.splitlines()) == 1
@@ -51,7 +51,7 @@ def test_an_exception_is_one_line_and_says_where() -> None:
     assert "it failed\n" in traced
 
 
-def test_the_same_is_told_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repeats_suppressed(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
     monkeypatch.setattr("vfsd.mount.mount_log.time.monotonic", lambda: now)
     sparing = RepeatFilter()
@@ -70,7 +70,7 @@ def test_the_same_is_told_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> None
     assert again.getMessage() == damage
 
 
-def test_events_are_told_each_time() -> None:
+def test_events_not_suppressed() -> None:
     sparing, event = (
         RepeatFilter(),
         logging.LogRecord("vfsd.x", logging.INFO, "x.py", 1, "x", (), None),
@@ -78,23 +78,23 @@ def test_events_are_told_each_time() -> None:
     assert [sparing.filter(event) for _ in range(2)] == [True, True]
 
 
-def test_the_journal_is_told_how_grave_it_is() -> None:
+def test_journal_priority() -> None:
     assert OneLineFormatter(traces=False, journal=True).format(record("x")) == "<3>ERROR x"
 
 
-def test_what_was_recovered_is_said_in_words() -> None:
+def test_recovery_message() -> None:
     assert str(RecoveryReport(0, 2, 0, [7])) == (
         "1 new to be classified, 2 removed that nothing referenced"
     )
 
 
-def test_mount_options_know_the_levels() -> None:
+def test_log_level_option() -> None:
     assert list(LEVELS) == list(LOG_LEVELS)
     assert parse_options(["log=/a b,log_level=debug"]).log == Path("/a b")
 
 
 @pytest.mark.parametrize("level", list(LEVELS))
-def test_each_level_shows_what_is_as_grave(level: str) -> None:
+def test_log_levels(level: str) -> None:
     program = (
         "import logging, sys\n"
         "from vfsd.mount.mount_log import LEVELS, set_up\n"

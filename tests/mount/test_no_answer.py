@@ -47,7 +47,7 @@ def state_of(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
-def test_doctor_says_that_it_does_not_answer(stopped: Mounted) -> None:
+def test_doctor_reports_no_answer(stopped: Mounted) -> None:
     (found,) = (
         one
         for one in doctor.machine_checks()
@@ -61,7 +61,7 @@ def test_doctor_says_that_it_does_not_answer(stopped: Mounted) -> None:
     assert mount_stats(stopped.store) is None
 
 
-def test_nothing_is_replaced_that_may_be_open(stopped: Mounted) -> None:
+def test_replacement_refused(stopped: Mounted) -> None:
     with Store.open(stopped.store) as store:
         video = store["a.mp4"]
         video.policy.set("original=replaceable,psnr=30")
@@ -69,13 +69,13 @@ def test_nothing_is_replaced_that_may_be_open(stopped: Mounted) -> None:
             video.policy.replace_original()
 
 
-def test_a_backup_asks_no_mount(stopped: Mounted, tmp_path: Path) -> None:
+def test_backup_without_mount(stopped: Mounted, tmp_path: Path) -> None:
     with Store.open(stopped.store) as store:
         assert back_up(store.parts, tmp_path / "copy").videos == 1
 
 
 @pytest.mark.parametrize("by_link", [False, True])
-def test_unmounting_and_mounting_say_it(stopped: Mounted, tmp_path: Path, by_link: bool) -> None:
+def test_mount_and_unmount_errors(stopped: Mounted, tmp_path: Path, by_link: bool) -> None:
     at = stopped.at
     if by_link:
         at = tmp_path / "link"
@@ -88,7 +88,7 @@ def test_unmounting_and_mounting_say_it(stopped: Mounted, tmp_path: Path, by_lin
         control.mount(stopped.store, at, log_file=tmp_path / "log2")
 
 
-def test_the_command_does_not_wait_either(stopped: Mounted) -> None:
+def test_command_does_not_wait(stopped: Mounted) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "vfsd", "umount", stopped.at],
         env=child_environment(),
@@ -100,7 +100,7 @@ def test_the_command_does_not_wait_either(stopped: Mounted) -> None:
     assert "does not answer" in done.stderr
 
 
-def test_one_that_answers_is_heard(mounted: Mounted) -> None:
+def test_answering_mount(mounted: Mounted) -> None:
     at = mounted.mount()
     mount_queries.require_answer(at)
     assert mount_queries.attribute(at, TUNER) == os.getxattr(at, TUNER)
@@ -109,7 +109,7 @@ def test_one_that_answers_is_heard(mounted: Mounted) -> None:
 
 
 @pytest.mark.parametrize("how", ["whole", "relative", "link"])
-def test_a_mountpoint_is_named_in_any_way(
+def test_names_of_mountpoint(
     mounted: Mounted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     at = mounted.mount()

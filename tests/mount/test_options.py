@@ -33,7 +33,7 @@ broken line
 """
 
 
-def test_options_are_sorted_out() -> None:
+def test_parse_options() -> None:
     options = parse_options(["ro,allow_other", "uid=1000,max_threads=8", "noatime"])
     assert options == MountOptions(
         read_only=True, passed_on=("allow_other", "uid=1000", "max_threads=8", "noatime")
@@ -43,13 +43,13 @@ def test_options_are_sorted_out() -> None:
     assert options.value("gid") is None
 
 
-def test_words_for_others_are_skipped() -> None:
+def test_other_options_skipped() -> None:
     words = "defaults,noauto,user,nofail,_netdev,x-systemd.automount,x-gvfs-show,comment=x,rw"
     words += ",user=alice,iversion,noiversion,mand,nomand"
     assert parse_options([words, "", " nonempty ,"]) == MountOptions(nonempty=True)
 
 
-def test_the_last_word_counts() -> None:
+def test_last_option_wins() -> None:
     assert not parse_options(["ro", "rw"]).read_only
     assert parse_options(["uid=1,uid=2"]).value("uid") == "2"
 
@@ -58,7 +58,7 @@ def test_the_last_word_counts() -> None:
     "word",
     ["nonsense", "uid", "uid=x", "uid=-1", "umask=9", "attr_timeout=long", "ro=1", "big_writes"],
 )
-def test_unknown_words_are_refused(word: str) -> None:
+def test_unknown_options_refused(word: str) -> None:
     with pytest.raises(UsageError):
         parse_options([word])
 
@@ -77,18 +77,18 @@ def test_unknown_words_are_refused(word: str) -> None:
         ("attr_timeout", "nan"),
     ],
 )
-def test_numbers_that_only_python_would_take_are_refused(key: str, value: str) -> None:
+def test_invalid_numbers(key: str, value: str) -> None:
     with pytest.raises(UsageError, match=f"{key!r} takes a number"):
         parse_options([f"{key}={value}"])
 
 
 @pytest.mark.parametrize("value", ["9", "0o22", "088", "-22", "10000", "7" * 5000, ""])
-def test_what_is_no_umask_is_told_to_be_octal(value: str) -> None:
+def test_invalid_umask(value: str) -> None:
     with pytest.raises(UsageError, match="'umask' takes an octal number up to 7777, not"):
         parse_options([f"umask={value}"])
 
 
-def test_a_remount_is_told_what_to_do_instead() -> None:
+def test_remount_refused() -> None:
     with pytest.raises(UsageError, match="cannot be remounted") as caught:
         parse_options(["remount,ro"])
     assert "vfsd umount" in (caught.value.hint or "")
@@ -97,11 +97,11 @@ def test_a_remount_is_told_what_to_do_instead() -> None:
 @pytest.mark.parametrize(
     "word", ["uid=4294967294", "attr_timeout=.5", "entry_timeout=1e-3", "umask=022"]
 )
-def test_numbers_go_on_as_they_are_given(word: str) -> None:
+def test_numbers_passed_on(word: str) -> None:
     assert parse_options([word]).passed_on == (word,)
 
 
-def test_the_kernels_table_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mount_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = tmp_path / "mountinfo"
     monkeypatch.setattr(vfsd.disk.mount_queries, "_MOUNTINFO", table)
     assert mounts() == []
@@ -122,7 +122,7 @@ def test_the_kernels_table_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert root.place == Path("/")
 
 
-def test_hidden_names_are_recognised() -> None:
+def test_hidden_names() -> None:
     hidden = b"/d/.fuse_hidden0000000a00000001"
     names = HiddenPaths(None)
     assert names.has(hidden)
@@ -138,7 +138,7 @@ def test_hidden_names_are_recognised() -> None:
         assert not names.has(other)
 
 
-def test_hidden_names_are_told_from_such_that_somebody_has_given() -> None:
+def test_hidden_names_of_users() -> None:
     names = HiddenPaths(0xFFFFFFFE)
     for mine in ("ffffffff", "00000000", "00000ffe"):
         assert names.has(b"/.fuse_hidden0000000a" + mine.encode()), mine
@@ -164,7 +164,7 @@ def test_hidden_names_are_told_from_such_that_somebody_has_given() -> None:
         (MemoryError(), errno.EIO, logging.ERROR),
     ],
 )
-def test_every_failure_has_an_errno(
+def test_errno_of_errors(
     error: BaseException, code: int, level: int | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -172,7 +172,7 @@ def test_every_failure_has_an_errno(
     assert [record.levelno for record in caplog.records] == ([] if level is None else [level])
 
 
-def test_what_is_open_by_a_name_goes_with_it() -> None:
+def test_open_handles_follow_rename() -> None:
     names = OpenPaths()
     names.enter(b"/d/a", 1, "one")
     assert names.swap_cached(1, "one") is None
@@ -227,7 +227,7 @@ def sends_back(cache: KernelCacheInvalidator, path: bytes) -> bool:
     return False
 
 
-def test_nobody_is_sent_back_twice_where_names_are_moved_meanwhile(
+def test_single_retry_after_move(
     cache: KernelCacheInvalidator,
 ) -> None:
     """ESTALE was reported for the name at that time; the kernel retries with its own name."""
@@ -245,7 +245,7 @@ def test_nobody_is_sent_back_twice_where_names_are_moved_meanwhile(
         (b"/y", b"/x", RENAME_EXCHANGE, b"/y/a"),
     ],
 )
-def test_nobody_is_sent_back_twice_where_what_he_looked_up_is_moved(
+def test_single_retry_of_moved_name(
     cache: KernelCacheInvalidator, old: bytes, new: bytes, flags: int, by_then: bytes
 ) -> None:
     assert sends_back(cache, b"/x/a")
@@ -254,7 +254,7 @@ def test_nobody_is_sent_back_twice_where_what_he_looked_up_is_moved(
     assert not sends_back(cache, by_then)
 
 
-def test_who_does_not_come_back_is_sent_back_by_what_he_opens_next(
+def test_retry_not_made(
     cache: KernelCacheInvalidator,
 ) -> None:
     """The caller does not retry the first name, and its lookup of the second name is old."""

@@ -24,7 +24,7 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def test_replaced_in_a_mount(mounted: Mounted) -> None:
+def test_replaced_original(mounted: Mounted) -> None:
     here = mounted.mount()
     path = here / "v.mp4"
     path.write_bytes(BYTES)
@@ -50,7 +50,7 @@ def test_replaced_in_a_mount(mounted: Mounted) -> None:
     assert (probed.returncode, probed.stderr) == (0, b"")
 
 
-def test_held_through_the_kernel(mounted: Mounted, tmp_path: Path) -> None:
+def test_hold_in_mount(mounted: Mounted, tmp_path: Path) -> None:
     here = mounted.mount()
     path = here / "v.mp4"
     path.write_bytes(BYTES)
@@ -76,7 +76,7 @@ def test_held_through_the_kernel(mounted: Mounted, tmp_path: Path) -> None:
     assert "case 17" in mounted.log.read_text()
 
 
-def test_what_is_refused_to_a_shared_mapping_is_shown_to_nobody(mounted: Mounted) -> None:
+def test_refused_mapped_write(mounted: Mounted) -> None:
     path = mounted.mount() / "v.mp4"
     path.write_bytes(BYTES)
     assert os.getxattr(path, "user.vfsd.state") == b"video"

@@ -70,7 +70,7 @@ print(hashlib.sha256(os.pread(int(sys.argv[1]), 1 << 24, 0)).hexdigest(), flush=
 """
 
 
-def test_nobody_is_asked_for_the_bytes(mounted: Mounted, place: Path, passthrough: str) -> None:
+def test_read_without_daemon(mounted: Mounted, place: Path, passthrough: str) -> None:
     put(place / "a.mp4")
     mounted.unmount()  # the kernel forgets what it has seen written
     fd = os.open(mounted.mount(passthrough) / "a.mp4", os.O_RDONLY)
@@ -85,7 +85,7 @@ def test_nobody_is_asked_for_the_bytes(mounted: Mounted, place: Path, passthroug
         os.close(fd)
 
 
-def test_nobody_is_asked_for_a_view_that_was_read_before(mounted: Mounted, place: Path) -> None:
+def test_read_cached_view_without_daemon(mounted: Mounted, place: Path) -> None:
     put(place / "a.mp4")
     view = place / "a.mp4@" / "size=96x160,codec=h264.mp4"
     first = view.read_bytes()
@@ -115,9 +115,7 @@ def exchange(video: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [copy_over, rename_over, exchange])
-def test_a_view_of_other_bytes_waits_for_the_readers_of_the_old_ones(
-    place: Path, change: Callable[[Path], None]
-) -> None:
+def test_changed_view_waits_for_readers(place: Path, change: Callable[[Path], None]) -> None:
     path = put(place / "a.mp4")
     view = place / "a.mp4@" / "size=96x160,codec=h264.mp4"
     first = view.read_bytes()
@@ -130,9 +128,7 @@ def test_a_view_of_other_bytes_waits_for_the_readers_of_the_old_ones(
     assert view.read_bytes() != first
 
 
-def test_a_video_that_another_process_replaced_waits_for_the_readers_of_the_old_one(
-    mounted: Mounted, place: Path
-) -> None:
+def test_replaced_video_waits_for_readers(mounted: Mounted, place: Path) -> None:
     path = put(place / "a.mp4")
     number = path.stat().st_ino
     with path.open("rb") as old:
@@ -165,7 +161,7 @@ def reads(place: Path) -> int:
     return int(stats["operations"].get("read", {"count": 0})["count"])
 
 
-def test_a_video_can_be_mapped(place: Path) -> None:
+def test_mmap_video(place: Path) -> None:
     path = put(place / "a.mp4")
     with (
         open(path, "rb") as file,
@@ -174,7 +170,7 @@ def test_a_video_can_be_mapped(place: Path) -> None:
         assert mapped[:] == CLIP.read_bytes()
 
 
-def test_what_is_being_read_cannot_be_written(place: Path) -> None:
+def test_write_during_read_refused(place: Path) -> None:
     path = put(place / "a.mp4")
     reading = os.open(path, os.O_RDONLY)
     changes = (
@@ -194,7 +190,7 @@ def test_what_is_being_read_cannot_be_written(place: Path) -> None:
     assert path.read_bytes() == b"other" + CLIP.read_bytes()[5:]
 
 
-def test_who_writes_makes_everybody_read_in_the_ordinary_way(place: Path) -> None:
+def test_writer_disables_passthrough(place: Path) -> None:
     path = put(place / "a.mp4")
     writing = os.open(path, os.O_RDWR)
     reading = os.open(path, os.O_RDONLY)
@@ -207,7 +203,7 @@ def test_who_writes_makes_everybody_read_in_the_ordinary_way(place: Path) -> Non
     os.close(more)
 
 
-def test_names_may_go_and_come_while_the_kernel_reads(place: Path) -> None:
+def test_rename_during_read(place: Path) -> None:
     path, other = put(place / "a.mp4"), put(place / "b.mp4", OTHER)
     with open(path, "rb") as one, open(other, "rb") as two:
         os.rename(path, place / "c.mp4")
@@ -223,7 +219,7 @@ def test_names_may_go_and_come_while_the_kernel_reads(place: Path) -> None:
     assert os.listdir(place) == ["a.mp4"]
 
 
-def test_a_hundred_readers_of_one_video(place: Path) -> None:
+def test_hundred_readers(place: Path) -> None:
     path = put(place / "a.mp4")
     os.link(path, place / "b.mp4")
     files = [open(name, "rb") for name in (path, place / "b.mp4") for _ in range(50)]  # noqa: SIM115
@@ -234,7 +230,7 @@ def test_a_hundred_readers_of_one_video(place: Path) -> None:
         writing.write(b"x")
 
 
-def test_views_and_plain_files_are_there_as_ever(place: Path) -> None:
+def test_views_and_plain_files(place: Path) -> None:
     path = put(place / "a.mp4")
     (place / "notes.txt").write_text("hello")
     assert (place / "notes.txt").read_text() == "hello"
@@ -242,9 +238,7 @@ def test_views_and_plain_files_are_there_as_ever(place: Path) -> None:
     assert path.read_bytes() == CLIP.read_bytes()
 
 
-def test_it_is_refused_where_it_cannot_work(
-    passthrough: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unsupported_passthrough_refused(passthrough: str, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = binding.load()
     with pytest.raises(MountError, match=r"Linux 6\.9"):
         require_passthrough(chosen, (6, 8))
@@ -255,14 +249,14 @@ def test_it_is_refused_where_it_cannot_work(
         require_passthrough(chosen, kernel_version())
 
 
-def test_a_video_that_was_replaced_is_read_as_it_is_now(place: Path) -> None:
+def test_read_replaced_video(place: Path) -> None:
     path, other = put(place / "a.mp4"), put(place / "b.mp4", OTHER)
     assert [path.read_bytes() for _ in range(3)] == [CLIP.read_bytes()] * 3
     os.rename(other, path)
     assert [path.read_bytes() for _ in range(3)] == [OTHER.read_bytes()] * 3
 
 
-def test_a_deleted_video_does_not_stay_on_the_disk(tmp_path: Path, passthrough: str) -> None:
+def test_deleted_video_frees_space(tmp_path: Path, passthrough: str) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", disk], check=True)

@@ -66,7 +66,7 @@ except OSError as error:
     return in_another_process(program, *arguments)
 
 
-def test_what_they_make_is_theirs(all_may: Path) -> None:
+def test_owner_of_created_files(all_may: Path) -> None:
     as_user(_ANN, "os.close(os.open(a[0], os.O_CREAT | os.O_WRONLY, 0o640))", all_may / "f")
     as_user(_ANN, "os.mkdir(a[0], 0o750)", all_may / "d")
     as_user(_ANN, "os.symlink('f', a[0])", all_may / "l")
@@ -79,7 +79,7 @@ def test_what_they_make_is_theirs(all_may: Path) -> None:
     assert as_user(_BEN, "os.mknod(a[0], stat.S_IFCHR, 259)", all_may / "null") == "EPERM"
 
 
-def test_what_is_not_theirs_stays_as_it_is(all_may: Path) -> None:
+def test_no_changes_by_others(all_may: Path) -> None:
     (all_may / "f").write_bytes(b"x")
     for code in (
         "os.chmod(a[0], 0o777)",
@@ -97,7 +97,7 @@ def test_what_is_not_theirs_stays_as_it_is(all_may: Path) -> None:
     assert (all_may / "f").read_bytes() == b"x"
 
 
-def test_who_writes_sees_that_set_id_bits_are_gone(all_may: Path) -> None:
+def test_setid_cleared_at_once(all_may: Path) -> None:
     """stat(1) asks for the mode alone, as does the kernel before it runs a program.  Without an
     invalidation it would return the cached mode for a second."""
     path = all_may / "program"
@@ -112,7 +112,7 @@ def test_who_writes_sees_that_set_id_bits_are_gone(all_may: Path) -> None:
         assert as_user(_ANN, f"(os.chmod(a[0], 0o6777), {change}, {told})", path) == "777"
 
 
-def test_a_sticky_directory(all_may: Path) -> None:
+def test_sticky_directory(all_may: Path) -> None:
     os.chmod(all_may, 0o1777)
     for name in ("f", "g"):
         as_user(_ANN, "os.mknod(a[0], 0o666)", all_may / name)
@@ -125,7 +125,7 @@ def test_a_sticky_directory(all_may: Path) -> None:
     assert os.listdir(all_may) == ["f"]
 
 
-def test_a_set_gid_directory(all_may: Path) -> None:
+def test_setgid_directory_of_team(all_may: Path) -> None:
     os.chown(all_may, 0, _TEAM)
     os.chmod(all_may, 0o2777)
     as_user(_ANN, "os.mkdir(a[0], 0o755)", all_may / "d", groups=(_TEAM,))
@@ -138,7 +138,7 @@ def test_a_set_gid_directory(all_may: Path) -> None:
     assert not (all_may / "d" / "f").stat().st_mode & stat.S_ISGID
 
 
-def test_groups_count_all_of_them(all_may: Path) -> None:
+def test_supplementary_groups(all_may: Path) -> None:
     (all_may / "f").write_bytes(b"team")
     os.chown(all_may / "f", 0, _TEAM)
     os.chmod(all_may / "f", 0o640)
@@ -148,7 +148,7 @@ def test_groups_count_all_of_them(all_may: Path) -> None:
 
 
 @pytest.mark.parametrize("flags", ["os.O_WRONLY", "os.O_RDWR"])
-def test_a_write_takes_away_what_a_program_may(all_may: Path, flags: str) -> None:
+def test_write_clears_privileges(all_may: Path, flags: str) -> None:
     """A write removes set-uid, set-gid and capabilities, so that new code does not inherit them."""
     path = all_may / "program"
     path.write_bytes(b"#!")
@@ -162,7 +162,7 @@ def test_a_write_takes_away_what_a_program_may(all_may: Path, flags: str) -> Non
     assert failed.value.errno == errno.ENODATA
 
 
-def test_what_is_trusted_is_seen_by_root_alone(all_may: Path) -> None:
+def test_trusted_attributes(all_may: Path) -> None:
     path = all_may / "f"
     path.write_bytes(b"")
     os.setxattr(path, "trusted.k", b"v")
@@ -175,7 +175,7 @@ def test_what_is_trusted_is_seen_by_root_alone(all_may: Path) -> None:
     assert as_user(_ANN, "os.setxattr(a[0], 'trusted.k', b'')", path) == "EPERM"
 
 
-def test_views_are_for_those_who_may_read_the_video(all_may: Path) -> None:
+def test_view_access(all_may: Path) -> None:
     path = all_may / "v.mp4"
     path.write_bytes((FOLDER / "portrait.mp4").read_bytes())
     os.chmod(path, 0o600)
@@ -194,9 +194,7 @@ def test_views_are_for_those_who_may_read_the_video(all_may: Path) -> None:
 @pytest.mark.parametrize(
     "name", one_in(3, ["traffic.mp4", "transport.ts", "mjpeg.avi", "open-gop.mkv"])
 )
-def test_files_of_a_mount_that_lets_nobody_else_in_are_ingested(
-    mounted: Mounted, tmp_path: Path, name: str
-) -> None:
+def test_ingest_from_private_mount(mounted: Mounted, tmp_path: Path, name: str) -> None:
     """The examiner has no access to the mount: it may only read the descriptor that it receives."""
     mounted.mount()
     shutil.copy(FOLDER / name, mounted.at / "film")

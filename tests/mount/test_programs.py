@@ -176,9 +176,7 @@ def test_sqlite(here: Path, journal: str) -> None:
         ],
     ),
 )
-def test_ffmpeg_writes_what_it_writes_to_a_disk(
-    here: Path, tmp_path: Path, name: str, options: list[str]
-) -> None:
+def test_ffmpeg(here: Path, tmp_path: Path, name: str, options: list[str]) -> None:
     need("ffmpeg")
     for folder in (here, tmp_path):
         run("ffmpeg", "-v", "error", "-y", *_ENCODE, *options, folder / name)
@@ -189,7 +187,7 @@ def test_ffmpeg_writes_what_it_writes_to_a_disk(
     assert os.getxattr(here / "remuxed.mkv", "user.vfsd.frames") == b"48"
 
 
-def test_ffmpeg_writes_segments_and_a_playlist(here: Path) -> None:
+def test_ffmpeg_playlist(here: Path) -> None:
     need("ffmpeg")
     hls = ["-f", "hls", "-hls_time", "0.5", "-hls_list_size", "0"]
     run("ffmpeg", "-v", "error", *_ENCODE, *hls, here / "live.m3u8")
@@ -199,7 +197,7 @@ def test_ffmpeg_writes_segments_and_a_playlist(here: Path) -> None:
     assert {os.getxattr(here / name, "user.vfsd.state") for name in listed} == {b"video"}
 
 
-def test_dd_with_odd_blocks_and_syncing(tree: Path, here: Path) -> None:
+def test_dd(tree: Path, here: Path) -> None:
     need("dd")
     run("dd", f"if={tree}/big", f"of={here}/out", "bs=7777", "conv=fsync", "status=none")
     assert (here / "out").read_bytes() == (tree / "big").read_bytes()
@@ -209,7 +207,7 @@ def test_dd_with_odd_blocks_and_syncing(tree: Path, here: Path) -> None:
     assert (here / "out").read_bytes() == expected
 
 
-def test_sed_and_sort_in_place(here: Path) -> None:
+def test_sed_and_sort(here: Path) -> None:
     need("sed", "sort")
     (here / "f").write_text("b\na\n")
     run("sed", "-i", "s/b/c/", here / "f")
@@ -218,7 +216,7 @@ def test_sed_and_sort_in_place(here: Path) -> None:
     assert os.listdir(here) == ["f"]
 
 
-def test_fio_verifies_what_it_wrote(here: Path) -> None:
+def test_fio(here: Path) -> None:
     need("fio")
     for engine in ("psync", "mmap"):
         run(
@@ -237,7 +235,7 @@ def test_fio_verifies_what_it_wrote(here: Path) -> None:
         )
 
 
-def test_getfattr_shows_a_video(here: Path) -> None:
+def test_getfattr(here: Path) -> None:
     need("getfattr", "ffmpeg")
     run("ffmpeg", "-v", "error", *_ENCODE, here / "v.mp4")
     run("getfattr", "-n", "user.vfsd.state", here / "v.mp4")

@@ -34,7 +34,7 @@ def archive(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(seen)], check=True)
 
 
-def test_it_can_be_looked_at(archive: Path) -> None:
+def test_read(archive: Path) -> None:
     with Store.open(archive, read_only=True) as store:
         assert store["v.mp4"][3].data.any()
         with pytest.raises(ReadOnlyError):
@@ -42,7 +42,7 @@ def test_it_can_be_looked_at(archive: Path) -> None:
     assert not list(archive.glob("catalog.sqlite3-*"))
 
 
-def test_what_would_be_written_there_says_that_it_cannot(archive: Path, tmp_path: Path) -> None:
+def test_changes_refused(archive: Path, tmp_path: Path) -> None:
     store = tmp_path / "store"
     for name, words in {
         "new": ("init", archive / "new"),
@@ -61,7 +61,7 @@ def test_what_would_be_written_there_says_that_it_cannot(archive: Path, tmp_path
     assert os_error["message"] == f"{archive} cannot be written"
 
 
-def test_it_can_be_mounted_to_be_read(archive: Path, tmp_path: Path) -> None:
+def test_read_only_mount(archive: Path, tmp_path: Path) -> None:
     place = tmp_path / "mnt"
     place.mkdir()
     with pytest.raises(ReadOnlyError, match="cannot be written") as caught:
@@ -76,7 +76,7 @@ def test_it_can_be_mounted_to_be_read(archive: Path, tmp_path: Path) -> None:
         unmount(place)
 
 
-def test_somebody_who_writes_it_elsewhere_is_noticed(archive: Path, tmp_path: Path) -> None:
+def test_writer_noticed(archive: Path, tmp_path: Path) -> None:
     url = f"sqlite:///{archive / 'catalog.sqlite3'}"
     with Catalog.open(url, read_only=True) as catalog:
         assert [video.name for video in catalog.find()] == ["v.mp4"]
@@ -90,7 +90,7 @@ def test_somebody_who_writes_it_elsewhere_is_noticed(archive: Path, tmp_path: Pa
             len(catalog.find())
 
 
-def test_a_new_store_is_its_owners_alone(tmp_path: Path) -> None:
+def test_mode_of_new_store(tmp_path: Path) -> None:
     """Objects do not keep the modes of files, so the store must not let other users bypass them."""
     given = tmp_path / "given"
     given.mkdir(mode=0o755)

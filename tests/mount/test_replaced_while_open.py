@@ -98,7 +98,7 @@ def view_of(mounted: Mounted, source: Path) -> bytes:
         ],
     ),
 )
-def test_a_view_is_that_of_the_video_it_was_opened_on(
+def test_open_view(
     mounted: Mounted, replace: Replace, mode: str, request: pytest.FixtureRequest
 ) -> None:
     place = mounted
@@ -122,7 +122,7 @@ def test_a_view_is_that_of_the_video_it_was_opened_on(
 
 
 @pytest.mark.parametrize("replace", [ingest, move_inside])
-def test_a_file_is_the_one_that_was_opened(mounted: Mounted, replace: Replace) -> None:
+def test_open_file(mounted: Mounted, replace: Replace) -> None:
     mounted.mount(*FRESH)
     shutil.copy(OLD, mounted.at / "v.mp4")
     old, new = OLD.read_bytes(), NEW.read_bytes()
@@ -137,7 +137,7 @@ def test_a_file_is_the_one_that_was_opened(mounted: Mounted, replace: Replace) -
     assert (mounted.at / "v.mp4").read_bytes() == new
 
 
-def test_a_view_of_a_video_without_a_name_can_be_read(mounted: Mounted) -> None:
+def test_view_of_unlinked_video(mounted: Mounted) -> None:
     mounted.mount()
     expected = view_of(mounted, OLD)
     (mounted.at / f"alone-{OLD.name}").unlink()
@@ -153,7 +153,7 @@ def test_a_view_of_a_video_without_a_name_can_be_read(mounted: Mounted) -> None:
     )
 
 
-def test_what_the_kernel_keeps_moves_with_the_name(mounted: Mounted) -> None:
+def test_cached_pages_after_moves(mounted: Mounted) -> None:
     """Cached pages must not be used for another file that had the same name before."""
     mounted.mount(*FRESH)
     shutil.copy(OLD, mounted.at / "a.mp4")
@@ -178,7 +178,7 @@ def alone(mounted: Mounted, name: str, source: Path) -> bytes:
 
 
 @pytest.mark.parametrize("name", ["v.mp4", PICTURES])
-def test_nobody_is_told_of_his_end_by_what_is_shorter(mounted: Mounted, name: str) -> None:
+def test_replaced_by_shorter_file(mounted: Mounted, name: str) -> None:
     mounted.mount(*FRESH)
     old, new = alone(mounted, name, LONG), alone(mounted, name, SHORT)
     shutil.copy(LONG, mounted.at / "v.mp4")
@@ -195,9 +195,7 @@ def test_nobody_is_told_of_his_end_by_what_is_shorter(mounted: Mounted, name: st
 
 
 @pytest.mark.parametrize("name", ["v.mp4", PICTURES])
-def test_what_is_copied_ends_where_it_ends_though_it_is_said_to_be_longer(
-    mounted: Mounted, name: str, tmp_path: Path
-) -> None:
+def test_copy_of_shorter_file(mounted: Mounted, name: str, tmp_path: Path) -> None:
     """cp relies on the size if it expects holes in the file."""
     mounted.mount(*FRESH)
     new = alone(mounted, name, SHORT)
@@ -209,9 +207,7 @@ def test_what_is_copied_ends_where_it_ends_though_it_is_said_to_be_longer(
 
 
 @pytest.mark.parametrize("name", ["v.mp4", PICTURES])
-def test_what_goes_through_the_kernels_cache_is_not_given_to_others(
-    mounted: Mounted, name: str, tmp_path: Path
-) -> None:
+def test_sendfile_refused(mounted: Mounted, name: str, tmp_path: Path) -> None:
     """sendfile and private mappings always use the kernel's cache."""
     mounted.mount(*FRESH)
     old, new = alone(mounted, name, LONG), alone(mounted, name, SHORT)
@@ -236,9 +232,7 @@ def test_what_goes_through_the_kernels_cache_is_not_given_to_others(
 
 
 @pytest.mark.parametrize("name", ["v.mp4", PICTURES])
-def test_what_may_not_go_through_the_kernels_cache_is_copied_to_another_mount(
-    mounted: Mounted, name: str, tmp_path: Path
-) -> None:
+def test_copy_to_other_mount(mounted: Mounted, name: str, tmp_path: Path) -> None:
     """Between FUSE mounts the kernel copies by itself, through its cache."""
     mounted.mount(*FRESH)
     new = alone(mounted, name, SHORT)
@@ -255,9 +249,7 @@ def test_what_may_not_go_through_the_kernels_cache_is_copied_to_another_mount(
 
 
 @pytest.mark.parametrize("name", ["v.mp4", PICTURES])
-def test_what_is_left_alone_goes_through_the_kernels_cache_again(
-    mounted: Mounted, name: str, tmp_path: Path
-) -> None:
+def test_sendfile_after_close(mounted: Mounted, name: str, tmp_path: Path) -> None:
     mounted.mount(*FRESH)
     old, new = alone(mounted, name, LONG), alone(mounted, name, SHORT)
     shutil.copy(LONG, mounted.at / "v.mp4")
@@ -280,7 +272,7 @@ def test_what_is_left_alone_goes_through_the_kernels_cache_again(
 
 
 @pytest.mark.parametrize("name", ["v.mp4", PICTURES])
-def test_behind_an_end_there_is_an_error_and_not_zeros(mounted: Mounted, name: str) -> None:
+def test_read_past_end_of_mapping(mounted: Mounted, name: str) -> None:
     mounted.mount(*FRESH)
     old, new = alone(mounted, name, SHORT), alone(mounted, name, LONG)
     shutil.copy(SHORT, mounted.at / "v.mp4")
@@ -296,9 +288,7 @@ def test_behind_an_end_there_is_an_error_and_not_zeros(mounted: Mounted, name: s
 
 
 @pytest.mark.parametrize("mode", ["ab", "r+b", "wb"])
-def test_nothing_is_appended_behind_the_end_of_what_was_there_before(
-    mounted: Mounted, mode: str
-) -> None:
+def test_append_after_replacement(mounted: Mounted, mode: str) -> None:
     mounted.mount()
     shutil.copy(LONG, mounted.at / "v.mp4")
     with opened(mounted.at / "v.mp4") as old:

@@ -58,7 +58,7 @@ def busy(mounted: Mounted) -> Mounted:
     return mounted
 
 
-def test_what_was_asked_is_counted(busy: Mounted) -> None:
+def test_request_counts(busy: Mounted) -> None:
     done = run_command("-s", busy.store, "stats", "--json").object
     mount = done["mount"]
     assert (done["videos"], mount["pid"]) == (0, busy.pid)
@@ -79,7 +79,7 @@ def test_what_was_asked_is_counted(busy: Mounted) -> None:
     assert "user.vfsd.stats" not in os.listxattr(busy.at)
 
 
-def test_what_is_going_on(busy: Mounted) -> None:
+def test_current_requests(busy: Mounted) -> None:
     with running("-s", busy.store, "top", "--every", "1", "--json") as top:
         assert top.stdout is not None
         quiet = top.stdout.readline()
@@ -93,7 +93,7 @@ def test_what_is_going_on(busy: Mounted) -> None:
     assert run_command("-s", busy.store, "stats", "--json").object["mount"] is None
 
 
-def test_who_closes_a_view_that_was_made_asks_nobody(mounted: Mounted) -> None:
+def test_no_flush_for_cached_view(mounted: Mounted) -> None:
     """The kernel sends a flush only while the mount might still be rendering the view."""
     mounted.mount()
     shutil.copyfile(FOLDER / "traffic.mp4", mounted.at / "a.mp4")
@@ -147,7 +147,7 @@ def test_metrics_over_http(busy: Mounted, host: str) -> None:
     assert address.startswith(f"http://{host}:")
 
 
-def test_metrics_over_http_end_as_they_should(busy: Mounted) -> None:
+def test_end_of_metrics_server(busy: Mounted) -> None:
     pytest.importorskip("prometheus_client")
     with running("-s", busy.store, "metrics", "--json", "--listen", "127.0.0.1:0") as serving:
         assert serving.stdout is not None

@@ -50,7 +50,7 @@ def is_traced(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("access", [os.O_WRONLY, os.O_RDWR])
-def test_a_mount_that_is_synced_syncs_what_is_written(
+def test_sync_mount(
     mounted: Mounted, syncs: Callable[[Callable[[], object]], int], access: int
 ) -> None:
     file = os.open(mounted.mount("sync") / "f", access | CREATE)
@@ -59,7 +59,7 @@ def test_a_mount_that_is_synced_syncs_what_is_written(
 
 
 @pytest.mark.parametrize("access", [os.O_WRONLY, os.O_RDWR])
-def test_one_write_may_be_synced(
+def test_synced_write(
     mounted: Mounted, syncs: Callable[[Callable[[], object]], int], access: int
 ) -> None:
     file = os.open(mounted.mount() / "f", access | CREATE)
@@ -69,7 +69,7 @@ def test_one_write_may_be_synced(
 
 
 @pytest.mark.parametrize("left", [os.O_DIRECT | os.O_APPEND, os.O_APPEND, os.O_DIRECT, 0])
-def test_what_was_opened_to_be_synced_is_whatever_becomes_of_other_flags(
+def test_sync_flag_after_setfl(
     mounted: Mounted, syncs: Callable[[Callable[[], object]], int], left: int
 ) -> None:
     file = os.open(mounted.mount() / "f", SYNCED_APPEND)

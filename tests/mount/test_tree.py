@@ -19,7 +19,7 @@ from vfsd.api.store import Store
 pytestmark = pytest.mark.mount
 
 
-def test_unlinking_an_open_file(here: Path) -> None:
+def test_unlink_open_file(here: Path) -> None:
     fd = os.open(here / "a", os.O_CREAT | os.O_RDWR)
     os.write(fd, b"abc")
     os.unlink(here / "a")
@@ -35,7 +35,7 @@ def test_unlinking_an_open_file(here: Path) -> None:
     os.close(fd)
 
 
-def test_removing_the_directory_of_an_unlinked_open_file(here: Path) -> None:
+def test_remove_directory_of_open_file(here: Path) -> None:
     (here / "d").mkdir()
     fd = os.open(here / "d/a", os.O_CREAT | os.O_RDWR)
     os.unlink(here / "d/a")
@@ -46,7 +46,7 @@ def test_removing_the_directory_of_an_unlinked_open_file(here: Path) -> None:
     assert os.listdir(here) == []
 
 
-def test_renaming_over_an_open_file(here: Path) -> None:
+def test_rename_over_open_file(here: Path) -> None:
     (here / "new").write_bytes(b"new")
     (here / "a").write_bytes(b"old")
     with open(here / "a", "rb") as file:
@@ -57,7 +57,7 @@ def test_renaming_over_an_open_file(here: Path) -> None:
     assert (here / "a").read_bytes() == b"new"
 
 
-def test_an_open_file_is_replaced_again_and_again(here: Path) -> None:
+def test_repeated_replacement(here: Path) -> None:
     """A player reads a playlist while it is replaced, and must always find one complete file.
 
     An open of a file that was just replaced needs another lookup.  The kernel retries once, which
@@ -93,7 +93,7 @@ def test_an_open_file_is_replaced_again_and_again(here: Path) -> None:
     assert os.listdir(here) == ["live.m3u8"]
 
 
-def test_renaming_what_is_being_written(here: Path) -> None:
+def test_rename_during_write(here: Path) -> None:
     with open(here / "a", "wb", buffering=0) as file:
         file.write(b"x")
         os.rename(here / "a", here / "b")
@@ -127,7 +127,7 @@ def test_hard_links(here: Path) -> None:
     assert os.stat(here / "l").st_nlink == 1
 
 
-def test_an_open_file_with_two_names_loses_one(here: Path) -> None:
+def test_unlink_one_of_two_names(here: Path) -> None:
     (here / "a").write_text("x")
     os.link(here / "a", here / "l")
     with open(here / "a") as file:
@@ -138,7 +138,7 @@ def test_an_open_file_with_two_names_loses_one(here: Path) -> None:
     assert (here / "l").read_text() == "x"
 
 
-def test_names_that_are_no_text(here: Path) -> None:
+def test_non_utf8_names(here: Path) -> None:
     folder = os.fsencode(here)
     for name in (b"caf\xe9", b"\xff\xfe", "日本語".encode(), b"new\nline", b"n" * 255):
         with open(folder + b"/" + name, "wb") as file:
@@ -175,9 +175,7 @@ def test_special_files(here: Path) -> None:
 
 
 @pytest.mark.parametrize("is_unlinked", [False, True])
-def test_a_rename_over_an_open_file_that_fails_changes_nothing(
-    mounted: Mounted, is_unlinked: bool
-) -> None:
+def test_failed_rename_over_open_file(mounted: Mounted, is_unlinked: bool) -> None:
     """The kernel still has a name cached that another process has just removed."""
     mounted.mount("dirsync", "entry_timeout=100", "attr_timeout=100")
     for count in range(10):
@@ -196,7 +194,7 @@ def test_a_rename_over_an_open_file_that_fails_changes_nothing(
         target.unlink(missing_ok=True)
 
 
-def test_a_file_is_renamed_to_a_name_that_another_process_has_taken_from_an_open_file(
+def test_rename_to_removed_name(
     mounted: Mounted,
 ) -> None:
     mounted.mount()
@@ -214,7 +212,7 @@ def test_a_file_is_renamed_to_a_name_that_another_process_has_taken_from_an_open
 
 
 @pytest.mark.parametrize("count", [1, 2, 0xFFFFFFFF])
-def test_names_as_libfuse_gives_are_names(here: Path, count: int) -> None:
+def test_fuse_hidden_names_of_users(here: Path, count: int) -> None:
     """rsync writes and renames files to copy a tree that contains libfuse's hidden names."""
     name = here / f".fuse_hidden000000ab{count:08x}"
     with (here / ".tmp").open("wb") as file:

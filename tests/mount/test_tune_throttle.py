@@ -36,11 +36,11 @@ def hours(text: str) -> list[int]:
     return [hour for hour in range(24) if quiet.includes(hour * 60)]
 
 
-def test_no_hours_are_all_hours() -> None:
+def test_empty_quiet_hours() -> None:
     assert hours("") == hours("  ") == list(range(24))
 
 
-def test_hours_are_half_open_and_go_past_midnight() -> None:
+def test_quiet_hours() -> None:
     assert hours("9-12") == [9, 10, 11]
     assert hours("22-6") == [0, 1, 2, 3, 4, 5, 22, 23]
     assert hours("22-24") == [22, 23]
@@ -48,14 +48,14 @@ def test_hours_are_half_open_and_go_past_midnight() -> None:
     assert hours("12-13, 22-2") == [0, 1, 12, 22, 23]
 
 
-def test_hours_may_have_minutes() -> None:
+def test_quiet_hours_with_minutes() -> None:
     quiet = QuietHours.parse("12:30-13:15")
     inside = [minute for minute in range(24 * 60) if quiet.includes(minute)]
     assert (inside[0], inside[-1], len(inside)) == (12 * 60 + 30, 13 * 60 + 14, 45)
 
 
 @pytest.mark.parametrize("text", ["22", "at night", "24-6", "3-25", "5-5", "1:60-2", "1-2,", "-3"])
-def test_hours_that_cannot_be(text: str) -> None:
+def test_invalid_quiet_hours(text: str) -> None:
     with pytest.raises(UsageError, match="hours"):
         QuietHours.parse(text)
     with pytest.raises(UsageError, match="hours"):
@@ -65,7 +65,7 @@ def test_hours_that_cannot_be(text: str) -> None:
 # ------------------------------------------------------------------------------------------ rules
 
 
-def test_what_speaks_against_it() -> None:
+def test_obstacles() -> None:
     rules = TuneRules.of(StoreSettings(tune_quiet_hours="10-14", tune_max_load=40))
     assert rules.obstacle(QUIET) is None
     assert rules.obstacle(replace(QUIET, load=0.4)) is None
@@ -79,7 +79,7 @@ def test_what_speaks_against_it() -> None:
         assert word in (rules.obstacle(moment) or "")
 
 
-def test_a_load_of_a_hundred_percent_never_speaks_against_it() -> None:
+def test_full_load_allowed() -> None:
     rules = TuneRules.of(StoreSettings(tune_max_load=100))
     assert rules.obstacle(replace(QUIET, load=1.0)) is None
 
@@ -88,7 +88,7 @@ def test_a_load_of_a_hundred_percent_never_speaks_against_it() -> None:
 
 
 @pytest.mark.parametrize("share", [0.05, 0.5, 1.0, 2.0])
-def test_no_more_than_a_share_of_the_cpu_is_used(share: float) -> None:
+def test_cpu_share(share: float) -> None:
     """The simulated process uses two cores whenever it is allowed to."""
     chance = random.Random(3)
     allowance = CpuAllowance(share)
@@ -107,7 +107,7 @@ def test_no_more_than_a_share_of_the_cpu_is_used(share: float) -> None:
     assert spent >= 0.8 * min(share, 2.0) * at
 
 
-def test_what_is_not_used_is_not_saved_up() -> None:
+def test_unused_share_expires() -> None:
     allowance = CpuAllowance(0.1)
     assert allowance.is_left(0, 0)
     assert allowance.is_left(3600, 0)
@@ -117,7 +117,7 @@ def test_what_is_not_used_is_not_saved_up() -> None:
 # ------------------------------------------------------------------------------- failures
 
 
-def test_what_fails_is_left_alone_longer_each_time() -> None:
+def test_failure_backoff() -> None:
     patience = FailureBackoff()
     first = patience.failed(7, 0.0)
     assert patience.resting(first - 1) == [7]
@@ -135,7 +135,7 @@ def test_what_fails_is_left_alone_longer_each_time() -> None:
 # -------------------------------------------------------------------------------- waiting readers
 
 
-def test_the_first_who_waits_is_told_of_and_there_is_calm_when_the_last_has_gone() -> None:
+def test_foreground_reads() -> None:
     foreground = ForegroundReads()
     told: list[float] = []
     foreground.on_first = lambda: told.append(foreground.calm)
@@ -164,7 +164,7 @@ def compute(seconds: float) -> None:
         pass
 
 
-def test_the_load_is_what_others_compute() -> None:
+def test_load_of_other_processes() -> None:
     before = cpu_seconds(os.getpid())
     use = CpuMeter()
     began = time.monotonic()
@@ -182,7 +182,7 @@ def test_the_load_is_what_others_compute() -> None:
 # ------------------------------------------------------------------------------------------ orders
 
 
-def test_orders_are_obeyed_between_pictures() -> None:
+def test_orders_between_pictures() -> None:
     reading, writing = os.pipe()
     orders = TunerCommands(reading)
     orders.wait_while_paused()
@@ -209,7 +209,7 @@ def test_orders_are_obeyed_between_pictures() -> None:
     os.close(reading)
 
 
-def test_reports_arrive_as_they_were_sent() -> None:
+def test_reports() -> None:
     report = TunerReport(DONE, 'of "a\n\u00fc"', 3, 0.25)
     assert report.line().count(b"\n") == 1
     assert TunerReport.parse(report.line()) == report

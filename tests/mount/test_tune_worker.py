@@ -206,7 +206,7 @@ def decibels(one: bytes, other: bytes) -> float:
 # ------------------------------------------------------------------------------ automatic tiles
 
 
-def test_tiles_come_by_themselves_and_reads_stay_what_they_were(place: Place) -> None:
+def test_tiles_made_during_reads(place: Place) -> None:
     place.mount()
     firsts = range(0, FRAMES - 10, 20)
     before = {first: place.read(first) for first in firsts}
@@ -244,7 +244,7 @@ def test_tiles_come_by_themselves_and_reads_stay_what_they_were(place: Place) ->
         assert found.seconds < 0.5 * found.untiled_seconds
 
 
-def test_what_nobody_reads_is_left_alone(read_place: Place, clip: Path) -> None:
+def test_unread_video(read_place: Place, clip: Path) -> None:
     with Store.open(read_place.store) as store:
         store.ingest(clip, "unread.mp4").verify()
     read_place.mount()
@@ -256,9 +256,7 @@ def test_what_nobody_reads_is_left_alone(read_place: Place, clip: Path) -> None:
 # -------------------------------------------------------------------------------- yielding
 
 
-def test_nothing_is_done_while_somebody_waits(
-    read_place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_paused_during_reads(read_place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     for period in ("_TICK_SECONDS", "_IDLE_TICK_SECONDS", "_LOOK_SECONDS", "_LOAD_SECONDS"):
         monkeypatch.setattr(tuner_module, period, 0.1)
     read_place.settle_on(tune_cpu=SLOWLY)
@@ -283,7 +281,7 @@ def test_nothing_is_done_while_somebody_waits(
         wait(lambda: len(read_place.segments()) > len(there), lambda: tuner.state, read_place.hurry)
 
 
-def test_reading_through_the_mount_is_waiting(read_place: Place) -> None:
+def test_mount_reads_pause_tuning(read_place: Place) -> None:
     read_place.mount()
 
     def is_told() -> bool:
@@ -294,7 +292,7 @@ def test_reading_through_the_mount_is_waiting(read_place: Place) -> None:
     read_place.wait_until_through()
 
 
-def test_hours_that_are_not_quiet(read_place: Place) -> None:
+def test_outside_quiet_hours(read_place: Place) -> None:
     hour = time.localtime().tm_hour
     read_place.settle_on(tune_quiet_hours=f"{(hour + 6) % 24}-{(hour + 12) % 24}")
     read_place.mount()
@@ -304,7 +302,7 @@ def test_hours_that_are_not_quiet(read_place: Place) -> None:
     assert read_place.segments() == []
 
 
-def test_a_budget_of_bytes(read_place: Place) -> None:
+def test_byte_budget(read_place: Place) -> None:
     read_place.settle_on(tune_bytes=1)
     read_place.mount()
     read_place.wait_long_for(
@@ -315,7 +313,7 @@ def test_a_budget_of_bytes(read_place: Place) -> None:
 
 
 @pytest.mark.parametrize("how", ["setting", "option"])
-def test_mounts_that_make_no_tiles(read_place: Place, how: str) -> None:
+def test_tuning_disabled(read_place: Place, how: str) -> None:
     if how == "setting":
         read_place.settle_on(tune=False, compress=False)
         read_place.mount()
@@ -330,7 +328,7 @@ def test_mounts_that_make_no_tiles(read_place: Place, how: str) -> None:
 # ---------------------------------------------------------------------------- compressing later
 
 
-def test_raw_tiles_are_compressed_as_the_budget_fills(place: Place) -> None:
+def test_compression_of_raw_tiles(place: Place) -> None:
     with Store.open(place.store) as store:
         video = store["v.mp4"]
         video.budget.set("none")
@@ -363,7 +361,7 @@ def test_raw_tiles_are_compressed_as_the_budget_fills(place: Place) -> None:
 # ------------------------------------------------------------------------------------- the end
 
 
-def test_unmounting_in_the_middle_of_it(read_place: Place) -> None:
+def test_unmount_during_tuning(read_place: Place) -> None:
     worker, pid = read_place.met_in_the_middle(), read_place.pid
     began = time.monotonic()
     control.unmount(read_place.at)
@@ -374,7 +372,7 @@ def test_unmounting_in_the_middle_of_it(read_place: Place) -> None:
     assert read_place.findings() == set()
 
 
-def test_a_mount_that_is_killed_in_the_middle_of_it(read_place: Place) -> None:
+def test_killed_mount(read_place: Place) -> None:
     worker, pid = read_place.met_in_the_middle(), read_place.pid
     os.kill(pid, signal.SIGKILL)
     wait(lambda: gone(worker) and gone(pid), lambda: "a process goes on")
@@ -384,7 +382,7 @@ def test_a_mount_that_is_killed_in_the_middle_of_it(read_place: Place) -> None:
     assert read_place.findings() == set()
 
 
-def test_a_worker_that_is_killed_in_the_middle_of_it(read_place: Place) -> None:
+def test_killed_worker(read_place: Place) -> None:
     worker = read_place.met_in_the_middle()
     os.kill(worker, signal.SIGKILL)
     read_place.wait_long_for(

@@ -58,7 +58,7 @@ def shared_with_others(mounted: Mounted) -> Mounted:
     return mounted
 
 
-def test_views_are_for_those_who_may_read_the_video(shared_with_others: Mounted) -> None:
+def test_view_permissions(shared_with_others: Mounted) -> None:
     at = shared_with_others.at
     for name, mode in (("open.mp4", 0o644), ("closed.mp4", 0o600), ("group.mp4", 0o640)):
         shutil.copyfile(FOLDER / "portrait.mp4", at / name)
@@ -77,7 +77,7 @@ def test_views_are_for_those_who_may_read_the_video(shared_with_others: Mounted)
     assert Path(f"{at}/closed.mp4@/info.json").read_bytes()  # its owner may
 
 
-def test_a_view_is_closed_to_others_at_once_when_its_video_is(shared_with_others: Mounted) -> None:
+def test_chmod_applies_at_once(shared_with_others: Mounted) -> None:
     video = shared_with_others.at / "v.mp4"
     shutil.copyfile(FOLDER / "portrait.mp4", video)
     view = Path(f"{video}@/info.json")

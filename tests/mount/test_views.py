@@ -86,9 +86,7 @@ def encoded(path: Path, pixels: Pixels, codec: str) -> bytes:
 @pytest.mark.parametrize(
     "name", one_in(4, ["size=160x120.yuv", "160x120.rgb", "160x120.y4m", "160x0.mp4"])
 )
-def test_frames_that_are_copied_to_a_view_become_a_rendition(
-    mounted: Mounted, at: Path, tmp_path: Path, name: str
-) -> None:
+def test_write_rendition(mounted: Mounted, at: Path, tmp_path: Path, name: str) -> None:
     source = tmp_path / f"x.{name.rpartition('.')[2]}"
     if name.endswith(".rgb"):
         source.write_bytes(read(mounted, "rgb24").tobytes())
@@ -111,7 +109,7 @@ def test_frames_that_are_copied_to_a_view_become_a_rendition(
     assert (at / "a.mp4").read_bytes() == CLIP.read_bytes()
 
 
-def test_a_view_that_somebody_emptied_and_did_not_write_is_the_view(at: Path) -> None:
+def test_truncate_without_write(at: Path) -> None:
     """The kernel must not use the size 0 that it cached for the truncation."""
     view = at / "a.mp4@" / "size=160x120.yuv"
     before = view.read_bytes()
@@ -121,7 +119,7 @@ def test_a_view_that_somebody_emptied_and_did_not_write_is_the_view(at: Path) ->
     assert view.read_bytes() == before
 
 
-def test_a_part_of_the_timeline_by_redirection(mounted: Mounted, at: Path, tmp_path: Path) -> None:
+def test_redirect_part_of_timeline(mounted: Mounted, at: Path, tmp_path: Path) -> None:
     """A shell opens, duplicates and closes before anything is written."""
     (tmp_path / "x.yuv").write_bytes(read(mounted)[30:60].tobytes())
     view = at / "a.mp4@" / "t=1-2,size=160x120.yuv"
@@ -133,7 +131,7 @@ def test_a_part_of_the_timeline_by_redirection(mounted: Mounted, at: Path, tmp_p
     assert renditions(mounted) == 30
 
 
-def test_what_is_not_the_video_is_refused(mounted: Mounted, at: Path, tmp_path: Path) -> None:
+def test_other_frames_refused(mounted: Mounted, at: Path, tmp_path: Path) -> None:
     right = read(mounted)
     wrong = right.copy()
     wrong[60] = 16
@@ -154,7 +152,7 @@ def test_what_is_not_the_video_is_refused(mounted: Mounted, at: Path, tmp_path: 
     assert len((views / "160x120.yuv").read_bytes()) == right.size
 
 
-def test_what_cannot_be_written(at: Path) -> None:
+def test_write_errors(at: Path) -> None:
     views = at / "a.mp4@"
     assert failing(views / "full.mp4", b"x") == "EINVAL"
     assert failing(views / "320x240.yuv", b"x") == "EINVAL"
@@ -178,9 +176,7 @@ def test_what_cannot_be_written(at: Path) -> None:
         ("t=1-2,size=160x120.raw", "EINVAL"),
     ],
 )
-def test_an_empty_file_is_too_short(
-    mounted: Mounted, at: Path, tmp_path: Path, name: str, error: str
-) -> None:
+def test_empty_file(mounted: Mounted, at: Path, tmp_path: Path, name: str, error: str) -> None:
     (tmp_path / "empty").touch()
     view = at / "a.mp4@" / name
     assert failing(view, b"") == error
@@ -191,7 +187,7 @@ def test_an_empty_file_is_too_short(
     assert renditions(mounted) == 0
 
 
-def test_who_opens_a_view_and_writes_nothing_may_close_it(mounted: Mounted, at: Path) -> None:
+def test_close_without_write(mounted: Mounted, at: Path) -> None:
     view = at / "a.mp4@" / "160x120.yuv"
     subprocess.run(["touch", view], check=True)
     with open(view, "r+b"):
@@ -200,7 +196,7 @@ def test_who_opens_a_view_and_writes_nothing_may_close_it(mounted: Mounted, at: 
     assert "refused" not in mounted.log.read_text()
 
 
-def test_mounts_that_are_only_read(mounted: Mounted) -> None:
+def test_views_of_read_only_mount(mounted: Mounted) -> None:
     shutil.copy(CLIP, mounted.mount() / "a.mp4")
     mounted.unmount()
     views = mounted.mount("ro") / "a.mp4@"
@@ -214,7 +210,7 @@ def test_mounts_that_are_only_read(mounted: Mounted) -> None:
 VIDEO = (FOLDER / "portrait.mp4").read_bytes()
 
 
-def test_a_copied_video_can_be_looked_at_at_once(here: Path) -> None:
+def test_views_of_new_video(here: Path) -> None:
     for number in range(5):
         subprocess.run(["cp", FOLDER / "portrait.mp4", here / f"{number}.mp4"], check=True)
         info = subprocess.run(["cat", here / f"{number}.mp4@/info.json"], capture_output=True)
@@ -255,7 +251,7 @@ def test_views_are_files(here: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_a_view_that_was_read_is_read_anew_when_its_source_has_changed(mounted: Mounted) -> None:
+def test_view_of_changed_source(mounted: Mounted) -> None:
     """The kernel caches the bytes of views, and must drop them when the source changes."""
     mounted.mount()
     at = mounted.at / "v.mp4"
@@ -277,7 +273,7 @@ def test_a_view_that_was_read_is_read_anew_when_its_source_has_changed(mounted: 
     assert view.read_bytes() == tiled
 
 
-def test_views_are_in_no_listing(here: Path, tmp_path: Path) -> None:
+def test_views_not_listed(here: Path, tmp_path: Path) -> None:
     (here / "v.mp4").write_bytes(VIDEO)
     assert (here / "v.mp4@/info.json").exists()
     assert os.listdir(here) == ["v.mp4"]
@@ -285,9 +281,7 @@ def test_views_are_in_no_listing(here: Path, tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "copy").iterdir()] == ["v.mp4"]
 
 
-def test_a_picture_has_the_size_of_its_bytes_when_tiles_have_just_gone(
-    mounted: Mounted, wide_clip: Path
-) -> None:
+def test_picture_size_after_tile_drop(mounted: Mounted, wide_clip: Path) -> None:
     """The kernel has cached another size a moment ago."""
     mounted.mount()
     shutil.copyfile(wide_clip, mounted.at / "a.mp4")
@@ -302,9 +296,7 @@ def test_a_picture_has_the_size_of_its_bytes_when_tiles_have_just_gone(
     assert len(data) == size != before
 
 
-def test_a_picture_that_is_open_stays_what_is_found_by_its_name(
-    mounted: Mounted, wide_clip: Path
-) -> None:
+def test_open_picture_keeps_bytes(mounted: Mounted, wide_clip: Path) -> None:
     """The kernel caches one size for a name."""
     mounted.mount()
     shutil.copyfile(wide_clip, mounted.at / "a.mp4")
@@ -320,7 +312,7 @@ def test_a_picture_that_is_open_stays_what_is_found_by_its_name(
     assert picture.stat().st_size == len(picture.read_bytes()) != len(first)
 
 
-def test_a_view_that_is_open_cannot_be_removed_or_replaced_either(here: Path) -> None:
+def test_open_view_not_removable(here: Path) -> None:
     (here / "v.mp4").write_bytes(VIDEO)
     (here / "plain").write_bytes(b"x")
     info = here / "v.mp4@/info.json"

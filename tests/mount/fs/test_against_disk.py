@@ -228,7 +228,7 @@ class Comparison(RuleBasedStateMachine):
         assert self.it.fs.settle()
 
 
-def test_it_answers_as_a_disk_does(empty_store: Path) -> None:
+def test_same_as_disk(empty_store: Path) -> None:
     Comparison.template = empty_store
     machine: Any = Comparison.TestCase
     machine.settings = settings(

@@ -51,7 +51,7 @@ def objects(store: Store) -> list[str]:
     return list(store.parts.objects.all_keys())
 
 
-def test_a_closed_file_becomes_a_video(it: Driver, store: Store, video: bytes) -> None:
+def test_closed_file_becomes_video(it: Driver, store: Store, video: bytes) -> None:
     ino = it.write("/v.mp4", video)
     assert it.state("/v.mp4") == "video"
     assert it.read("/v.mp4") == video
@@ -64,9 +64,7 @@ def test_a_closed_file_becomes_a_video(it: Driver, store: Store, video: bytes) -
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o007])
-def test_objects_have_one_mode_whatever_the_way_in(
-    it: Driver, store: Store, video: bytes, tmp_path: Path, umask: int
-) -> None:
+def test_object_mode(it: Driver, store: Store, video: bytes, tmp_path: Path, umask: int) -> None:
     source = tmp_path / "other.mp4"
     source.write_bytes(video + bytes(8))  # an empty box at the end
     before = os.umask(umask)
@@ -88,7 +86,7 @@ def test_objects_have_one_mode_whatever_the_way_in(
     assert it.fs.getattr("/copied.mp4").mode & 0o777 == 0o600
 
 
-def test_what_is_no_video_stays_as_it_is_and_says_why(it: Driver, store: Store) -> None:
+def test_plain_file_reason(it: Driver, store: Store) -> None:
     ino = it.write("/notes.txt", b"some words")
     assert it.state("/notes.txt") == "plain"
     assert it.fs.getxattr("/notes.txt", "user.vfsd.reason")
@@ -97,7 +95,7 @@ def test_what_is_no_video_stays_as_it_is_and_says_why(it: Driver, store: Store) 
 
 
 @pytest.mark.parametrize("data", [b"some words", b"\0\0\0\x08mdat" + bytes(4000)])
-def test_what_is_no_video_is_told_in_one_sentence(it: Driver, store: Store, data: bytes) -> None:
+def test_reason_is_one_sentence(it: Driver, store: Store, data: bytes) -> None:
     it.write("/notes.txt", data)
     assert it.state("/notes.txt") == "plain"
     with pytest.raises(NotFoundError) as caught:
@@ -107,9 +105,7 @@ def test_what_is_no_video_is_told_in_one_sentence(it: Driver, store: Store, data
     assert "this file" not in why
 
 
-def test_a_video_is_judged_only_after_its_last_writer(
-    it: Driver, store: Store, video: bytes
-) -> None:
+def test_judged_after_last_writer(it: Driver, store: Store, video: bytes) -> None:
     one = it.create("/v.mp4")
     other = it.open("/v.mp4", os.O_WRONLY)
     reading = it.open("/v.mp4")
@@ -124,9 +120,7 @@ def test_a_video_is_judged_only_after_its_last_writer(
     it.close(reading)
 
 
-def test_two_files_of_the_same_bytes_share_an_object(
-    it: Driver, store: Store, video: bytes
-) -> None:
+def test_equal_files_share_object(it: Driver, store: Store, video: bytes) -> None:
     it.write("/a.mp4", video)
     it.write("/b.mp4", video)
     it.fs.settle()
@@ -162,7 +156,7 @@ def written(it: Driver) -> None:
     "happens", one_in(4, [unlinked, renamed_over, unlinked_while_open, written])
 )
 @pytest.mark.parametrize("is_link", [False, True])
-def test_what_was_made_of_a_video_goes_with_it(
+def test_delete_removes_segments(
     it: Driver, store: Store, happens: Callable[[Driver], None], is_link: bool
 ) -> None:
     made = store.ingest(FOLDER / "portrait.mp4", "a.mp4", link=is_link)
@@ -175,7 +169,7 @@ def test_what_was_made_of_a_video_goes_with_it(
     assert objects(store) == []
 
 
-def test_writing_into_a_video_changes_a_copy(it: Driver, store: Store, video: bytes) -> None:
+def test_write_changes_copy(it: Driver, store: Store, video: bytes) -> None:
     ino = it.write("/a.mp4", video)
     it.write("/b.mp4", video)
     it.fs.settle()
@@ -192,7 +186,7 @@ def test_writing_into_a_video_changes_a_copy(it: Driver, store: Store, video: by
 
 
 @pytest.mark.parametrize("length", [0, 1000])
-def test_truncating_a_video_changes_a_copy(it: Driver, video: bytes, length: int) -> None:
+def test_truncate_changes_copy(it: Driver, video: bytes, length: int) -> None:
     it.write("/a.mp4", video)
     it.write("/b.mp4", video)
     it.fs.settle()
@@ -202,7 +196,7 @@ def test_truncating_a_video_changes_a_copy(it: Driver, video: bytes, length: int
     assert it.read("/b.mp4") == video
 
 
-def test_opening_for_writing_changes_nothing(it: Driver, store: Store, video: bytes) -> None:
+def test_open_for_writing(it: Driver, store: Store, video: bytes) -> None:
     it.write("/v.mp4", video)
     it.fs.settle()
     before = store.node("v.mp4")
@@ -212,9 +206,7 @@ def test_opening_for_writing_changes_nothing(it: Driver, store: Store, video: by
     assert store.node("v.mp4") == before
 
 
-def test_a_video_written_over_by_another_is_that_video(
-    it: Driver, store: Store, video: bytes, other_video: bytes
-) -> None:
+def test_overwritten_by_video(it: Driver, store: Store, video: bytes, other_video: bytes) -> None:
     it.write("/v.mp4", video)
     it.fs.settle()
     store.catalog.tag(store.catalog.video("v.mp4"), "night")
@@ -229,9 +221,7 @@ def test_a_video_written_over_by_another_is_that_video(
     assert objects(store) == [second.digest]
 
 
-def test_a_file_that_stops_being_a_video_is_found_no_more(
-    it: Driver, store: Store, video: bytes
-) -> None:
+def test_damaged_video_not_found(it: Driver, store: Store, video: bytes) -> None:
     it.write("/v.mp4", video)
     it.fs.settle()
     it.write("/v.mp4", b"no more")
@@ -241,9 +231,7 @@ def test_a_file_that_stops_being_a_video_is_found_no_more(
     assert len(store.catalog.find()) == 0
 
 
-def test_a_linked_file_is_never_written(
-    it: Driver, store: Store, video: bytes, tmp_path: Path
-) -> None:
+def test_linked_file_not_written(it: Driver, store: Store, video: bytes, tmp_path: Path) -> None:
     outside = tmp_path / "outside.mp4"
     outside.write_bytes(video)
     store.ingest(outside, "in.mp4", link=True)
@@ -257,7 +245,7 @@ def test_a_linked_file_is_never_written(
     assert outside.exists()
 
 
-def test_a_writer_that_comes_during_the_judgement_makes_it_void(
+def test_writer_voids_judgement(
     it: Driver, store: Store, gate: threading.Event, video: bytes
 ) -> None:
     it.write("/v.mp4", video)
@@ -270,7 +258,7 @@ def test_a_writer_that_comes_during_the_judgement_makes_it_void(
     assert objects(store) == []
 
 
-def test_bytes_are_never_called_by_the_hash_of_others(
+def test_object_hash_always_right(
     it: Driver, store: Store, video: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not even for a moment, since a mount may be killed before it deletes the object."""
@@ -295,7 +283,7 @@ def test_bytes_are_never_called_by_the_hash_of_others(
 
 
 @pytest.mark.parametrize("is_announced", [True, False])
-def test_so_it_is_where_no_mount_settles_them(
+def test_object_hash_without_mount(
     store: Store, video: bytes, monkeypatch: pytest.MonkeyPatch, is_announced: bool
 ) -> None:
     fs = Filesystem(store.parts)
@@ -320,7 +308,7 @@ def test_so_it_is_where_no_mount_settles_them(
     assert linked == []
 
 
-def test_what_is_written_while_another_process_settles_it_stays(
+def test_write_while_settled_elsewhere(
     it: Driver, store: Store, video: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the verdict and the removal of the private name, seconds may pass on a slow disk."""
@@ -339,7 +327,7 @@ def test_what_is_written_while_another_process_settles_it_stays(
     assert it.read("/v.mp4") == video + b"more"
 
 
-def test_what_has_become_a_video_elsewhere_is_copied_by_who_writes_it(
+def test_write_after_settled_elsewhere(
     it: Driver, store: Store, video: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """This includes changes that the name cache does not have yet."""
@@ -357,7 +345,7 @@ def test_what_has_become_a_video_elsewhere_is_copied_by_who_writes_it(
     assert spooled(store) == [before.ino]
 
 
-def test_a_writer_that_stays_keeps_a_judgement_from_being_published(
+def test_open_writer_blocks_publication(
     it: Driver, store: Store, gate: threading.Event, video: bytes
 ) -> None:
     it.write("/v.mp4", video)
@@ -371,7 +359,7 @@ def test_a_writer_that_stays_keeps_a_judgement_from_being_published(
 
 
 @pytest.mark.parametrize("replaced", [True, False])
-def test_a_file_that_goes_during_its_judgement_leaves_nothing(
+def test_unlink_during_judgement(
     it: Driver, store: Store, gate: threading.Event, video: bytes, replaced: bool
 ) -> None:
     it.write("/v.mp4", video)
@@ -387,18 +375,14 @@ def test_a_file_that_goes_during_its_judgement_leaves_nothing(
     assert spooled(store) == []
 
 
-def test_renaming_during_the_judgement_is_fine(
-    it: Driver, gate: threading.Event, video: bytes
-) -> None:
+def test_rename_during_judgement(it: Driver, gate: threading.Event, video: bytes) -> None:
     it.write("/.v.mp4.tmp", video)
     it.fs.rename("/.v.mp4.tmp", "/v.mp4")
     gate.set()
     assert it.state("/v.mp4") == "video"
 
 
-def test_bytes_of_an_object_cannot_be_reached_by_a_writer(
-    it: Driver, store: Store, video: bytes
-) -> None:
+def test_writer_cannot_reach_object(it: Driver, store: Store, video: bytes) -> None:
     """The private file and the object are one inode for a moment.  A handle that was opened then
     must not write into the object."""
     it.write("/v.mp4", video)
@@ -414,7 +398,7 @@ def test_bytes_of_an_object_cannot_be_reached_by_a_writer(
     assert it.read("/again.mp4") == video
 
 
-def test_a_leftover_object_of_an_interrupted_publication_is_not_written(
+def test_leftover_object_not_written(
     it: Driver, store: Store, video: bytes, gate: threading.Event
 ) -> None:
     ino = it.write("/v.mp4", video)
@@ -426,7 +410,7 @@ def test_a_leftover_object_of_an_interrupted_publication_is_not_written(
     assert it.read("/v.mp4") == b"????" + video[4:]
 
 
-def test_a_copy_that_the_row_was_not_told_of_leaves_the_object_alone(
+def test_unrecorded_copy(
     it: Driver,
     store: Store,
     video: bytes,
@@ -450,7 +434,7 @@ def test_a_copy_that_the_row_was_not_told_of_leaves_the_object_alone(
     assert it.read("/v.mp4") == b"????" + video[4:]
 
 
-def test_a_judgement_that_fails_leaves_the_file_for_the_next_mount(
+def test_failed_judgement(
     it: Driver,
     store: Store,
     video: bytes,
@@ -470,7 +454,7 @@ def test_a_judgement_that_fails_leaves_the_file_for_the_next_mount(
     assert it.state("/v.mp4") == "video"
 
 
-def test_a_publication_that_fails_leaves_no_object(
+def test_failed_publication(
     it: Driver,
     store: Store,
     video: bytes,
@@ -489,7 +473,7 @@ def test_a_publication_that_fails_leaves_no_object(
     assert store.node("v.mp4").state is FileState.SPOOLED
 
 
-def test_closing_judges_what_is_left(store: Store, video: bytes) -> None:
+def test_close_judges_files(store: Store, video: bytes) -> None:
     fs = Filesystem(store.parts)
     it = Driver(fs)
     for number in range(5):
@@ -498,7 +482,7 @@ def test_closing_judges_what_is_left(store: Store, video: bytes) -> None:
     assert {store.node(f"{number}.mp4").state for number in range(5)} == {FileState.VIDEO}
 
 
-def test_closing_ends_what_is_still_open(store: Store, video: bytes) -> None:
+def test_close_with_open_handles(store: Store, video: bytes) -> None:
     """A mount may end before the kernel has reported the last closed files."""
     fs = Filesystem(store.parts)
     it = Driver(fs)
@@ -512,7 +496,7 @@ def test_closing_ends_what_is_still_open(store: Store, video: bytes) -> None:
     assert spooled(store) == []
 
 
-def test_waiting_has_a_bound(it: Driver, gate: threading.Event, video: bytes) -> None:
+def test_wait_timeout(it: Driver, gate: threading.Event, video: bytes) -> None:
     ino = it.write("/v.mp4", video)
     assert not it.fs.settle(ino, timeout=0.05)
     assert not it.fs.settle(timeout=0.05)
@@ -520,7 +504,7 @@ def test_waiting_has_a_bound(it: Driver, gate: threading.Event, video: bytes) ->
     assert it.fs.settle(ino)
 
 
-def test_many_that_are_no_videos_are_judged_together(
+def test_batch_of_plain_files(
     it: Driver, store: Store, video: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def version() -> int:
@@ -551,9 +535,7 @@ def test_many_that_are_no_videos_are_judged_together(
     assert it.read("/8.txt") == b"more"
 
 
-def test_a_value_is_looked_for_where_nobody_did(
-    it: Driver, video: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_xattr_starts_judgement(it: Driver, video: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """There is a moment between the last close and the judgement."""
     with monkeypatch.context() as patch:
         patch.setattr(vfsd.mount.fs.classify.Classifier, "submit", lambda *_: None)
@@ -561,7 +543,7 @@ def test_a_value_is_looked_for_where_nobody_did(
     assert it.state("/v.mp4") == "video"
 
 
-def test_a_value_waits_for_a_writer_that_is_about_to_close(it: Driver, video: bytes) -> None:
+def test_xattr_waits_for_close(it: Driver, video: bytes) -> None:
     """The kernel reports a closed file a moment after the program has closed it."""
     handle = it.create("/v.mp4")
     it.fs.write(handle, video, 0)

@@ -37,7 +37,7 @@ def wait_for_turn(it: Driver) -> None:
         time.sleep(0.01)
 
 
-def test_what_others_add_is_seen_at_once(it: Driver, elsewhere: Store) -> None:
+def test_added_name_seen_at_once(it: Driver, elsewhere: Store) -> None:
     it.mkdir("/cam1")
     assert failing(it.fs.getattr, "/cam1/a.mp4") == "ENOENT"
     assert it.names("/cam1") == []
@@ -47,7 +47,7 @@ def test_what_others_add_is_seen_at_once(it: Driver, elsewhere: Store) -> None:
     elsewhere.close()
 
 
-def test_who_looks_does_not_wait_with_those_who_change(it: Driver, elsewhere: Store) -> None:
+def test_lookup_does_not_wait(it: Driver, elsewhere: Store) -> None:
     """Another process writes for a long time."""
     for number in range(3):
         it.mkdir(f"/{number}")
@@ -71,7 +71,7 @@ def test_who_looks_does_not_wait_with_those_who_change(it: Driver, elsewhere: St
     elsewhere.close()
 
 
-def test_who_waits_behind_another_who_waits_is_told_so_in_time(
+def test_queued_change_times_out(
     it: Driver, elsewhere: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     it.mkdir("/a")
@@ -87,9 +87,7 @@ def test_who_waits_behind_another_who_waits_is_told_so_in_time(
     elsewhere.close()
 
 
-def test_what_others_remove_or_move_is_seen_within_a_moment(
-    it: Driver, elsewhere: Store, video: bytes
-) -> None:
+def test_removed_name_seen_soon(it: Driver, elsewhere: Store, video: bytes) -> None:
     it.write("/a.mp4", video)
     it.write("/b.mp4", video)
     it.fs.settle()
@@ -103,7 +101,7 @@ def test_what_others_remove_or_move_is_seen_within_a_moment(
     elsewhere.close()
 
 
-def test_what_others_move_while_somebody_waits_to_change_something_is_seen_after_that(
+def test_move_seen_after_wait(
     it: Driver, elsewhere: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     it.write("/a", b"x")
@@ -119,7 +117,7 @@ def test_what_others_move_while_somebody_waits_to_change_something_is_seen_after
 
 
 @pytest.mark.parametrize("is_busy", [False, True])
-def test_what_others_put_in_the_place_of_a_file_is_what_is_looked_at(
+def test_replaced_file_seen(
     it: Driver, elsewhere: Store, monkeypatch: pytest.MonkeyPatch, is_busy: bool
 ) -> None:
     """Even while the names are cached and the bytes of the old file are already deleted."""
@@ -139,7 +137,7 @@ def test_what_others_put_in_the_place_of_a_file_is_what_is_looked_at(
 
 
 @pytest.mark.thorough
-def test_changes_of_both_sides_meet(it: Driver, elsewhere: Store) -> None:
+def test_changes_of_both_processes(it: Driver, elsewhere: Store) -> None:
     """No change of another process is lost among our own changes."""
     it.mkdir("/ours")
     for number in range(20):
@@ -152,7 +150,7 @@ def test_changes_of_both_sides_meet(it: Driver, elsewhere: Store) -> None:
     elsewhere.close()
 
 
-def test_a_name_that_others_have_taken_is_taken(it: Driver, elsewhere: Store) -> None:
+def test_create_race(it: Driver, elsewhere: Store) -> None:
     it.mkdir("/d")
     elsewhere.ingest(FOLDER / "portrait.mp4", "d/a")
     assert failing(it.mkdir, "/d/a") == "EEXIST"
@@ -161,7 +159,7 @@ def test_a_name_that_others_have_taken_is_taken(it: Driver, elsewhere: Store) ->
     elsewhere.close()
 
 
-def test_many_threads_at_once(it: Driver) -> None:
+def test_many_threads(it: Driver) -> None:
     def work(number: int) -> None:
         folder = f"/{number}"
         it.mkdir(folder)
@@ -178,9 +176,7 @@ def test_many_threads_at_once(it: Driver) -> None:
     assert it.fs.settle()
 
 
-def test_readers_see_whole_writes_while_a_video_is_written_over(
-    it: Driver, video: bytes, other_video: bytes
-) -> None:
+def test_reads_during_overwrite(it: Driver, video: bytes, other_video: bytes) -> None:
     """The descriptor of a handle may change, but reads always return bytes of the file."""
     one, other = video[:16], other_video[-16:]
     it.write("/v.mp4", one + video[16:])
@@ -208,7 +204,7 @@ def test_readers_see_whole_writes_while_a_video_is_written_over(
     assert it.state("/v.mp4") == "video"
 
 
-def test_opening_and_unlinking_at_the_same_time(it: Driver, store: Store) -> None:
+def test_open_unlink_race(it: Driver, store: Store) -> None:
     def open_close() -> None:
         for _ in range(60):
             try:
@@ -233,7 +229,7 @@ def test_opening_and_unlinking_at_the_same_time(it: Driver, store: Store) -> Non
 
 
 @pytest.mark.thorough
-def test_syncing_does_not_let_go_of_the_catalog(it: Driver, place: Path) -> None:
+def test_sync_keeps_catalog_locks(it: Driver, place: Path) -> None:
     """A process that closes the database file directly loses SQLite's locks on it.  The next
     process to close the catalog would then remove the log while this one uses it."""
     code = """
@@ -257,9 +253,7 @@ with Store.open(sys.argv[1]) as store:
     assert seen_elsewhere() == ["a", "b"]
 
 
-def test_each_change_of_a_name_is_synced_where_that_is_wanted(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_synced_name_changes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     fs = Filesystem(store.parts, syncs_names=True)
     synced: list[str] = []
     monkeypatch.setattr(store.parts.catalog, "sync", lambda: synced.append("names"))
@@ -279,7 +273,7 @@ def test_each_change_of_a_name_is_synced_where_that_is_wanted(
     fs.close()
 
 
-def test_names_that_are_asked_for_one_by_one(fs: Filesystem, store: Store, place: Path) -> None:
+def test_lookups_one_by_one(fs: Filesystem, store: Store, place: Path) -> None:
     """After several lookups the whole directory is read, so that missing names are cached.  Names
     that another process adds later must still be seen."""
     driver = Driver(fs)

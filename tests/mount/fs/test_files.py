@@ -13,14 +13,14 @@ from vfsd.mount.fs import Filesystem
 from vfsd.mount.fs.classify import Classifier
 
 
-def test_what_is_written_is_read(it: Driver) -> None:
+def test_read_back(it: Driver) -> None:
     it.write("/a", b"hello")
     assert it.read("/a") == b"hello"
     found = it.fs.getattr("/a")
     assert (found.size, stat.S_IFMT(found.mode), found.nlink) == (5, stat.S_IFREG, 1)
 
 
-def test_all_handles_of_a_file_see_a_write_at_once(it: Driver) -> None:
+def test_write_seen_by_all_handles(it: Driver) -> None:
     writing = it.create("/a")
     with it.opened("/a") as reading:
         it.fs.write(writing, b"one", 0)
@@ -31,7 +31,7 @@ def test_all_handles_of_a_file_see_a_write_at_once(it: Driver) -> None:
     it.close(writing)
 
 
-def test_an_earlier_part_may_be_written_again(it: Driver) -> None:
+def test_overwrite_part(it: Driver) -> None:
     handle = it.create("/a")
     it.fs.write(handle, b"x" * 100_000, 0)
     it.fs.write(handle, b"PATCH", 10)
@@ -40,14 +40,14 @@ def test_an_earlier_part_may_be_written_again(it: Driver) -> None:
     assert it.fs.getattr("/a").size == 100_000
 
 
-def test_opening_with_truncation_empties(it: Driver) -> None:
+def test_open_truncates(it: Driver) -> None:
     it.write("/a", b"long content")
     it.write("/a", b"new")
     assert it.read("/a") == b"new"
 
 
 @pytest.mark.parametrize("by_handle", [True, False])
-def test_truncation_shrinks_and_grows(it: Driver, by_handle: bool) -> None:
+def test_truncate(it: Driver, by_handle: bool) -> None:
     it.write("/a", b"hello")
     with it.opened("/a", os.O_RDWR) as handle:
         for length in (3, 6):
@@ -58,7 +58,7 @@ def test_truncation_shrinks_and_grows(it: Driver, by_handle: bool) -> None:
     assert failing(it.truncate, "/a", -1) == "EINVAL"
 
 
-def test_reading_past_the_end_gives_nothing(it: Driver) -> None:
+def test_read_past_end(it: Driver) -> None:
     it.write("/a", b"hello")
     with it.opened("/a") as handle:
         assert it.fs.read(handle, 100, 3) == b"lo"
@@ -66,7 +66,7 @@ def test_reading_past_the_end_gives_nothing(it: Driver) -> None:
         assert it.fs.read(handle, 100, 5000) == b""
 
 
-def test_holes_are_kept_and_told(it: Driver) -> None:
+def test_holes(it: Driver) -> None:
     handle = it.create("/a")
     it.fs.write(handle, b"x" * 4096, 1 << 20)
     assert it.fs.seek(handle, 0, os.SEEK_DATA) == 1 << 20
@@ -77,7 +77,7 @@ def test_holes_are_kept_and_told(it: Driver) -> None:
     it.close(handle)
 
 
-def test_space_is_reserved_and_given_back(it: Driver) -> None:
+def test_allocate_and_punch(it: Driver) -> None:
     handle = it.create("/a")
     it.fs.fallocate(handle, 0, 0, 65536)
     assert it.fs.getattr("/a").size == 65536
@@ -89,7 +89,7 @@ def test_space_is_reserved_and_given_back(it: Driver) -> None:
     it.close(handle)
 
 
-def test_a_range_is_copied_between_files(it: Driver) -> None:
+def test_copy_range(it: Driver) -> None:
     it.write("/a", b"x" * 100_000)
     with it.opened("/a") as source:
         target = it.create("/b")
@@ -99,7 +99,7 @@ def test_a_range_is_copied_between_files(it: Driver) -> None:
     assert it.read("/b") == b"x" * 100_000
 
 
-def test_handles_do_what_they_were_opened_for(it: Driver) -> None:
+def test_handle_access_mode(it: Driver) -> None:
     it.write("/a", b"hello")
     with it.opened("/a") as handle:
         assert failing(it.fs.write, handle, b"x", 0) == "EBADF"
@@ -109,7 +109,7 @@ def test_handles_do_what_they_were_opened_for(it: Driver) -> None:
     assert failing(it.fs.release, handle) == "EBADF"
 
 
-def test_only_regular_files_are_opened(it: Driver) -> None:
+def test_open_regular_files_only(it: Driver) -> None:
     it.mkdir("/d")
     it.fs.symlink("/s", "d", it.caller)
     assert failing(it.open, "/d") == "EISDIR"
@@ -125,7 +125,7 @@ def test_exclusive_creation(it: Driver) -> None:
     assert it.read("/a") == b"x"
 
 
-def test_times_follow_writes_and_explicit_times_stay(it: Driver) -> None:
+def test_times(it: Driver) -> None:
     it.write("/a", b"x")
     it.fs.utimens("/a", 1_000_000_001, 1_234_567_890_123_456_789)
     found = it.fs.getattr("/a")
@@ -143,7 +143,7 @@ def test_times_follow_writes_and_explicit_times_stay(it: Driver) -> None:
 
 
 @pytest.mark.parametrize("year", [1600, 2300])
-def test_times_beyond_64_bits_are_as_far_as_these_go(it: Driver, year: int) -> None:
+def test_times_clamped(it: Driver, year: int) -> None:
     it.write("/a", b"x")
     seconds = (year - 1970) * 31_556_952
     it.fs.utimens("/a", seconds * 10**9, seconds * 10**9)
@@ -154,14 +154,14 @@ def test_times_beyond_64_bits_are_as_far_as_these_go(it: Driver, year: int) -> N
         assert (time_ns < -(2**60)) is (year < 1970)
 
 
-def test_opening_to_truncate_does_so_for_readers_too(it: Driver) -> None:
+def test_truncate_seen_by_readers(it: Driver) -> None:
     it.write("/a", b"abc")
     with it.opened("/a", os.O_RDONLY | os.O_TRUNC) as handle:
         assert it.fs.getattr(None, handle).size == 0
         assert failing(it.fs.write, handle, b"x", 0) == "EBADF"
 
 
-def test_judgement_shows_in_no_attribute(it: Driver, video: bytes) -> None:
+def test_judgement_keeps_attributes(it: Driver, video: bytes) -> None:
     for name, data in (("/v.mp4", video), ("/t", b"text"), ("/e", b"")):
         handle = it.create(name)
         it.fs.write(handle, data, 0)
@@ -172,7 +172,7 @@ def test_judgement_shows_in_no_attribute(it: Driver, video: bytes) -> None:
         assert before._replace(blocks=0) == after._replace(blocks=0)
 
 
-def test_mode_and_owner_are_kept(it: Driver) -> None:
+def test_mode_and_owner(it: Driver) -> None:
     it.write("/a", b"x")
     it.fs.chmod("/a", 0o4750)
     it.fs.chown("/a", 1, None)
@@ -185,7 +185,7 @@ def test_mode_and_owner_are_kept(it: Driver) -> None:
     assert (found.mode & 0o7777, found.uid, found.gid) == (0o600, 1, 2)
 
 
-def test_a_write_takes_setid_away_unless_root_writes(it: Driver, fs: Filesystem) -> None:
+def test_write_clears_setid(it: Driver, fs: Filesystem) -> None:
     it.write("/a", b"x")
     it.fs.chmod("/a", 0o6755)
     with it.opened("/a", os.O_RDWR) as handle:
@@ -196,7 +196,7 @@ def test_a_write_takes_setid_away_unless_root_writes(it: Driver, fs: Filesystem)
     assert it.fs.getattr("/a").mode & 0o7777 == 0o755
 
 
-def test_devices_fifos_and_empty_files_are_made(it: Driver) -> None:
+def test_mknod(it: Driver) -> None:
     it.fs.mknod("/fifo", stat.S_IFIFO | 0o600, 0, it.caller)
     it.fs.mknod("/null", stat.S_IFCHR | 0o666, os.makedev(1, 3), it.caller)
     it.fs.mknod("/file", stat.S_IFREG | 0o600, 0, it.caller)
@@ -207,7 +207,7 @@ def test_devices_fifos_and_empty_files_are_made(it: Driver) -> None:
     assert failing(it.fs.mknod, "/d", stat.S_IFDIR, 0, it.caller) == "EINVAL"
 
 
-def test_syncing_is_possible_for_everything(it: Driver) -> None:
+def test_fsync(it: Driver) -> None:
     handle = it.create("/a")
     it.fs.write(handle, b"x", 0)
     it.fs.fsync(handle)
@@ -216,11 +216,11 @@ def test_syncing_is_possible_for_everything(it: Driver) -> None:
     it.fs.fsync_names()
 
 
-def test_the_disk_below_is_what_statfs_tells_of(it: Driver, store: Store) -> None:
+def test_statfs(it: Driver, store: Store) -> None:
     assert it.fs.statfs().f_blocks == os.statvfs(store.path).f_blocks
 
 
-def test_statfs_counts_the_room_of_deleted_files(it: Driver, store: Store, video: bytes) -> None:
+def test_statfs_deleted_files(it: Driver, store: Store, video: bytes) -> None:
     def blocks() -> int:
         folders = (store.parts.directory.spool, store.parts.directory.objects)
         files = (path for folder in folders for path in folder.rglob("*") if path.is_file())
@@ -236,7 +236,7 @@ def test_statfs_counts_the_room_of_deleted_files(it: Driver, store: Store, video
     assert blocks() == 0
 
 
-def test_versions_tell_contents_apart(it: Driver, video: bytes) -> None:
+def test_versions(it: Driver, video: bytes) -> None:
     it.write("/v.mp4", video)
     it.fs.settle()
 
@@ -255,7 +255,7 @@ def test_versions_tell_contents_apart(it: Driver, video: bytes) -> None:
     assert version() != first
 
 
-def test_nothing_is_written_in_a_read_only_store(store: Store, it: Driver) -> None:
+def test_read_only_store(store: Store, it: Driver) -> None:
     it.write("/a", b"x")
     it.mkdir("/d")
     it.fs.settle()
@@ -285,7 +285,7 @@ def test_nothing_is_written_in_a_read_only_store(store: Store, it: Driver) -> No
         fs.close()
 
 
-def test_a_read_only_store_judges_nothing(
+def test_read_only_store_judges_nothing(
     store: Store, it: Driver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with monkeypatch.context() as patch:

@@ -22,7 +22,7 @@ def tree(it: Driver) -> Driver:
     return it
 
 
-def test_listings_are_sorted_and_tell_types(tree: Driver) -> None:
+def test_listing(tree: Driver) -> None:
     tree.fs.symlink("/z", "a", tree.caller)
     entries = tree.fs.listdir("/")
     assert [entry.name for entry in entries] == ["a", "b", "empty", "full", "z"]
@@ -36,7 +36,7 @@ def test_listings_are_sorted_and_tell_types(tree: Driver) -> None:
     assert entries[0].ino == tree.fs.getattr("/a").ino
 
 
-def test_an_open_directory_is_followed_and_read_anew(tree: Driver) -> None:
+def test_open_directory(tree: Driver) -> None:
     handle = tree.fs.opendir("/full")
     tree.fs.rename("/full", "/moved")
     tree.write("/moved/g", b"")
@@ -46,7 +46,7 @@ def test_an_open_directory_is_followed_and_read_anew(tree: Driver) -> None:
     assert failing(tree.fs.opendir, "/a") == "ENOTDIR"
 
 
-def test_directories_count_their_subdirectories(tree: Driver) -> None:
+def test_directory_link_count(tree: Driver) -> None:
     assert tree.fs.getattr("/").nlink == 4
     tree.mkdir("/full/sub")
     assert tree.fs.getattr("/full").nlink == 3
@@ -56,7 +56,7 @@ def test_directories_count_their_subdirectories(tree: Driver) -> None:
     assert tree.fs.getattr("/empty").nlink == 2
 
 
-def test_a_directory_is_touched_by_what_happens_in_it(tree: Driver) -> None:
+def test_directory_times(tree: Driver) -> None:
     def changed() -> bool:
         before = tree.fs.getattr("/full").mtime_ns
         tree.fs.utimens("/full", 1, 1)
@@ -96,20 +96,20 @@ def test_a_directory_is_touched_by_what_happens_in_it(tree: Driver) -> None:
         ("/a", "/" + "n" * 256, "ENAMETOOLONG"),
     ],
 )
-def test_rename_says_what_posix_says(tree: Driver, old: str, new: str, expected: str) -> None:
+def test_rename_errors(tree: Driver, old: str, new: str, expected: str) -> None:
     assert failing(tree.fs.rename, old, new) == expected
     if expected:
         assert (tree.read("/a"), tree.read("/b")) == (b"A", b"B")
         assert tree.names("/full") == ["f"]
 
 
-def test_rename_over_a_file_replaces_it(tree: Driver) -> None:
+def test_rename_over_file(tree: Driver) -> None:
     tree.fs.rename("/a", "/b")
     assert tree.read("/b") == b"A"
     assert tree.names() == ["b", "empty", "full"]
 
 
-def test_renaming_one_of_two_names_of_a_file_to_the_other_changes_nothing(tree: Driver) -> None:
+def test_rename_between_hard_links(tree: Driver) -> None:
     tree.fs.link("/a", "/l")
     tree.fs.rename("/a", "/l")
     assert tree.names() == ["a", "b", "empty", "full", "l"]
@@ -134,12 +134,12 @@ def test_rename_flags(tree: Driver) -> None:
     assert tree.read("/new") == b"A"
 
 
-def test_exchange_across_directories_moves_link_counts(tree: Driver) -> None:
+def test_exchange_link_counts(tree: Driver) -> None:
     tree.fs.rename("/full/f", "/empty", RENAME_EXCHANGE)
     assert [tree.fs.getattr(p).nlink for p in ("/", "/full")] == [3, 3]
 
 
-def test_removing_says_what_posix_says(tree: Driver) -> None:
+def test_remove_errors(tree: Driver) -> None:
     assert failing(tree.fs.rmdir, "/a") == "ENOTDIR"
     assert failing(tree.fs.rmdir, "/full") == "ENOTEMPTY"
     assert failing(tree.fs.rmdir, "/missing") == "ENOENT"
@@ -151,7 +151,7 @@ def test_removing_says_what_posix_says(tree: Driver) -> None:
     assert failing(tree.fs.getattr, "/empty") == "ENOENT"
 
 
-def test_hard_links_share_everything(tree: Driver) -> None:
+def test_hard_links(tree: Driver) -> None:
     tree.fs.link("/a", "/full/l")
     one, other = tree.fs.getattr("/a"), tree.fs.getattr("/full/l")
     assert one == other
@@ -166,7 +166,7 @@ def test_hard_links_share_everything(tree: Driver) -> None:
     assert failing(tree.fs.link, "/missing", "/l") == "ENOENT"
 
 
-def test_symbolic_links_keep_their_target(it: Driver) -> None:
+def test_symlinks(it: Driver) -> None:
     it.fs.symlink("/s", "some/where", it.caller)
     assert it.fs.readlink("/s") == "some/where"
     assert it.fs.getattr("/s").size == len("some/where")
@@ -176,7 +176,7 @@ def test_symbolic_links_keep_their_target(it: Driver) -> None:
     assert failing(it.fs.symlink, "/t", "x" * 5000, it.caller) == "ENAMETOOLONG"
 
 
-def test_names_are_bytes(it: Driver) -> None:
+def test_byte_names(it: Driver) -> None:
     name = os.fsdecode(b"caf\xe9 \n\\")
     it.write("/" + name, b"x")
     assert it.names() == [name]
@@ -186,7 +186,7 @@ def test_names_are_bytes(it: Driver) -> None:
     assert failing(it.fs.getattr, "/" + "ü" * 128) == "ENAMETOOLONG"
 
 
-def test_new_things_belong_to_who_makes_them(fs: Filesystem) -> None:
+def test_owner_of_new_file(fs: Filesystem) -> None:
     it = Driver(fs, SOMEBODY)
     it.mkdir("/d")
     it.write("/d/f", b"")
@@ -196,7 +196,7 @@ def test_new_things_belong_to_who_makes_them(fs: Filesystem) -> None:
         assert (found.uid, found.gid) == SOMEBODY
 
 
-def test_a_setgid_directory_hands_its_group_down(it: Driver) -> None:
+def test_setgid_directory(it: Driver) -> None:
     it.mkdir("/d")
     it.fs.chown("/d", None, 42)
     it.fs.chmod("/d", 0o2775)
@@ -207,7 +207,7 @@ def test_a_setgid_directory_hands_its_group_down(it: Driver) -> None:
     assert it.fs.getattr("/d/f").gid == 42
 
 
-def test_many_names_in_one_directory(it: Driver) -> None:
+def test_many_names(it: Driver) -> None:
     it.mkdir("/d")
     for number in range(300):
         it.fs.mknod(f"/d/{number:03}", stat.S_IFIFO, 0, it.caller)

@@ -27,9 +27,7 @@ def elsewhere(place: Path) -> Iterator[Store]:
         yield opened
 
 
-def test_who_has_it_open_keeps_the_old_bytes(
-    it: Driver, elsewhere: Store, other_video: bytes
-) -> None:
+def test_open_handle_keeps_old_bytes(it: Driver, elsewhere: Store, other_video: bytes) -> None:
     it.write("/a.mp4", other_video)
     it.fs.settle()
     it.fs.utimens("/a.mp4", 5_000_000_000, 7_000_000_000)
@@ -55,7 +53,7 @@ def test_who_has_it_open_keeps_the_old_bytes(
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("removed", [True, False])
-def test_what_nobody_would_ever_see_cannot_be_written(
+def test_write_to_replaced_original(
     it: Driver, elsewhere: Store, other_video: bytes, removed: bool
 ) -> None:
     """A handle on the old bytes fails at its first write, so that no data is silently lost."""
@@ -75,9 +73,7 @@ def test_what_nobody_would_ever_see_cannot_be_written(
 
 
 @pytest.mark.thorough
-def test_what_is_open_without_a_name_stays_as_it_is(
-    it: Driver, elsewhere: Store, other_video: bytes
-) -> None:
+def test_unlinked_original_not_replaced(it: Driver, elsewhere: Store, other_video: bytes) -> None:
     """A replacement would be unreachable, and no closing handle would delete it."""
     it.write("/a.mp4", other_video)
     it.fs.settle()
@@ -106,7 +102,7 @@ def done_digest(store: Store) -> str:
     return store["a.mp4"].policy.log()[0].digest
 
 
-def test_a_hold_forbids_every_change(it: Driver, elsewhere: Store, other_video: bytes) -> None:
+def test_hold(it: Driver, elsewhere: Store, other_video: bytes) -> None:
     it.write("/a.mp4", other_video)
     it.write("/b.txt", b"no video")
     it.fs.settle()
@@ -133,9 +129,7 @@ def test_a_hold_forbids_every_change(it: Driver, elsewhere: Store, other_video: 
     assert it.names() == ["b.txt"]
 
 
-def test_a_folder_with_a_held_video_stays_whole(
-    it: Driver, elsewhere: Store, other_video: bytes
-) -> None:
+def test_folder_with_held_video(it: Driver, elsewhere: Store, other_video: bytes) -> None:
     it.mkdir("/cam")
     it.write("/cam/a.mp4", other_video)
     it.write("/cam/b.txt", b"x")
@@ -168,7 +162,7 @@ def look(it: Driver, store: Store, name: str) -> Path:
     return folder
 
 
-def test_what_was_rendered_goes_with_a_name(
+def test_views_deleted_with_name(
     shown: Driver, store: Store, other_video: bytes, video: bytes
 ) -> None:
     for name, data in (("a.mp4", other_video), ("b.mp4", video)):
@@ -185,7 +179,7 @@ def test_what_was_rendered_goes_with_a_name(
     assert second.exists()
 
 
-def test_what_was_rendered_goes_when_a_video_is_written_over(
+def test_views_deleted_on_overwrite(
     shown: Driver, store: Store, other_video: bytes, video: bytes
 ) -> None:
     shown.write("/a.mp4", other_video)

@@ -29,12 +29,12 @@ def lazy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vfsd.mount.fs.classify.Classifier, "submit", lambda *_: None)
 
 
-def test_a_store_at_rest_needs_no_recovery(fs: Filesystem) -> None:
+def test_clean_store(fs: Filesystem) -> None:
     found = fs.recover()
     assert (found.orphans, found.stray, found.emptied, found.unclassified) == (0, 0, 0, [])
 
 
-def test_a_file_that_was_being_written_has_what_was_written(it: Driver, crashed: Crash) -> None:
+def test_unfinished_file(it: Driver, crashed: Crash) -> None:
     handle = it.create("/a")
     it.fs.write(handle, b"so far", 0)
     after = crashed()
@@ -43,7 +43,7 @@ def test_a_file_that_was_being_written_has_what_was_written(it: Driver, crashed:
     it.close(handle)
 
 
-def test_unjudged_files_are_judged(
+def test_unjudged_files(
     it: Driver, crashed: Crash, video: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
@@ -54,9 +54,7 @@ def test_unjudged_files_are_judged(
     assert after.read("/v.mp4") == video
 
 
-def test_a_video_that_was_being_written_is_judged_anew(
-    it: Driver, crashed: Crash, video: bytes
-) -> None:
+def test_unfinished_video(it: Driver, crashed: Crash, video: bytes) -> None:
     it.write("/v.mp4", video)
     it.fs.settle()
     with it.opened("/v.mp4", os.O_RDWR) as handle:
@@ -66,7 +64,7 @@ def test_a_video_that_was_being_written_is_judged_anew(
     assert after.state("/v.mp4") == "plain"
 
 
-def test_unlinked_open_files_are_gone(it: Driver, crashed: Crash) -> None:
+def test_unlinked_open_files(it: Driver, crashed: Crash) -> None:
     it.write("/a", b"x")
     with it.opened("/a"):
         it.fs.unlink("/a")
@@ -75,7 +73,7 @@ def test_unlinked_open_files_are_gone(it: Driver, crashed: Crash) -> None:
     assert list(after.fs.context.directory.spool.iterdir()) == []
 
 
-def test_a_hidden_name_comes_back_when_the_rename_never_came(
+def test_hidden_name_without_rename(
     it: Driver, crashed: Crash, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # However long the copy takes, the original store still keeps the hidden name.
@@ -89,7 +87,7 @@ def test_a_hidden_name_comes_back_when_the_rename_never_came(
     assert after.fs.getattr("/a").nlink == 1
 
 
-def test_a_hidden_name_stays_away_when_its_directory_has_gone_as_well(
+def test_hidden_name_without_directory(
     it: Driver, crashed: Crash, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("_SETTLING_SECONDS", "_PENDING_SECONDS"):
@@ -104,7 +102,7 @@ def test_a_hidden_name_stays_away_when_its_directory_has_gone_as_well(
     assert list(after.fs.context.directory.spool.iterdir()) == []
 
 
-def test_a_hidden_name_stays_away_once_its_directory_was_synced(it: Driver, crashed: Crash) -> None:
+def test_hidden_name_after_sync(it: Driver, crashed: Crash) -> None:
     it.write("/a", b"x")
     with it.opened("/a") as handle:
         it.fs.hide("/a", ".fuse_hidden0000000100000001")
@@ -114,7 +112,7 @@ def test_a_hidden_name_stays_away_once_its_directory_was_synced(it: Driver, cras
     assert after.names() == []
 
 
-def test_a_hidden_name_stays_away_when_it_was_taken(it: Driver, crashed: Crash) -> None:
+def test_hidden_name_taken(it: Driver, crashed: Crash) -> None:
     it.write("/a", b"old")
     it.write("/b", b"new")
     with it.opened("/a"):
@@ -125,7 +123,7 @@ def test_a_hidden_name_stays_away_when_it_was_taken(it: Driver, crashed: Crash) 
     assert after.read("/a") == b"new"
 
 
-def test_private_files_of_nobody_are_removed(it: Driver, store: Store, crashed: Crash) -> None:
+def test_stray_private_files(it: Driver, store: Store, crashed: Crash) -> None:
     ino = it.write("/a", b"x")
     it.fs.settle()
     directory = store.parts.directory
@@ -136,9 +134,7 @@ def test_private_files_of_nobody_are_removed(it: Driver, store: Store, crashed: 
     assert after.read("/a") == b"x"
 
 
-def test_directories_in_which_something_lies_do_not_keep_a_store_from_being_mounted(
-    it: Driver, store: Store, crashed: Crash
-) -> None:
+def test_stray_directories(it: Driver, store: Store, crashed: Crash) -> None:
     directory = store.parts.directory
     full = (directory.spool_file(4711), directory.objects_tmp / new_name())
     for path in full:
@@ -148,7 +144,7 @@ def test_directories_in_which_something_lies_do_not_keep_a_store_from_being_moun
     assert crashed().read("/a") == b"bytes"
 
 
-def test_the_private_file_of_a_published_video_is_removed(
+def test_private_file_of_published_video(
     it: Driver, store: Store, crashed: Crash, video: bytes
 ) -> None:
     ino = it.write("/v.mp4", video)
@@ -159,7 +155,7 @@ def test_the_private_file_of_a_published_video_is_removed(
     assert after.read("/v.mp4") == video
 
 
-def test_objects_that_lost_their_last_reference_are_removed(
+def test_unreferenced_objects(
     store: Store, crashed: Crash, video: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fs = Filesystem(store.parts)
@@ -174,7 +170,7 @@ def test_objects_that_lost_their_last_reference_are_removed(
     fs.close()
 
 
-def test_bytes_that_never_reached_the_disk_are_an_empty_file(
+def test_missing_bytes(
     it: Driver, store: Store, crashed: Crash, caplog: pytest.LogCaptureFixture, lazy: None
 ) -> None:
     ino = it.write("/a", b"x")
@@ -185,7 +181,7 @@ def test_bytes_that_never_reached_the_disk_are_an_empty_file(
 
 
 @pytest.mark.parametrize("seconds", one_in(3, [0.1, 0.3, 0.6]))
-def test_a_kill_at_any_time_leaves_a_store_that_adds_up(place: Path, seconds: float) -> None:
+def test_kill_at_any_time(place: Path, seconds: float) -> None:
     """Every name leads to one of the files that it led to before, and no garbage is left."""
     with subprocess.Popen(
         [sys.executable, "-m", "tests.support.busy_store", place], stdout=subprocess.PIPE, cwd=ROOT

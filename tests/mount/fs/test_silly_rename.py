@@ -40,7 +40,7 @@ from vfsd.mount.fs.open_inodes import OpenInode, OpenInodes
 from vfsd.mount.fs.silly_rename import HiddenNames
 
 
-def test_an_open_file_is_unlinked(it: Driver, store: Store) -> None:
+def test_unlink_open_file(it: Driver, store: Store) -> None:
     it.write("/a", b"abc")
     handle = it.open("/a", os.O_RDWR)
     it.fs.unlink("/a")
@@ -61,7 +61,7 @@ def test_an_open_file_is_unlinked(it: Driver, store: Store) -> None:
     assert list(store.parts.directory.spooled()) == []
 
 
-def test_a_rename_over_an_open_video_may_take_its_time(
+def test_slow_rename_over_open_video(
     it: Driver, store: Store, video: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While the renamed file is being synced, the old name would come back after a crash."""
@@ -88,7 +88,7 @@ def test_a_rename_over_an_open_video_may_take_its_time(
     assert it.read("/v.mp4") == b"new"
 
 
-def test_the_name_is_free_at_once(it: Driver) -> None:
+def test_name_is_free_at_once(it: Driver) -> None:
     it.write("/a", b"old")
     with it.opened("/a") as handle:
         it.fs.unlink("/a")
@@ -97,7 +97,7 @@ def test_the_name_is_free_at_once(it: Driver) -> None:
         assert it.read("/a") == b"new"
 
 
-def test_an_open_video_is_unlinked(it: Driver, store: Store, video: bytes) -> None:
+def test_unlink_open_video(it: Driver, store: Store, video: bytes) -> None:
     it.write("/v.mp4", video)
     it.fs.settle()
     with it.opened("/v.mp4", os.O_RDWR) as handle:
@@ -112,9 +112,7 @@ def test_an_open_video_is_unlinked(it: Driver, store: Store, video: bytes) -> No
     assert list(store.parts.objects.all_keys()) == []
 
 
-def test_a_video_that_was_unlinked_while_open_cannot_be_held(
-    it: Driver, store: Store, video: bytes
-) -> None:
+def test_hold_on_unlinked_video(it: Driver, store: Store, video: bytes) -> None:
     it.write("/v.mp4", video)
     it.fs.settle()
     found = store["v.mp4"]
@@ -126,9 +124,7 @@ def test_a_video_that_was_unlinked_while_open_cannot_be_held(
     assert rows(store) == (0, 0)
 
 
-def test_what_is_held_although_it_was_unlinked_keeps_no_other_and_gets_a_name(
-    it: Driver, store: Store, video: bytes
-) -> None:
+def test_held_orphan_gets_name(it: Driver, store: Store, video: bytes) -> None:
     it.write("/v.mp4", video)
     it.fs.settle()
     found = store["v.mp4"]
@@ -152,7 +148,7 @@ def test_what_is_held_although_it_was_unlinked_keeps_no_other_and_gets_a_name(
     assert fsck.run(store.parts) == []
 
 
-def test_an_open_file_is_renamed_over(it: Driver, store: Store) -> None:
+def test_rename_over_open_file(it: Driver, store: Store) -> None:
     it.write("/a", b"new")
     it.write("/b", b"old")
     with it.opened("/b") as handle:
@@ -163,7 +159,7 @@ def test_an_open_file_is_renamed_over(it: Driver, store: Store) -> None:
     assert rows(store) == (1, 0)
 
 
-def test_an_unlinked_file_with_another_name_stays(it: Driver, store: Store) -> None:
+def test_unlink_one_of_two_names(it: Driver, store: Store) -> None:
     it.write("/a", b"x")
     it.fs.link("/a", "/b")
     with it.opened("/a") as handle:
@@ -173,9 +169,7 @@ def test_an_unlinked_file_with_another_name_stays(it: Driver, store: Store) -> N
     assert rows(store) == (1, 0)
 
 
-def test_what_is_written_and_unlinked_is_never_judged(
-    it: Driver, store: Store, video: bytes
-) -> None:
+def test_unlinked_file_not_judged(it: Driver, store: Store, video: bytes) -> None:
     handle = it.create("/v.mp4")
     it.fs.unlink("/v.mp4")
     it.fs.write(handle, video, 0)
@@ -187,7 +181,7 @@ def test_what_is_written_and_unlinked_is_never_judged(
 # ------------------------------------------------------------- hiding, for callers who know paths
 
 
-def test_a_hidden_file_is_found_by_its_alias_only(it: Driver, store: Store) -> None:
+def test_alias_lookup(it: Driver, store: Store) -> None:
     it.mkdir("/d")
     it.write("/d/a", b"abc")
     handle = it.open("/d/a", os.O_RDWR)
@@ -205,7 +199,7 @@ def test_a_hidden_file_is_found_by_its_alias_only(it: Driver, store: Store) -> N
     assert rows(store) == (0, 0)
 
 
-def test_unlinking_the_alias_is_no_error(it: Driver, store: Store) -> None:
+def test_unlink_alias(it: Driver, store: Store) -> None:
     it.write("/a", b"abc")
     handle = it.open("/a")
     it.fs.hide("/a", ALIAS)
@@ -218,7 +212,7 @@ def test_unlinking_the_alias_is_no_error(it: Driver, store: Store) -> None:
     assert rows(store) == (0, 0)
 
 
-def test_an_alias_leads_to_the_file_as_long_as_somebody_has_it_open(it: Driver) -> None:
+def test_alias_while_open(it: Driver) -> None:
     it.write("/a", b"abc")
     first = it.open("/a")
     it.fs.hide("/a", ALIAS)
@@ -231,9 +225,7 @@ def test_an_alias_leads_to_the_file_as_long_as_somebody_has_it_open(it: Driver) 
     assert failing(it.fs.getattr, f"/{ALIAS}") == "ESTALE"
 
 
-def test_an_alias_leads_to_a_file_that_is_opened_while_another_closes_it(
-    it: Driver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_alias_open_during_close(it: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     it.write("/a", b"abc")
     first = it.open("/a")
     it.fs.hide("/a", ALIAS)
@@ -254,9 +246,7 @@ def test_an_alias_leads_to_a_file_that_is_opened_while_another_closes_it(
     assert failing(it.fs.getattr, f"/{ALIAS}") == "ESTALE"
 
 
-def test_an_alias_leads_to_a_file_that_another_closes_while_it_is_opened(
-    it: Driver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_alias_close_during_open(it: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     it.write("/a", b"abc")
     first = it.open("/a")
     it.fs.hide("/a", ALIAS)
@@ -274,9 +264,7 @@ def test_an_alias_leads_to_a_file_that_another_closes_while_it_is_opened(
     assert failing(it.fs.getattr, f"/{ALIAS}") == "ESTALE"
 
 
-def test_unlinking_an_alias_that_is_spent_waits_for_nobody(
-    it: Driver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unlink_spent_alias(it: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     """libfuse unlinks the alias after the file is closed, when the alias is already removed."""
     it.write("/a", b"abc")
     with it.opened("/a"):
@@ -286,7 +274,7 @@ def test_unlinking_an_alias_that_is_spent_waits_for_nobody(
     assert threading.current_thread() not in changes.by
 
 
-def test_a_file_may_have_the_name_of_an_alias_that_is_spent(it: Driver) -> None:
+def test_reuse_of_spent_alias(it: Driver) -> None:
     it.write("/a", b"abc")
     with it.opened("/a"):
         it.fs.hide("/a", ALIAS)
@@ -299,7 +287,7 @@ def test_a_file_may_have_the_name_of_an_alias_that_is_spent(it: Driver) -> None:
     assert it.names() == []
 
 
-def test_hiding_and_renaming_is_one_replacement(it: Driver, store: Store) -> None:
+def test_hide_and_rename(it: Driver, store: Store) -> None:
     it.write("/a", b"new")
     it.write("/b", b"old")
     with it.opened("/b") as handle:
@@ -317,7 +305,7 @@ def test_hiding_and_renaming_is_one_replacement(it: Driver, store: Store) -> Non
 @pytest.mark.parametrize(
     ("source", "flags"), [("/missing", 0), ("/d", 0), ("/a", RENAME_NOREPLACE)]
 )
-def test_a_rename_that_fails_gives_the_hidden_name_back(
+def test_failed_rename_restores_name(
     it: Driver, store: Store, source: str, flags: int, is_late: bool
 ) -> None:
     it.write("/a", b"new")
@@ -336,9 +324,7 @@ def test_a_rename_that_fails_gives_the_hidden_name_back(
 
 
 @pytest.mark.parametrize("is_late", [False, True])
-def test_a_rename_that_fails_gives_back_what_was_closed_meanwhile(
-    it: Driver, store: Store, is_late: bool
-) -> None:
+def test_failed_rename_after_close(it: Driver, store: Store, is_late: bool) -> None:
     it.write("/b", b"old")
     with it.opened("/b"):
         hidden = it.fs.hide("/b", ALIAS)
@@ -353,7 +339,7 @@ def test_a_rename_that_fails_gives_back_what_was_closed_meanwhile(
     assert fsck.run(store.parts) == []
 
 
-def test_what_is_given_back_is_judged(it: Driver, video: bytes) -> None:
+def test_restored_file_judged(it: Driver, video: bytes) -> None:
     handle = it.create("/v.mp4")
     it.fs.write(handle, video, 0)
     hidden = it.fs.hide("/v.mp4", ALIAS)
@@ -363,9 +349,7 @@ def test_what_is_given_back_is_judged(it: Driver, video: bytes) -> None:
     assert it.fs.video_size(it.open("/v.mp4")) == len(video)
 
 
-def test_a_name_is_given_back_on_a_full_disk(
-    it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_restore_on_full_disk(it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     it.write("/b", b"old")
     adopting = Refusing(monkeypatch, "adopt_orphan", NoSpaceError("full"))
     with it.opened("/b"):
@@ -377,7 +361,7 @@ def test_a_name_is_given_back_on_a_full_disk(
 
 
 @pytest.mark.parametrize("is_late", [False, True])
-def test_a_name_that_cannot_be_given_back_at_once_is_given_back_later(
+def test_restore_retried(
     it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch, is_late: bool
 ) -> None:
     monkeypatch.setattr(deferred_cleanup, "_RETRY_SECONDS", 0.1)
@@ -399,9 +383,7 @@ def test_a_name_that_cannot_be_given_back_at_once_is_given_back_later(
     assert fsck.run(store.parts) == []
 
 
-def test_a_name_that_cannot_be_given_back_is_by_the_next_mount(
-    it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_restore_by_next_mount(it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     it.write("/b", b"old")
     adopting = Refusing(monkeypatch, "adopt_orphan", BusyError("locked"))
     with it.opened("/b"):
@@ -417,9 +399,7 @@ def test_a_name_that_cannot_be_given_back_is_by_the_next_mount(
     after.fs.close()
 
 
-def test_an_unlinked_file_ends_though_that_could_not_be_written_down_at_first(
-    it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_deletion_retried(it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process had locked the catalog for a long time."""
     monkeypatch.setattr(deferred_cleanup, "_RETRY_SECONDS", 0.02)
     refusing = [
@@ -436,7 +416,7 @@ def test_an_unlinked_file_ends_though_that_could_not_be_written_down_at_first(
 
 
 @pytest.mark.parametrize("is_tried_again", [False, True])
-def test_an_unlinked_file_that_is_open_long_after_stays_away(
+def test_unlinked_file_stays_hidden(
     it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch, is_tried_again: bool
 ) -> None:
     """The first attempts to record it fail, and the mount records it at its end at the latest."""
@@ -456,7 +436,7 @@ def test_an_unlinked_file_that_is_open_long_after_stays_away(
 
 
 @pytest.mark.parametrize("is_settled", [True, False])
-def test_who_needs_room_gets_that_of_what_was_unlinked_and_closed(
+def test_write_reclaims_space(
     it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch, is_settled: bool
 ) -> None:
     monkeypatch.setattr(silly_rename, "_PENDING_SECONDS", 3600)
@@ -478,9 +458,7 @@ def test_who_needs_room_gets_that_of_what_was_unlinked_and_closed(
     assert it.read("/new") == b"new"
 
 
-def test_a_rename_between_two_names_of_a_file_gives_back_the_one_at_once(
-    it: Driver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rename_between_hard_links(it: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise another process could remove the other name and leave none."""
     it.write("/a", b"x")
     it.fs.link("/a", "/b")
@@ -492,9 +470,7 @@ def test_a_rename_between_two_names_of_a_file_gives_back_the_one_at_once(
         assert it.names() == ["a", "b"]
 
 
-def test_what_has_lost_its_other_name_meanwhile_goes_when_it_is_closed(
-    it: Driver, store: Store
-) -> None:
+def test_other_name_removed(it: Driver, store: Store) -> None:
     it.write("/b", b"old")
     it.fs.link("/b", "/c")
     with it.opened("/b"):
@@ -506,7 +482,7 @@ def test_what_has_lost_its_other_name_meanwhile_goes_when_it_is_closed(
     assert fsck.run(store.parts) == []
 
 
-def test_a_rename_that_fails_gives_the_last_name_back(it: Driver, store: Store) -> None:
+def test_failed_rename_restores_last_name(it: Driver, store: Store) -> None:
     it.write("/b", b"old")
     it.fs.link("/b", "/c")
     with it.opened("/b"):
@@ -522,9 +498,7 @@ def test_a_rename_that_fails_gives_the_last_name_back(it: Driver, store: Store) 
 
 
 @pytest.mark.parametrize("is_video", [False, True])
-def test_what_another_process_has_put_there_meanwhile_is_what_a_rename_replaces(
-    it: Driver, store: Store, video: bytes, is_video: bool
-) -> None:
+def test_rename_over_newer_file(it: Driver, store: Store, video: bytes, is_video: bool) -> None:
     it.write("/a", b"new")
     it.write("/b", b"old")
     with it.opened("/b"), Store.open(store.path) as elsewhere:
@@ -545,9 +519,7 @@ def test_what_another_process_has_put_there_meanwhile_is_what_a_rename_replaces(
     assert fsck.run(store.parts, deep=True) == []
 
 
-def test_a_directory_that_another_process_has_made_there_meanwhile_stays(
-    it: Driver, store: Store
-) -> None:
+def test_rename_over_new_directory(it: Driver, store: Store) -> None:
     it.write("/a", b"new")
     it.write("/b", b"old")
     with it.opened("/b"), Store.open(store.path) as elsewhere:
@@ -562,9 +534,7 @@ def test_a_directory_that_another_process_has_made_there_meanwhile_stays(
     assert fsck.run(store.parts) == []
 
 
-def test_what_is_closed_just_when_its_name_ceases_to_keep_it_goes(
-    it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_close_race(it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(silly_rename, "_PENDING_SECONDS", 0.2)
     look = HiddenNames._due_actions
     it.write("/a", b"x")
@@ -581,7 +551,7 @@ def test_what_is_closed_just_when_its_name_ceases_to_keep_it_goes(
     wait_until(lambda: rows(store) == (0, 0))
 
 
-def test_a_rename_after_an_unlink_that_fails_gives_nothing_back(it: Driver, store: Store) -> None:
+def test_failed_rename_after_unlink(it: Driver, store: Store) -> None:
     it.write("/b", b"old")
     with it.opened("/b"):
         it.fs.hide("/b", ALIAS)
@@ -592,7 +562,7 @@ def test_a_rename_after_an_unlink_that_fails_gives_nothing_back(it: Driver, stor
     assert rows(store) == (0, 0)
 
 
-def test_a_directory_is_not_moved_into_itself_over_a_hidden_name(it: Driver) -> None:
+def test_directory_into_itself(it: Driver) -> None:
     it.mkdir("/d")
     it.write("/d/b", b"old")
     with it.opened("/d/b"):
@@ -601,9 +571,7 @@ def test_a_directory_is_not_moved_into_itself_over_a_hidden_name(it: Driver) -> 
         assert it.read("/d/b") == b"old"
 
 
-def test_a_name_that_was_hidden_before_does_not_settle_one_that_was_since(
-    it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_name_hidden_twice(it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("_SETTLING_SECONDS", "_PENDING_SECONDS"):
         monkeypatch.setattr(silly_rename, name, 3600)
     ino = it.write("/b", b"old")
@@ -633,7 +601,7 @@ def test_hiding_one_of_two_names(it: Driver, store: Store, is_late: bool) -> Non
     assert rows(store) == (1, 0)
 
 
-def test_a_file_that_is_hidden_after_its_last_handle_goes_soon(it: Driver, store: Store) -> None:
+def test_hide_after_close(it: Driver, store: Store) -> None:
     it.write("/a", b"x")
     assert it.fs.is_in_use("/a")
     it.fs.settle()
@@ -643,7 +611,7 @@ def test_a_file_that_is_hidden_after_its_last_handle_goes_soon(it: Driver, store
     wait_until(lambda: not list(store.parts.directory.spooled()))
 
 
-def test_a_file_that_was_closed_long_ago_is_not_in_use(it: Driver) -> None:
+def test_closed_file_not_in_use(it: Driver) -> None:
     it.write("/a", b"x")
     wait_until(lambda: not it.fs.is_in_use("/a"))
     with it.opened("/a"):
@@ -653,9 +621,7 @@ def test_a_file_that_was_closed_long_ago_is_not_in_use(it: Driver) -> None:
 # -------------------------------------------------------------------- removed by another process
 
 
-def test_a_handle_outlives_what_another_process_removes(
-    it: Driver, store: Store, video: bytes
-) -> None:
+def test_remove_by_other_process(it: Driver, store: Store, video: bytes) -> None:
     it.write("/v.mp4", video)
     it.write("/t", b"text")
     it.fs.settle()
@@ -683,7 +649,7 @@ def test_a_handle_outlives_what_another_process_removes(
     assert FileState.VIDEO not in {node.state for _, node in store.entries()}
 
 
-def test_who_closes_one_of_several_handles_waits_for_no_change_of_names(store: Store) -> None:
+def test_close_does_not_wait(store: Store) -> None:
     names = DentryCache(store.parts)
     contents = OpenInodes(store.parts, names, lambda _key: None)
     found: list[tuple[bool, bool]] = []

@@ -43,7 +43,7 @@ def errors(caplog: pytest.LogCaptureFixture) -> int:
     return sum(record.levelno >= logging.ERROR for record in caplog.records)
 
 
-def test_the_end_of_a_mount_waits_once_for_others_who_keep_the_catalog(
+def test_close_waits_once(
     it: Driver,
     store: Store,
     monkeypatch: pytest.MonkeyPatch,
@@ -63,7 +63,7 @@ def test_the_end_of_a_mount_waits_once_for_others_who_keep_the_catalog(
     after.close()
 
 
-def test_what_is_open_when_the_mount_ends_waits_once_more_at_most(
+def test_close_with_open_files(
     it: Driver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(silly_rename, "_PENDING_SECONDS", 0.05)
@@ -112,7 +112,7 @@ def test_close_during_failing_attempt(
         assert [former for _, former in seen.tree.orphans()] == [None]
 
 
-def test_all_that_is_to_be_written_down_at_the_end_is_one_transaction(
+def test_close_in_one_transaction(
     it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch, patient: None
 ) -> None:
     hide_closed(it, 5)
@@ -123,7 +123,7 @@ def test_all_that_is_to_be_written_down_at_the_end_is_one_transaction(
     assert list(store.parts.directory.spooled()) == []
 
 
-def test_who_needs_room_waits_once_for_others_who_keep_the_catalog(
+def test_reclaim_waits_once(
     it: Driver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, patient: None
 ) -> None:
     writing = it.create("/w")
@@ -148,9 +148,7 @@ def refuse_while(monkeypatch: pytest.MonkeyPatch, is_full: Callable[[], bool]) -
     monkeypatch.setattr(handles, "require_reserve", require_reserve)
 
 
-def test_who_needs_room_has_that_which_is_just_given(
-    it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reclaim_during_deletion(it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """The cleanup thread is deleting the only file that can be deleted."""
     spooled = store.parts.directory.spool_file(it.write("/large", b"large"))
     writing = it.create("/w")
@@ -175,9 +173,7 @@ def test_who_needs_room_has_that_which_is_just_given(
     assert it.fs.write(writing, b"x", 0) == 1
 
 
-def test_who_needs_room_has_that_which_was_given_before_he_asked_for_it(
-    it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reclaim_after_deletion(it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     spooled = store.parts.directory.spool_file(it.write("/large", b"large"))
     writing = it.create("/w")
     it.fs.settle()
@@ -193,7 +189,7 @@ def test_who_needs_room_has_that_which_was_given_before_he_asked_for_it(
     assert it.fs.write(writing, b"x", 0) == 1
 
 
-def test_bytes_that_could_not_be_deleted_are_a_little_later(
+def test_deletion_retried(
     it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(deferred_cleanup, "_RETRY_SECONDS", 0.02)
@@ -213,9 +209,7 @@ def test_bytes_that_could_not_be_deleted_are_a_little_later(
     assert errors(caplog) == 1
 
 
-def test_what_could_not_be_ended_when_it_was_closed_is_a_little_later(
-    it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cleanup_retried(it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(silly_rename, "_PENDING_SECONDS", 0.05)
     monkeypatch.setattr(deferred_cleanup, "_RETRY_SECONDS", 0.02)
     deleting = Refusing(monkeypatch, "delete", BusyError("locked"))
@@ -228,9 +222,7 @@ def test_what_could_not_be_ended_when_it_was_closed_is_a_little_later(
     assert rows(store) == (0, 0)
 
 
-def test_who_has_waited_for_the_catalog_in_vain_does_not_wait_to_give_a_name_back(
-    it: Driver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_restore_does_not_wait(it: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deferred_cleanup, "_RETRY_SECONDS", 0.02)
     it.write("/a", b"new")
     it.write("/b", b"old")
@@ -268,7 +260,7 @@ def test_who_has_waited_for_the_catalog_in_vain_does_not_wait_to_give_a_name_bac
         ],
     ),
 )
-def test_whoever_changes_something_has_the_room_of_what_was_unlinked_and_closed(
+def test_changes_reclaim_space(
     it: Driver,
     store: Store,
     monkeypatch: pytest.MonkeyPatch,

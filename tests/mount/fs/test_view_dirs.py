@@ -87,7 +87,7 @@ def it(store: Store, source: Source, video: bytes) -> Iterator[Driver]:
     filesystem.close()
 
 
-def test_views_are_read(it: Driver, source: Source) -> None:
+def test_read_views(it: Driver, source: Source) -> None:
     for name, data in VIEWS.items():
         path = f"/d/v.mp4@/{name}"
         found = it.fs.getattr(path)
@@ -96,7 +96,7 @@ def test_views_are_read(it: Driver, source: Source) -> None:
     assert all(file.closed for file in source.opened)
 
 
-def test_folders_are_listed_but_not_by_their_parent(it: Driver) -> None:
+def test_listings(it: Driver) -> None:
     assert it.names("/d") == ["t.txt", "v.mp4"]
     assert it.names("/d/v.mp4@") == ["frames", "info.json"]
     assert it.names("/d/v.mp4@/frames") == ["000000.png"]
@@ -106,7 +106,7 @@ def test_folders_are_listed_but_not_by_their_parent(it: Driver) -> None:
     assert failing(it.fs.listdir, "/d/v.mp4@/info.json") == "ENOTDIR"
 
 
-def test_inode_numbers_are_stable_and_out_of_the_way(it: Driver) -> None:
+def test_inode_numbers(it: Driver) -> None:
     one, other = it.fs.getattr("/d/v.mp4@").ino, it.fs.getattr("/d/v.mp4@/info.json").ino
     assert one != other
     assert min(one, other) >= 1 << 63
@@ -114,13 +114,13 @@ def test_inode_numbers_are_stable_and_out_of_the_way(it: Driver) -> None:
     assert it.fs.getattr("/e/v.mp4@").ino == one
 
 
-def test_views_belong_to_the_owner_of_the_video(it: Driver) -> None:
+def test_owner(it: Driver) -> None:
     it.fs.chown("/d/v.mp4", 12, 34)
     found = it.fs.getattr("/d/v.mp4@/info.json")
     assert (found.uid, found.gid) == (12, 34)
 
 
-def test_views_are_for_those_who_may_read_the_video(it: Driver) -> None:
+def test_permissions(it: Driver) -> None:
     it.fs.chmod("/d/v.mp4", 0o640)
     assert it.fs.getattr("/d/v.mp4@/info.json").mode == stat.S_IFREG | 0o440
     assert it.fs.getattr("/d/v.mp4@/frames").mode == stat.S_IFDIR | 0o550
@@ -128,19 +128,19 @@ def test_views_are_for_those_who_may_read_the_video(it: Driver) -> None:
     assert it.fs.getattr("/d/v.mp4@/frames").mode == stat.S_IFDIR | 0o555
 
 
-def test_only_videos_have_a_folder(it: Driver) -> None:
+def test_no_folder_for_plain_files(it: Driver) -> None:
     for path in ("/d/t.txt@", "/d@", "/missing@", "/@", "/d/v.mp4@x", "/d/t.txt@/info.json"):
         assert failing(it.fs.getattr, path) == "ENOENT"
 
 
-def test_no_directory_takes_the_name_of_a_folder_of_views(it: Driver) -> None:
+def test_reserved_names(it: Driver) -> None:
     it.mkdir("/other")
     assert failing(it.fs.rename, "/other", "/d/v.mp4@") == "ENOTEMPTY"
     it.fs.rename("/other", "/d/t.txt@")  # a text has no such folder
     assert it.fs.getattr("/d/v.mp4@/frames").mode & stat.S_IFDIR
 
 
-def test_errors_of_views(it: Driver) -> None:
+def test_errors(it: Driver) -> None:
     assert failing(it.fs.getattr, "/d/v.mp4@/nonsense") == "ENOENT"
     assert failing(it.fs.getattr, "/d/v.mp4@/" + "n" * 256) == "ENAMETOOLONG"
     assert failing(it.fs.getattr, "/d/v.mp4@/t=100-.mp4") == "EINVAL"
@@ -148,7 +148,7 @@ def test_errors_of_views(it: Driver) -> None:
     assert failing(it.open, "/d/v.mp4@/frames") == "EISDIR"
 
 
-def test_nothing_is_changed_in_there(it: Driver) -> None:
+def test_views_are_read_only(it: Driver) -> None:
     inside, folder = "/d/v.mp4@/info.json", "/d/v.mp4@"
     caller = it.caller
     attempts = [
@@ -173,7 +173,7 @@ def test_nothing_is_changed_in_there(it: Driver) -> None:
     assert failing(it.fs.readlink, inside) == "EINVAL"
 
 
-def test_a_real_file_of_that_name_wins(it: Driver) -> None:
+def test_real_file_takes_precedence(it: Driver) -> None:
     it.fs.rename("/d/t.txt", "/d/v.mp4@")
     assert it.read("/d/v.mp4@") == b"text"
     assert failing(it.fs.getattr, "/d/v.mp4@/info.json") == "ENOTDIR"
@@ -181,7 +181,7 @@ def test_a_real_file_of_that_name_wins(it: Driver) -> None:
     assert it.read("/d/v.mp4@/info.json") == b"{}"
 
 
-def test_an_open_view(it: Driver) -> None:
+def test_open_view(it: Driver) -> None:
     with it.opened("/d/v.mp4@/frames/000000.png") as handle:
         assert it.fs.read(handle, 3, 2) == b"ctu"
         assert it.fs.getattr(None, handle).size == 7
@@ -197,7 +197,7 @@ def test_an_open_view(it: Driver) -> None:
         it.close(target)
 
 
-def test_an_open_view_keeps_its_video_and_opens_none_of_its_files(store: Store, it: Driver) -> None:
+def test_open_view_keeps_video(store: Store, it: Driver) -> None:
     it.fs.settle()
     with it.opened("/d/v.mp4@/info.json") as handle:
         assert not [path for path in open_files() if path.startswith(str(store.path / "objects"))]
@@ -218,7 +218,7 @@ def open_files() -> list[str]:
     return found
 
 
-def test_versions_of_a_view_are_told_apart(it: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_versions(it: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     path = "/d/v.mp4@/t=0-1.mp4"
     with it.opened(path) as old, it.opened(path) as same:
         assert it.fs.identity(old) == it.fs.identity(same) == CLIP
@@ -228,14 +228,14 @@ def test_versions_of_a_view_are_told_apart(it: Driver, monkeypatch: pytest.Monke
             assert it.fs.identity(old) == it.fs.content_version(old) == CLIP
 
 
-def test_there_are_no_views_without_a_source(store: Store, it: Driver) -> None:
+def test_no_views_without_source(store: Store, it: Driver) -> None:
     it.fs.settle()
     plain = Filesystem(store.parts)
     assert failing(plain.getattr, "/d/v.mp4@") == "ENOENT"
     plain.close()
 
 
-def test_where_a_view_lies_is_remembered_until_names_change(it: Driver) -> None:
+def test_path_cache(it: Driver) -> None:
     path = "/d/v.mp4@/info.json"
     assert it.read(path) == it.read(path) == b"{}"
     it.fs.rename("/d/v.mp4", "/d/w.mp4")
@@ -249,7 +249,7 @@ def test_where_a_view_lies_is_remembered_until_names_change(it: Driver) -> None:
     assert it.fs.getattr(path).uid == 7
 
 
-def test_a_view_of_a_video_that_others_remove_is_gone(store: Store, it: Driver) -> None:
+def test_view_of_removed_video(store: Store, it: Driver) -> None:
     path = "/d/v.mp4@/info.json"
     it.fs.settle()
     assert it.read(path) == b"{}"
@@ -271,7 +271,7 @@ def test_a_view_of_a_video_that_others_remove_is_gone(store: Store, it: Driver) 
         ("/l.mp4", "k.mp4"),
     ],
 )
-def test_folders_of_symbolic_links(it: Driver, link: str, target: str) -> None:
+def test_symlinks(it: Driver, link: str, target: str) -> None:
     """As in git-annex, where files are links into another directory."""
     it.fs.symlink("/e", "d", it.caller)
     it.fs.symlink("/k.mp4", "e/v.mp4", it.caller)

@@ -17,7 +17,7 @@ OF_VIDEOS = ("codec", "frames", "width", "height", "duration", "rate", "digest",
 @pytest.mark.parametrize(
     "name", ["user.k", "trusted.k", "security.k", "user." + os.fsdecode(b"\xff")]
 )
-def test_what_is_set_is_got_and_listed(it: Driver, name: str) -> None:
+def test_set_get_list(it: Driver, name: str) -> None:
     it.mkdir("/d")
     for path in ("/d", "/"):
         it.fs.setxattr(path, name, b"v\0w")
@@ -51,12 +51,12 @@ def test_create_and_replace(it: Driver) -> None:
         ("user.vfsd.mine", b"video", "EPERM"),
     ],
 )
-def test_what_cannot_be_set(it: Driver, name: str, value: bytes, expected: str) -> None:
+def test_set_errors(it: Driver, name: str, value: bytes, expected: str) -> None:
     it.write("/a", b"")
     assert failing(it.fs.setxattr, "/a", name, value) == expected
 
 
-def test_the_largest_value_and_name(it: Driver) -> None:
+def test_size_limits(it: Driver) -> None:
     it.write("/a", b"")
     name = "user." + "n" * 250
     it.fs.setxattr("/a", name, b"x" * 65536)
@@ -66,7 +66,7 @@ def test_the_largest_value_and_name(it: Driver) -> None:
     assert failing(it.fs.setxattr, "/a", "user.last" + "x" * 240, b"") == "ENOSPC"
 
 
-def test_many_attributes_are_as_cheap_as_few(it: Driver, store: Store) -> None:
+def test_cost_of_many_attributes(it: Driver, store: Store) -> None:
     def seconds() -> float:
         began = time.thread_time()
         for number in range(20):
@@ -90,7 +90,7 @@ def test_many_attributes_are_as_cheap_as_few(it: Driver, store: Store) -> None:
     assert len(it.fs.listxattr("/a")) == 4095 + len(OF_PLAIN)
 
 
-def test_what_cannot_be_got_or_removed(it: Driver) -> None:
+def test_get_and_remove_errors(it: Driver) -> None:
     it.write("/a", b"")
     assert failing(it.fs.getxattr, "/a", "user.missing") == "ENODATA"
     assert failing(it.fs.getxattr, "/a", "system.posix_acl_access") == "ENOTSUP"
@@ -99,7 +99,7 @@ def test_what_cannot_be_got_or_removed(it: Driver) -> None:
     assert failing(it.fs.getxattr, "/missing", "user.k") == "ENOENT"
 
 
-def test_what_is_computed_stays_though_copies_bring_or_remove_it(it: Driver, video: bytes) -> None:
+def test_computed_attributes_in_copies(it: Driver, video: bytes) -> None:
     """rsync -X sets all attributes of the source and removes all others."""
     it.write("/v.mp4", video)
     it.fs.settle()
@@ -115,7 +115,7 @@ def test_what_is_computed_stays_though_copies_bring_or_remove_it(it: Driver, vid
     assert failing(it.fs.setxattr, "/d", "user.vfsd.state", b"video") == "EPERM"
 
 
-def test_attributes_stay_with_the_file(it: Driver, video: bytes) -> None:
+def test_attributes_follow_file(it: Driver, video: bytes) -> None:
     it.write("/v.mp4", video)
     it.fs.setxattr("/v.mp4", "user.k", b"v")
     it.fs.settle()
@@ -128,7 +128,7 @@ def test_attributes_stay_with_the_file(it: Driver, video: bytes) -> None:
     assert it.fs.getattr("/w.mp4").ctime_ns > ctime
 
 
-def test_a_video_tells_of_itself(it: Driver, store: Store, video: bytes) -> None:
+def test_video_attributes(it: Driver, store: Store, video: bytes) -> None:
     it.write("/v.mp4", video)
     it.fs.settle()
     names = it.fs.listxattr("/v.mp4")
@@ -150,7 +150,7 @@ def test_a_video_tells_of_itself(it: Driver, store: Store, video: bytes) -> None
     assert failing(it.fs.getxattr, "/v.mp4", "user.vfsd.unheard") == "ENODATA"
 
 
-def test_a_file_that_is_no_video_tells_why(it: Driver) -> None:
+def test_reason_of_plain_file(it: Driver) -> None:
     it.write("/t", b"text")
     it.fs.settle()
     assert it.fs.listxattr("/t") == ["user.vfsd.state", "user.vfsd.reason"]
@@ -159,20 +159,20 @@ def test_a_file_that_is_no_video_tells_why(it: Driver) -> None:
     assert failing(it.fs.getxattr, "/t", "user.vfsd.codec") == "ENODATA"
 
 
-def test_directories_have_nothing_computed(it: Driver) -> None:
+def test_no_computed_attributes_on_directories(it: Driver) -> None:
     it.mkdir("/d")
     assert it.fs.listxattr("/d") == []
     assert failing(it.fs.getxattr, "/d", "user.vfsd.state") == "ENODATA"
     assert failing(it.fs.getxattr, "/d", "user.vfsd.tuner") == "ENODATA"
 
 
-def test_the_root_tells_what_is_done_in_the_background(it: Driver) -> None:
+def test_root_attributes(it: Driver) -> None:
     assert it.fs.getxattr("/", "user.vfsd.tuner") == b"off"
     assert it.fs.listxattr("/") == []  # so that copies do not include it
     assert failing(it.fs.setxattr, "/", "user.vfsd.tuner", b"x", 0) == "EPERM"
 
 
-def test_attributes_that_can_be_set_can_be_listed(it: Driver, video: bytes) -> None:
+def test_list_limit(it: Driver, video: bytes) -> None:
     """User attributes leave room for computed ones in a listing; a video has the most of these."""
     it.write("/v.mp4", video)
     it.fs.settle()
