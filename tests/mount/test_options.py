@@ -78,13 +78,13 @@ def test_unknown_options_refused(word: str) -> None:
     ],
 )
 def test_invalid_numbers(key: str, value: str) -> None:
-    with pytest.raises(UsageError, match=f"{key!r} takes a number"):
+    with pytest.raises(UsageError, match=f"{key!r} must be a number"):
         parse_options([f"{key}={value}"])
 
 
 @pytest.mark.parametrize("value", ["9", "0o22", "088", "-22", "10000", "7" * 5000, ""])
 def test_invalid_umask(value: str) -> None:
-    with pytest.raises(UsageError, match="'umask' takes an octal number up to 7777, not"):
+    with pytest.raises(UsageError, match="'umask' must be an octal number up to 7777, got"):
         parse_options([f"umask={value}"])
 
 
@@ -215,7 +215,7 @@ def cache(tmp_path: Path) -> Iterator[KernelCacheInvalidator]:
 
 
 def look_up(cache: KernelCacheInvalidator, path: bytes) -> None:
-    cache.answering(path, cache._fs.getattr(os.fsdecode(path)), None)
+    cache.reported_attributes(path, cache._fs.getattr(os.fsdecode(path)), None)
 
 
 def sends_back(cache: KernelCacheInvalidator, path: bytes) -> bool:

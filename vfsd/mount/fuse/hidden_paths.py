@@ -1,4 +1,4 @@
-"""Recognises the renames by which libfuse hides open files that are unlinked or replaced."""
+"""Recognises the renames that libfuse makes to hide open files before unlink and rename."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from vfsd.mount.fs import HiddenName
 _HIDDEN = re.compile(rb"\.fuse_hidden[0-9a-f]{8}([0-9a-f]{8})")
 _NUMBERS = 1 << 32
 _AHEAD = 4096
-"""How far a number may be from the last one seen: libfuse hides several files at once, and skips
+"""How far a number may be ahead of the last one. libfuse hides several files at once, and skips
 numbers."""
 
 
 class _Context(ctypes.Structure):
-    """``struct fuse_context``, of which each of the bindings knows as much as it needs."""
+    """``struct fuse_context``. The bindings define only a part of it."""
 
     _fields_ = (
         ("fuse", c_void_p),
@@ -31,7 +31,7 @@ class _Context(ctypes.Structure):
     )
 
 
-_HAS_HIDDEN = 1 << 31  # no umask has that
+_HAS_HIDDEN = 1 << 31  # a bit that no umask uses
 
 
 class HideRequests:
@@ -69,7 +69,7 @@ class HiddenPaths:
     def __init__(self, start: int | None) -> None:
         """libfuse numbers the names from `start` + 1. None: unknown; all matching names count."""
         self._start = start
-        self._seen = 0  # from there
+        self._seen = 0  # highest position in the sequence so far
 
     def has(self, path: bytes) -> bool:
         """Return whether libfuse has generated a name, or may be about to."""
@@ -81,7 +81,7 @@ class HiddenPaths:
         return self._start is not None
 
     def alias(self, old: bytes, new: bytes) -> str | None:
-        """Return the hidden name if a rename is one by which libfuse hides a file."""
+        """Return the hidden name if libfuse makes this rename to hide a file, else None."""
         count = self._count(new)
         folder, _, name = new.rpartition(b"/")
         if count is None or old.rpartition(b"/")[0] != folder:

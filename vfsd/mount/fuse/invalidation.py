@@ -22,18 +22,19 @@ from vfsd.mount.fuse.read_dispatch import ReadDispatch
 _log = logging.getLogger(__name__)
 
 _INVALIDATE_SECONDS = 0.05
-# The kernel opens a file by the size that it looked up within the last second. A new, longer file
-# of that name would be cut off, and `cp` would exit with 0.
+"""How long to wait for the kernel to invalidate a path."""
+# The kernel opens a file with the size that it looked up within the last second. A new, longer file
+# of that name would be cut off, and `cp` would exit with 0. So the reported sizes are remembered.
 _MOST_NAMES = 10_000
 _READABLE = 0o444
 _RELEASE_SECONDS = 0.5
-"""As long a writer waits for the kernel to tell that others have closed."""
-_SENT_BACK_SECONDS = 1.0
-"""Who was sent back comes at once, or not at all, where the name may not be opened by then."""
+"""How long a writer waits for the RELEASE of other handles, which arrives after close(2)."""
+_RETRY_SECONDS = 1.0
+"""A retry after ESTALE arrives at once, or never if the caller may not open the name any more."""
 
 
 class _ReportedAttributes(NamedTuple):
-    """Attributes last reported to the kernel for a name, which it uses when it opens that."""
+    """Attributes last reported to the kernel for a name. The kernel uses them to open it."""
 
     ino: int
     size: int
@@ -44,8 +45,8 @@ class _ReportedAttributes(NamedTuple):
 class _StaleOpen:
     """A thread that got ESTALE and is expected to look up and open the name again."""
 
-    until: float  #: when it has given up, by `time.monotonic`
-    path: bytes | None  #: what it has looked up last; None: that has another name by now
+    until: float  #: end of the time for the retry, on the clock of `time.monotonic`
+    path: bytes | None  #: the path that it looked up last; None if that was renamed since
 
     def is_here(self, path: bytes) -> bool:
         """Return whether an open of `path` is the expected retry."""
@@ -53,12 +54,12 @@ class _StaleOpen:
 
 
 def _readers(found: Attributes) -> tuple[int, int, int]:
-    """Who may read it: by mode, owner and group."""
+    """Return the read permission bits, the owner and the group."""
     return found.mode & _READABLE, found.uid, found.gid
 
 
 class KernelCacheInvalidator:
-    """Invalidates caches of the kernel through libfuse, inside its callbacks. Thread-safe."""
+    """Invalidates the kernel's caches through libfuse, from within its callbacks. Thread-safe."""
 
     def __init__(
         self,
@@ -69,7 +70,15 @@ class KernelCacheInvalidator:
         *,
         bypass: bool,
     ) -> None:
-        """`context` is ``fuse_get_context``; `bypass` says that writers may go past the cache."""
+        """Create it for one mount.
+
+        Args:
+            library: libfuse 3.
+            context: ``fuse_get_context``.
+            filesystem: the file system of the mount.
+            readers: the read functions of the open handles.
+            bypass: whether writers may bypass the kernel's cache.
+        """
         self._library = library
         self._context = context
         self._fs = filesystem
@@ -79,13 +88,13 @@ class KernelCacheInvalidator:
         self._attr_timeout = 0.0
         self._is_caching = True
         self._open = OpenPaths()
-        self._direct: set[int] = set()  # handles, whatever has become of their flags
-        self._told: PathMap[_ReportedAttributes] = PathMap()
-        self._sent_back: dict[int, _StaleOpen] = {}  # by thread
+        self._direct: set[int] = set()  # handles with direct I/O, whatever their flags are now
+        self._reported: PathMap[_ReportedAttributes] = PathMap()
+        self._retries: dict[int, _StaleOpen] = {}  # by thread
         self._notifier = ThreadPoolExecutor(1, thread_name_prefix="vfsd-notifier")
 
     def start(self, config: Any, attr_timeout: float) -> None:
-        """To be called while libfuse handles INIT; `config` is its ``fuse_config``."""
+        """Set the timeout. Call it while libfuse handles INIT, with its ``fuse_config``."""
         self._config = config
         config.attr_timeout = self._attr_timeout = attr_timeout
 
@@ -95,45 +104,51 @@ class KernelCacheInvalidator:
     # -- attributes
 
     def path_of(self, handle: int) -> bytes | None:
-        """Return the current path of the name that `handle` was opened by."""
+        """Return the current path of the name that `handle` was opened by; None if removed."""
         return self._open.path_of(handle)
 
-    def answering(self, path: bytes | None, found: Attributes, handle: int | None) -> Attributes:
-        """These attributes, of what `handle` is open on if there is one, are about to be given to
-        the kernel by this thread; gives them with the size that it is to be told.
+    def reported_attributes(
+        self, path: bytes | None, found: Attributes, handle: int | None
+    ) -> Attributes:
+        """Return the attributes to report to the kernel, and choose whether it may cache them.
 
-        What is being written to a view is not what will be read from it: of that nothing is kept.
+        `handle` is the open handle that the request refers to, if any. The size may be larger than
+        that in `found`; see `_with_room`.
 
-        To libfuse, and so to the kernel, names of one file are different files: what changes
-        through one of them would be seen through the others only when the cache has expired.
-        So it is with a name that has gone, and is still open, and with one by which somebody writes
-        something else, and may look for its end.  And set-ID bits go with a write, of which the
-        kernel takes no notice, as it leaves that to us.
-        libfuse looks at the timeout when the callback has returned.  Should another thread come in
-        between, a change may be seen a second late.
+        The attributes are not cached in four cases:
+
+        - A view is being written. Its bytes differ from those that will be read.
+        - The file has several names, or a removed name that is still open. To libfuse and the
+          kernel they are different files. A change through one name would appear under the others
+          only after the timeout.
+        - Another file is open for writing under the same name. Its writer may seek to the end.
+        - The file has set-ID bits. The file system clears them at a write, unseen by the kernel.
+
+        libfuse reads the timeout after the callback has returned. If another thread changes it in
+        between, a change may appear a second late.
         """
-        if handle is None and self._sent_back:
-            self._note_looked_up(path)
-        is_offered = handle is not None and found.is_view and bool(found.mode & stat.S_IWUSR)
+        if handle is None and self._retries:
+            self._note_lookup(path)
+        is_upload = handle is not None and found.is_view and bool(found.mode & stat.S_IWUSR)
         is_one = self._is_one(path, found, handle)
         may_lose_bits = stat.S_ISREG(found.mode) and found.mode & (stat.S_ISUID | stat.S_ISGID)
-        allowed = (is_one or stat.S_ISDIR(found.mode)) and not is_offered and not may_lose_bits
+        allowed = (is_one or stat.S_ISDIR(found.mode)) and not is_upload and not may_lose_bits
         if allowed is not self._is_caching:
             self._is_caching = allowed
             self._config.attr_timeout = self._attr_timeout if allowed else 0.0
         found = self._with_room(path, found, handle)
         if path is not None and stat.S_ISREG(found.mode):
-            if len(self._told) >= _MOST_NAMES:
-                self._told.keep_only(self._open.paths())
-            if len(self._told) >= _MOST_NAMES:
-                self._told.clear()
-            self._told[path] = _ReportedAttributes(found.ino, found.size, _readers(found))
+            if len(self._reported) >= _MOST_NAMES:
+                self._reported.keep_only(self._open.paths())
+            if len(self._reported) >= _MOST_NAMES:
+                self._reported.clear()
+            self._reported[path] = _ReportedAttributes(found.ino, found.size, _readers(found))
         return found
 
     def _is_one(self, path: bytes | None, found: Attributes, handle: int | None) -> bool:
-        """Whether it is one file to the kernel, and that nothing else.
+        """Return whether the kernel knows the file by one name only, and no other file by it.
 
-        Of what is open it is remembered if the kernel knows it by several names.
+        An open file that the kernel knows by several names is recorded as shared.
         """
         if found.nlink > 1 or self._open.is_elsewhere(found.ino, path, handle):
             self._open.share(found.ino)
@@ -141,11 +156,12 @@ class KernelCacheInvalidator:
         return found.is_view or not self._open.is_written_by_others(path, found.ino)
 
     def _with_room(self, path: bytes | None, found: Attributes, handle: int | None) -> Attributes:
-        """With a size by which nobody is told of his end too early.
+        """Return the attributes with a size that cuts off no open reader.
 
-        The kernel knows one size of a name, whatever is open by it.  There it ends what is read
-        through its cache; who reads past that is told of his end by us.  With room go blocks: cp
-        looks for holes where there are fewer than the size takes, and then copies by the size.
+        The kernel knows one size per name, for all files that are open by it. Cached reads end at
+        that size. So the largest size is reported, and the readers of shorter files are cut off
+        here. The block count grows as well: with too few blocks, cp looks for holes and relies on
+        the size.
         """
         ends = self._ends(path, found.ino, found.size, handle)
         size = max([found.size, *ends.values()])
@@ -157,8 +173,11 @@ class KernelCacheInvalidator:
         return found._replace(size=size, blocks=max(found.blocks, block_count(size)))
 
     def _ends(self, path: bytes | None, ino: int, size: int, handle: int | None) -> dict[int, int]:
-        """Where those end who read through the cache, by that path or the name of `handle`, if they
-        are still open: at `size` if they read `ino`."""
+        """Return the file size of each handle that reads through the kernel's cache.
+
+        These are the handles of `path`, or of the name of `handle`. Those of the inode `ino` have
+        the size `size`.
+        """
         cached = self._open.through_cache(path, handle)
         return {each: self._end(each, ino, size) for each in cached}
 
@@ -171,127 +190,129 @@ class KernelCacheInvalidator:
             return size
 
     def opening(self, path: bytes) -> OpenRequest:
-        """What this thread has been asked for, to open that name.
+        """Return the request of this thread to open a name.
 
-        It may have been sent back by another, which the file had by then: what counts is what it
-        has looked up since.  Who did not come back, as he may not open that, has looked up nothing
-        of what he opens next.
+        It is a retry if the thread got ESTALE lately and `path` is what it looked up last. That may
+        differ from the name it tried before, since a rename may have happened in between. A thread
+        that did not retry has looked up another path.
         """
-        sent_back = self._sent_back.pop(self._thread(), None) if self._sent_back else None
-        return OpenRequest(self, path, sent_back is not None and sent_back.is_here(path))
+        retry = self._retries.pop(self._thread(), None) if self._retries else None
+        return OpenRequest(self, path, retry is not None and retry.is_here(path))
 
-    def _note_looked_up(self, path: bytes | None) -> None:
-        sent_back = self._sent_back.get(self._thread())
-        if sent_back is not None:
-            sent_back.path = path
+    def _note_lookup(self, path: bytes | None) -> None:
+        retry = self._retries.get(self._thread())
+        if retry is not None:
+            retry.path = path
 
-    def found_nothing(self) -> None:
-        """What this thread has looked up is not there, so it does not come back to open that."""
-        if self._sent_back:
-            self._sent_back.pop(self._thread(), None)
+    def lookup_failed(self) -> None:
+        """Record that a lookup of this thread found no file, so that no retry follows."""
+        if self._retries:
+            self._retries.pop(self._thread(), None)
 
     def is_known(self, path: bytes, ino: int, size: int | None) -> bool:
-        """Return whether the kernel knows this file at this path."""
-        told = self._told.get(path)
-        return told is not None and told.ino == ino and self._is_told(path, ino, size, told.size)
+        """Return whether the kernel knows this file, and its size unless None, at this path."""
+        last = self._reported.get(path)
+        return last is not None and last.ino == ino and self._is_current(path, ino, size, last.size)
 
     def is_view_known(self, path: bytes, found: Attributes) -> bool:
-        """The same, of a view, where others may change who may read it: they change the video."""
-        told = self._told.get(path)
-        is_readable_as_told = told is not None and told.readers == _readers(found)
-        return is_readable_as_told and self.is_known(path, found.ino, found.size)
+        """Return whether the kernel knows this view and its permissions at this path.
 
-    def _is_told(self, path: bytes, ino: int, size: int | None, told: int) -> bool:
-        """Whether that is what the kernel would be told of a file now."""
-        if size is None or size == told:
+        The permissions of a view follow those of its video, which may change in other ways.
+        """
+        last = self._reported.get(path)
+        has_same_readers = last is not None and last.readers == _readers(found)
+        return has_same_readers and self.is_known(path, found.ino, found.size)
+
+    def _is_current(self, path: bytes, ino: int, size: int | None, reported: int) -> bool:
+        """Return whether `reported` is the size that would be reported for the file now."""
+        if size is None or size == reported:
             return True
-        return told == max([size, *self._ends(path, ino, size, None).values()])
+        return reported == max([size, *self._ends(path, ino, size, None).values()])
 
     def send_back(self, path: bytes) -> None:
-        """Make the kernel look up and open the name again: raises ESTALE."""
-        if len(self._sent_back) >= _MOST_NAMES:
-            self._sent_back.clear()
-        until = time.monotonic() + _SENT_BACK_SECONDS
-        self._sent_back[self._thread()] = _StaleOpen(until, path)
+        """Make the kernel look up and open the name again. Always raises `OSError` (ESTALE)."""
+        if len(self._retries) >= _MOST_NAMES:
+            self._retries.clear()
+        until = time.monotonic() + _RETRY_SECONDS
+        self._retries[self._thread()] = _StaleOpen(until, path)
         raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
 
     def _thread(self) -> int:
-        """Whose request this is."""
+        """Return the id of the thread that made the current request."""
         return int(self._context().contents.pid)
 
     def forget(self, path: bytes) -> None:
-        """Let the kernel forget the attributes of what it knows by this path.
+        """Invalidate the attributes and pages that the kernel has cached for a path.
 
-        It may have to wait for answers to other requests.  So it is not done by this thread, which
-        may be the only one left to give them, and not waited for without end.
+        The kernel may wait for replies to other requests, and this may be the only thread left to
+        send them. So another thread makes the call, and the wait for it is short.
         """
         try:
-            self._forgetting(path).result(_INVALIDATE_SECONDS)
+            self._submit_invalidation(path).result(_INVALIDATE_SECONDS)
         except NotInTimeError:
-            _log.debug("the kernel takes its time to forget %r", path)
+            _log.debug("the kernel has not yet invalidated its cache of %r", path)
 
-    def _forgetting(self, path: bytes) -> Future[int]:
+    def _submit_invalidation(self, path: bytes) -> Future[int]:
         session = c_void_p(self._context().contents.fuse)
         return self._notifier.submit(self._library.fuse_invalidate_path, session, c_char_p(path))
 
     # -- bytes
 
     def require_own_size(self, path: bytes, handle: int) -> None:
-        """Who has opened that name to write, and was entered, looks for his end (SEEK_END) by the
-        size that the kernel knows of it.
+        """Require that a new writer sees the size of its own file at SEEK_END.
 
-        Where something else is open by it that may be the other's, and what he writes there would
-        lie behind a hole; views are not written that way.  Raises `OSError` (ETXTBSY).
+        The kernel uses the one size that it knows for the name. If another file is open by the same
+        name, that may be the other file's size, and a write there would leave a hole. Views are
+        exempt, as their writers do not seek. Raises `OSError` (ETXTBSY).
         """
         if not self.is_alone(handle) and isinstance(ino := self._fs.identity(handle), int):
             self.require_only(path, ino)
 
     def require_unused(self, path: bytes) -> None:
-        """The same, of a name that is given to a new file."""
+        """Require that nothing is open by the name of a new file. Raises `OSError` (ETXTBSY)."""
         self.require_only(path, None)
 
     def require_only(self, path: bytes, ino: int | None) -> None:
-        """Nothing but that file is to be open by that name.  Raises `OSError` (ETXTBSY)."""
+        """Require that no other file is open by that name. Raises `OSError` (ETXTBSY)."""
         if not self._open.wait_for_others(path, ino, _RELEASE_SECONDS):
             raise OSError(errno.ETXTBSY, os.strerror(errno.ETXTBSY))
 
     def is_end_known(self, handle: int) -> bool:
-        """Whether the size that the kernel knows of the name of `handle` is that of the file.
+        """Return whether the kernel knows the size of the file that `handle` is open on.
 
-        It knew it when the file was opened (`Opening.require_told`), and has known it ever since
-        where all that was changed was changed by that name.
+        It knew the size at the open (`OpenRequest.require_size_known`). It still does if all
+        changes since then were made by the same name.
         """
         if self._open.is_shared(handle):
             return False
         found = self._fs.getattr(None, handle)
         path = self._open.path_of(handle)
-        told = None if path is None else self._told.get(path)
-        return told is not None and told.ino == found.ino and self._is_one(path, found, handle)
+        last = None if path is None else self._reported.get(path)
+        return last is not None and last.ino == found.ino and self._is_one(path, found, handle)
 
     def enter(self, path: bytes, handle: int) -> None:
-        """A file is being opened, by that path; ends with `leave`."""
+        """Add a handle that is being opened by a path. Call `leave` at its end."""
         self._open.enter(path, handle, self._fs.identity(handle))
 
     def leave(self, handle: int) -> None:
         left = self._open.leave(handle)
         self._direct.discard(handle)
         if not self._readers.past_cache.isdisjoint(left):
-            # They may fill the kernel's cache from now on, which has what was read by the other.
-            with suppress(RuntimeError, KeyError):  # the mount ends; that one is closed, too
+            # The handles that are left may fill the kernel's cache from now on. It still has bytes
+            # of the file that was closed.
+            with suppress(RuntimeError, KeyError):  # the mount ends, or the handle was closed too
                 path = self._open.path_of(left[0])
                 if path is not None:
                     self.forget(path)
 
-    def is_passed_by(self, handle: int) -> bool:
-        """Return whether a handle bypasses the kernel's cache, so that writes must be synced
-        here."""
+    def bypasses_cache(self, handle: int) -> bool:
+        """Return whether a handle bypasses the kernel's cache, so that writes are synced here."""
         return handle in self._direct
 
     def is_alone(self, handle: int) -> bool:
-        """Whether nothing else is open by the name that `handle` was opened by.
+        """Return whether no other file is open by the name of `handle`.
 
-        Something else would share the kernel's cache: each would read there what was read for the
-        other.
+        Another file would share the kernel's cache, and each would be read in place of the other.
         """
         return not self._open.is_mixed(handle)
 
@@ -300,9 +321,10 @@ class KernelCacheInvalidator:
         return self._open.others(handle) if self._open.is_mixed(handle) else []
 
     def choose(self, info: Any, handle: int) -> None:
-        """Let the kernel keep what it has read of these very bytes under this very name.
+        """Choose how the kernel caches a file that is being opened. Call `enter` before.
 
-        `info` is the ``fuse_file_info`` of a file that is being opened, and was entered.
+        The kernel keeps its pages if they hold the same bytes, read by the same name. `info` is the
+        ``fuse_file_info`` of the request.
         """
         if info.flags & os.O_ACCMODE != os.O_RDONLY:
             self._open.write(handle)
@@ -310,16 +332,16 @@ class KernelCacheInvalidator:
             if found.nlink > 1:
                 self._open.share(found.ino)
         is_only_written = info.flags & os.O_ACCMODE == os.O_WRONLY
-        # The kernel syncs once for each write, we once for each part of it.
-        is_passed = is_only_written and not info.flags & os.O_DSYNC
-        # To its cache it writes page by page, and others may append by their name in between.
-        is_passed |= bool(info.flags & os.O_APPEND) and self._open.is_shared(handle)
-        if self._bypass and (is_passed or is_appended_directly(info.flags)):
+        # With O_DSYNC the kernel syncs once per write, and the mount once per part of it.
+        is_direct = is_only_written and not info.flags & os.O_DSYNC
+        # The kernel's cache is written page by page; appends by other names may come in between.
+        is_direct |= bool(info.flags & os.O_APPEND) and self._open.is_shared(handle)
+        if self._bypass and (is_direct or is_appended_directly(info.flags)):
             self._set_direct(info, handle)
         elif not self.is_alone(handle):
             self._set_direct(info, handle)
             self._open.swap_cached(handle, None)
-            self._pass_by(handle)
+            self._keep_uncached(handle)
         else:
             version = self._fs.content_version(handle)
             cached = self._open.swap_cached(handle, version)
@@ -331,98 +353,99 @@ class KernelCacheInvalidator:
         info.direct_io = 1
         self._direct.add(handle)
 
-    def _pass_by(self, handle: int) -> None:
-        """See to it that the kernel's cache has nothing for it, and gets nothing by it.
+    def _keep_uncached(self, handle: int) -> None:
+        """Keep reads of this handle out of the kernel's cache, and empty that cache.
 
-        What the others read from now on gets there, and then to who asks the cache all the same.
+        Reads of the other handles still fill it. Mappings of this handle would see those pages.
         """
         self._readers.past_cache.add(handle)
         path = self._open.path_of(handle)
         if path is not None:
             self.forget(path)
 
-    def misled(self, handle: int) -> None:
-        """Something was written through it, and not taken, or put elsewhere than the kernel thinks.
+    def invalidate_written(self, handle: int) -> None:
+        """Invalidate the cache after a write that failed or went to another offset.
 
-        It may be in the kernel's cache before, and stays there for all who read.  Nobody waits
-        until it is forgotten: this thread has yet to answer the write.
+        The kernel may have cached the bytes before it sent them, and would show them to all
+        readers. This call does not wait, since this thread has yet to reply to the write.
         """
         self._open.swap_cached(handle, None)
         path = self._open.path_of(handle)
         if path is not None:
             with suppress(RuntimeError):  # the mount ends, and the kernel's cache with it
-                self._forgetting(path)
+                self._submit_invalidation(path)
 
     def moved(self, old: bytes, new: bytes, flags: int) -> None:
-        """A name was, through the mount: what is open by it now has the other.
+        """Record a rename made through the mount.
 
-        So has what is about to be opened by who has just looked it up.
+        It also applies to names that were looked up and are about to be opened.
         """
-        for sent_back in list(self._sent_back.values()):
-            if sent_back.path is not None and _is_below(sent_back.path, old, new):
-                sent_back.path = None
+        for retry in list(self._retries.values()):
+            if retry.path is not None and _is_below(retry.path, old, new):
+                retry.path = None
         if flags & RENAME_EXCHANGE:
             self._open.exchanged(old, new)
-            self._told.exchanged(old, new)
+            self._reported.exchanged(old, new)
         else:
             is_folder = self._is_folder(new)
             self._open.moved(old, new, with_all_below=is_folder)
-            self._told.moved(old, new, with_all_below=is_folder)
+            self._reported.moved(old, new, with_all_below=is_folder)
 
     def removed(self, path: bytes) -> None:
         self._open.removed(path)
-        self._told.pop(path, None)
+        self._reported.pop(path, None)
 
     def _is_folder(self, path: bytes) -> bool:
         try:
             return stat.S_ISDIR(self._fs.getattr(os.fsdecode(path)).mode)
         except OSError:
-            return True  # somebody else has taken it away meanwhile
+            return True  # it was removed since the rename
 
 
 class OpenRequest:
-    """A request to open a name, which may lead to another file than the kernel believes.
+    """A request to open a name, which may refer to another file than the kernel has looked up.
 
-    It has looked the name up within the last second, and goes by the size and the mode that it was
-    told then.
-    To have it look again the request is refused by ESTALE, of which the caller sees nothing.  Once:
-    the name may have changed again by then, and from a second ESTALE the kernel does not come back.
-    Nor does it look up what is opened by no name (open_by_handle_at, for instance).
+    The kernel relies on a lookup of the last second, with its size and mode. ESTALE makes it look
+    up the name again, without the caller noticing. This works once: after a second ESTALE the
+    kernel fails the open. It makes no lookup for an open without a name, as by open_by_handle_at.
     """
 
-    def __init__(self, cache: KernelCacheInvalidator, path: bytes, was_sent_back: bool) -> None:
+    def __init__(self, cache: KernelCacheInvalidator, path: bytes, is_retry: bool) -> None:
         self._cache = cache
         self._path = path
-        self._was_sent_back = was_sent_back
+        self._is_retry = is_retry
 
     def look_again(self) -> None:
-        """Have the kernel look up the name, and open it then, unless it has just done so.
+        """Make the kernel look up the name again, unless it has just done so.
 
         Raises `OSError` (ESTALE).
         """
-        if not self._was_sent_back:
+        if not self._is_retry:
             self._cache.send_back(self._path)
 
     def require_only(self, found: Attributes) -> None:
-        """Before what is `found` there is emptied: it is what the kernel knows, and nothing else is
-        open by that name.  Raises `OSError` (ESTALE, which the caller does not see, and ETXTBSY).
+        """Require, before a truncation, that the file is known and alone under its name.
+
+        Raises `OSError`: ESTALE if the kernel knows another file, which the caller does not see;
+        ETXTBSY if another file is open by the name.
         """
         if not found.is_view:
             self._require(self._cache.is_known(self._path, found.ino, None))
             self._cache.require_only(self._path, found.ino)
 
-    def require_told(self, filesystem: Filesystem, handle: int, flags: int) -> None:
-        """See to it that the kernel knows the size of what `handle` is open on with `flags`, where
-        it does not see to that itself.
+    def require_size_known(self, filesystem: Filesystem, handle: int, flags: int) -> None:
+        """Require that the kernel knows the size of the file that `handle` is open on.
 
-        Raises `OSError` (ESTALE), which the caller does not see.
+        `flags` are those of the open. The size matters for views, videos, and files opened for
+        direct appends; other files need the right inode only. Raises `OSError` (ESTALE), which the
+        caller does not see.
         """
         if filesystem.is_view(handle):
             found = filesystem.getattr(None, handle)
             self._require(self._cache.is_view_known(self._path, found))
             return
         ino = filesystem.identity(handle)
-        if isinstance(ino, int):  # else it is a view that is to be written, and has no size yet
+        if isinstance(ino, int):  # else a view that is being written, without a size
             size = filesystem.video_size(handle)
             if is_appended_directly(flags):
                 size = filesystem.getattr(None, handle).size
@@ -432,21 +455,21 @@ class OpenRequest:
         if not is_known:
             self.look_again()
             self._cache.forget(self._path)
-        elif self._was_sent_back:
-            # Who reads the other may have had the kernel told of that meanwhile.
+        elif self._is_retry:
+            # A reader of the former file may have made the kernel learn its size in the meantime.
             self._cache.forget(self._path)
 
 
 def is_appended_directly(flags: int) -> bool:
-    """Whether all that is written goes past all caches to the end.
+    """Return whether all writes bypass the caches and go to the end (O_DIRECT and O_APPEND).
 
-    Only where the kernel knows that its cache is passed by does it send the parts of a large write
-    one after the other.
+    The kernel sends the parts of a large write in order only if it knows that they bypass its
+    cache.
     """
     wanted = os.O_DIRECT | os.O_APPEND
     return flags & wanted == wanted
 
 
 def _is_below(path: bytes, *folders: bytes) -> bool:
-    """Whether it is one of these, or somewhere in one."""
+    """Return whether a path is one of the folders, or below one."""
     return any(path == folder or path.startswith(folder + b"/") for folder in folders)

@@ -1,8 +1,8 @@
 """The adapter to libfuse 2, through fusepy, or mfusepy where there is no libfuse 3.
 
-What is missing here, because libfuse 2 cannot do it or the bindings do not pass it on: exchanging
-names, changing attributes by handle, holes, copying inside, reserving space, keeping the kernel's
-cache from one opening to the next, and seeing that a write is to be appended.
+libfuse 2 or its bindings lack some operations: exchange of names, attribute changes by handle,
+holes, copy_file_range, fallocate, a page cache that outlives the open, and the O_APPEND flag of
+writes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from vfsd.mount.fuse.callback_context import UTIME_NOW, UTIME_OMIT, CallbackThre
 from vfsd.mount.fuse.hidden_paths import HiddenPaths, HideRequests
 
 _ENCODING = "latin-1"
-"""Of paths on their way through the bindings: every byte comes through as it was."""
+"""Encoding of paths in the bindings. It maps every byte to a character and back."""
 
 _ONLY_LIBFUSE_3 = ("max_threads=", "max_idle_threads=", "max_background=", "clone_fd")
 _STATFS = ("f_bsize", "f_frsize", "f_blocks", "f_bfree", "f_bavail", "f_files", "f_ffree")
@@ -37,11 +37,20 @@ def serve(
     counters: OperationCounters,
     on_init: Callable[[], None],
 ) -> int:
-    """Mount and serve until unmounted; libfuse's exit code."""
+    """Mount and serve until unmounted; return libfuse's exit code.
+
+    Args:
+        binding: the Python binding of libfuse 2.
+        filesystem: serves the requests.
+        place: the mount point.
+        words: mount options, as ``key`` or ``key=value``.
+        counters: statistics of the operations.
+        on_init: called when the mount is up.
+    """
     kind = _CallableOperations if binding.name == "fusepy" else Libfuse2Adapter
     options: dict[str, Any] = {"big_writes": True, "use_ino": True, "nonempty": True}
     if filesystem.has_hard_links():
-        options["attr_timeout"] = 0  # see `libfuse3.Adapter.link`
+        options["attr_timeout"] = 0  # a change by one name must appear under the others
     for word in words:
         if not word.startswith(_ONLY_LIBFUSE_3):
             key, equals, value = word.partition("=")
@@ -60,8 +69,8 @@ def serve(
     return 0
 
 
-def _answering(method: Callable[P, T]) -> Callable[P, T]:
-    """An operation whose failures are errors that the bindings understand."""
+def _operation(method: Callable[P, T]) -> Callable[P, T]:
+    """Wrap an operation: count it, and turn exceptions into `OSError` for the bindings."""
 
     @functools.wraps(method)
     def answer(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -85,14 +94,14 @@ def _answering(method: Callable[P, T]) -> Callable[P, T]:
 
 
 def _size(result: object) -> int:
-    """Bytes that were read or written."""
+    """Return the number of bytes that were read or written."""
     if isinstance(result, bytes):
         return len(result)
     return result if isinstance(result, int) else 0
 
 
 class Libfuse2Adapter:
-    """What the bindings call.  Every attribute named like an operation becomes a callback."""
+    """The object that the bindings call. Each method named like an operation is a callback."""
 
     use_ns = True
     flag_utime_omit_ok = 1
@@ -113,83 +122,83 @@ class Libfuse2Adapter:
 
     # -- life
 
-    @_answering
+    @_operation
     def init(self, _path: str) -> None:
         self._on_init()
 
     # -- looking
 
-    @_answering
+    @_operation
     def getattr(self, path: str, handle: int | None = None) -> dict[str, int]:
         found = self._fs.getattr(_decoded(path), handle)
         values = _stat(found)
         if found.nlink and self._hidden.has(path.encode(_ENCODING)):
-            values["st_nlink"] += 1  # libfuse takes one off
+            values["st_nlink"] += 1  # libfuse subtracts its hidden name
         return values
 
-    @_answering
+    @_operation
     def readlink(self, path: str) -> str:
         return _encoded(self._fs.readlink(_decoded(path)))
 
-    @_answering
+    @_operation
     def opendir(self, path: str) -> int:
         return self._fs.opendir(_decoded(path))
 
-    @_answering
+    @_operation
     def readdir(self, _path: str, handle: int) -> Iterator[tuple[str, dict[str, int], int]]:
         entries = self._fs.readdir(handle)
         names: list[tuple[str, dict[str, int], int]] = [(".", {}, 0), ("..", {}, 0)]
         names += [(_encoded(e.name), {"st_ino": e.ino, "st_mode": e.mode}, 0) for e in entries]
         return iter(names)
 
-    @_answering
+    @_operation
     def releasedir(self, _path: str, handle: int) -> int:
         self._fs.releasedir(handle)
         return 0
 
-    @_answering
+    @_operation
     def fsyncdir(self, _path: str, _data_only: int, _handle: int) -> int:
         self._fs.fsync_names()
         return 0
 
-    @_answering
+    @_operation
     def statfs(self, _path: str) -> dict[str, int]:
         found = self._fs.statfs()
         return {name: getattr(found, name) for name in (*_STATFS, "f_favail", "f_namemax")}
 
     # -- names
 
-    @_answering
+    @_operation
     def mknod(self, path: str, mode: int, device: int) -> int:
         self._fs.mknod(_decoded(path), mode, device, self._caller())
         return 0
 
-    @_answering
+    @_operation
     def mkdir(self, path: str, mode: int) -> int:
         self._fs.mkdir(_decoded(path), mode, self._caller())
         return 0
 
-    @_answering
+    @_operation
     def unlink(self, path: str) -> int:
         self._fs.unlink(_decoded(path))
         return 0
 
-    @_answering
+    @_operation
     def rmdir(self, path: str) -> int:
         self._fs.rmdir(_decoded(path))
         return 0
 
-    @_answering
+    @_operation
     def symlink(self, path: str, target: str) -> int:
         self._fs.symlink(_decoded(path), _decoded(target), self._caller())
         return 0
 
-    @_answering
+    @_operation
     def link(self, new_path: str, path: str) -> int:
         self._fs.link(_decoded(path), _decoded(new_path))
         return 0
 
-    @_answering
+    @_operation
     def rename(self, old: str, new: str) -> int:
         alias = self._hidden.alias(old.encode(_ENCODING), new.encode(_ENCODING))
         if alias is not None and self._fs.is_in_use(_decoded(old)):
@@ -200,77 +209,77 @@ class Libfuse2Adapter:
 
     # -- attributes
 
-    @_answering
+    @_operation
     def chmod(self, path: str, mode: int) -> int:
         self._fs.chmod(_decoded(path), mode)
         return 0
 
-    @_answering
+    @_operation
     def chown(self, path: str, uid: int, gid: int) -> int:
         self._fs.chown(_decoded(path), None if uid == -1 else uid, None if gid == -1 else gid)
         return 0
 
-    @_answering
+    @_operation
     def utimens(self, path: str, times: tuple[int, int] | None = None) -> int:
         now = self._fs.now()
-        # "Now" and "omit" come as so many nanoseconds of the second 0.
+        # The bindings pass "now" and "omit" as these numbers of nanoseconds.
         special: dict[int, int | None] = {UTIME_NOW: now, UTIME_OMIT: None}
         atime, mtime = (special.get(time, time) for time in times or (now, now))
         self._fs.utimens(_decoded(path), atime, mtime)
         return 0
 
-    @_answering
+    @_operation
     def setxattr(self, path: str, name: str, value: bytes, flags: int, _position: int = 0) -> int:
         self._fs.setxattr(_decoded(path), _decoded(name), value, flags)
         return 0
 
-    @_answering
+    @_operation
     def getxattr(self, path: str, name: str, _position: int = 0) -> bytes:
         return self._fs.getxattr(_decoded(path), _decoded(name))
 
-    @_answering
+    @_operation
     def listxattr(self, path: str) -> list[str]:
         return [_encoded(name) for name in self._fs.listxattr(_decoded(path), self._caller())]
 
-    @_answering
+    @_operation
     def removexattr(self, path: str, name: str) -> int:
         self._fs.removexattr(_decoded(path), _decoded(name))
         return 0
 
     # -- open files
 
-    @_answering
+    @_operation
     def open(self, path: str, flags: int) -> int:
         return self._fs.open(_decoded(path), flags, self._caller())
 
-    @_answering
+    @_operation
     def create(self, path: str, mode: int) -> int:
         return self._fs.create(_decoded(path), mode, os.O_RDWR, self._caller())
 
-    @_answering
+    @_operation
     def read(self, _path: str, size: int, offset: int, handle: int) -> bytes:
         return self._fs.read(handle, size, offset)
 
-    @_answering
+    @_operation
     def write(self, _path: str, data: bytes, offset: int, handle: int) -> int:
         return self._fs.write(handle, data, offset)
 
-    @_answering
+    @_operation
     def truncate(self, path: str, length: int, handle: int | None = None) -> int:
         self._fs.truncate(_decoded(path), length, self._caller(), handle)
         return 0
 
-    @_answering
+    @_operation
     def flush(self, _path: str, handle: int) -> int:
         self._fs.flush(handle)
         return 0
 
-    @_answering
+    @_operation
     def release(self, _path: str, handle: int) -> int:
         self._fs.release(handle)
         return 0
 
-    @_answering
+    @_operation
     def fsync(self, _path: str, data_only: int, handle: int) -> int:
         self._fs.fsync(handle, data_only=bool(data_only))
         return 0
@@ -283,7 +292,7 @@ class Libfuse2Adapter:
 
 
 class _CallableOperations(Libfuse2Adapter):
-    """As fusepy wants it."""
+    """The adapter as a callable, which fusepy requires."""
 
     def __call__(self, operation: str, *arguments: Any) -> Any:
         return getattr(self, operation)(*arguments)

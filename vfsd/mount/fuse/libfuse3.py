@@ -1,9 +1,9 @@
-"""The adapter to libfuse 3: one C callback for each operation, as thin as can be.
+"""The adapter to libfuse 3: one thin C callback for each operation.
 
-mfusepy knows the layout of libfuse's structures for each of its versions and how to start it.
-Its own callbacks are not used: they drop the flags of rename, the handles of chmod, chown,
-truncate and utimens, and the "now" and "omit" of utimens; they know no lseek and no
-copy_file_range; and they cost more than the work that they lead to.
+mfusepy provides the structures of each libfuse version and starts the session. Its own callbacks
+are not used. They drop the flags of rename, the handles of chmod, chown, truncate and utimens, and
+the "now" and "omit" of utimens. They lack lseek and copy_file_range, and are slower than the work
+itself.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from vfsd.mount.fuse.passthrough import Passthrough
 from vfsd.mount.fuse.read_dispatch import ReadDispatch, ViewReaders
 
 BLOCK_SIZE = 1 << 19
-"""What programs are advised to read and write at once, in bytes."""
+"""Reported as ``st_blksize``: the advised size of reads and writes, in bytes."""
 
 # 192 were too few for 300 readers of views: plain reads waited for renders.
 MAX_BACKGROUND = 1024
-"""Requests that the kernel makes ahead of readers, at a time: beyond that plain files would wait
-behind views that are being made.  Each reader of a view that has to be made has one or two."""
+"""Read-ahead requests of the kernel at a time. With fewer, reads of plain files would wait behind
+views that are being rendered. Each reader of such a view has one or two."""
 
-_NOBODY_CHANGES = 0xFFFFFFFF  # chown's -1
+_UNCHANGED_ID = 0xFFFFFFFF  # chown's -1
 _WRITABLE_MEMORY = 0x200
 _READABLE_MEMORY = 0x100
 
 _SPLICE_WRITE, _SPLICE_MOVE, _SPLICE_READ = 1 << 7, 1 << 8, 1 << 9
 _ASYNC_DIO = 1 << 15
 _HANDLE_KILLPRIV_V2 = 1 << 21
-_CHANGING = os.O_ACCMODE | os.O_TRUNC
+_CHANGING_FLAGS = os.O_ACCMODE | os.O_TRUNC
 
 _memory = ctypes.pythonapi.PyMemoryView_FromMemory
 _memory.restype = ctypes.py_object
@@ -52,8 +52,8 @@ _memory.argtypes = [c_void_p, c_ssize_t, c_int]
 class Libfuse3Adapter:
     """Translates libfuse's callbacks into calls of a `Filesystem`.
 
-    Methods without underscores are the callbacks, named as in ``struct fuse_operations``; what
-    they return is the answer, what they raise becomes a negative errno.
+    Methods without underscores are the callbacks, named as in ``struct fuse_operations``. Their
+    result is the reply, and an exception becomes a negative errno.
     """
 
     def __init__(
@@ -67,8 +67,16 @@ class Libfuse3Adapter:
         counters: OperationCounters,
         on_init: Callable[[], None],
     ) -> None:
-        """`given` tells the mount options that override what is set here; `bypass` says that
-        writers may go past the kernel's cache; with `passthrough` the kernel reads videos itself.
+        """Create it for one mount.
+
+        Args:
+            binding: the Python binding of libfuse 3.
+            filesystem: serves the requests.
+            given: returns a mount option by name, or None; options override the defaults here.
+            bypass: whether writers may bypass the kernel's cache.
+            passthrough: lets the kernel read stored files directly; None: never.
+            counters: statistics of the operations.
+            on_init: called when the mount is up.
         """
         module = binding.module
         self._binding = binding
@@ -82,8 +90,8 @@ class Libfuse3Adapter:
         self._statvfs = module.c_statvfs
         self._timespecs = module.c_timespec * 2
         self._context = module._libfuse.fuse_get_context
-        self._askers = ViewReaders(module._libfuse, self._context)
-        self._readers = ReadDispatch(filesystem, self._askers)
+        self._view_readers = ViewReaders(module._libfuse, self._context)
+        self._readers = ReadDispatch(filesystem, self._view_readers)
         self._cache = KernelCacheInvalidator(
             module._libfuse, self._context, filesystem, self._readers, bypass=bypass
         )
@@ -96,21 +104,21 @@ class Libfuse3Adapter:
         self._callbacks: list[Any] = []  # libfuse keeps no reference
 
     def operations(self) -> Any:
-        """The filled ``struct fuse_operations``; valid as long as this object lives."""
+        """Return the filled ``struct fuse_operations``, valid as long as this object lives."""
         table = self._binding.module.fuse_operations()
         for name, arguments in ARGUMENTS.items():
             prototype = ctypes.CFUNCTYPE(RESULTS.get(name, c_int), *arguments)
-            answer = self._reading() if name == "read" else None
-            callback = prototype(answer or self._answering(name, getattr(self, name)))
+            answer = self._read_callback() if name == "read" else None
+            callback = prototype(answer or self._callback(name, getattr(self, name)))
             self._callbacks.append(callback)
             setattr(table, name, ctypes.cast(callback, type(getattr(table, name))))
         return table
 
-    def _answering(self, name: str, method: Callable[..., int | None]) -> Callable[..., int]:
-        counts_of_this_thread, clock = self._threads.counts, time.perf_counter_ns
+    def _callback(self, name: str, method: Callable[..., int | None]) -> Callable[..., int]:
+        thread_counts, clock = self._threads.counts, time.perf_counter_ns
 
         def answer(*arguments: Any) -> int:
-            counts = counts_of_this_thread()
+            counts = thread_counts()
             began = clock()
             try:
                 result = method(*arguments) or 0
@@ -121,19 +129,19 @@ class Libfuse3Adapter:
 
         return answer
 
-    def _reading(self) -> Callable[..., int]:
-        """The callback for read, of which there are a thousand times more than of all others.
+    def _read_callback(self) -> Callable[..., int]:
+        """Return the callback for read, by far the most frequent operation.
 
-        It does what `_answering` makes of a method, without the calls in between.
+        It does the same as `_callback` with a method, without the inner calls.
         """
-        counts_of_this_thread, clock = self._threads.counts, time.perf_counter_ns
+        thread_counts, clock = self._threads.counts, time.perf_counter_ns
         at, fh_at = c_uint64.from_address, self._fh_at
         memory, writable, counters = _memory, _WRITABLE_MEMORY, self._counters
         files, views = self._readers.files, self._readers.views
         past_cache = self._readers.past_cache
 
         def answer(path: int, buffer: int, size: int, offset: int, info: int) -> int:
-            counts = counts_of_this_thread()
+            counts = thread_counts()
             began = clock()
             try:
                 handle = at(info + fh_at).value
@@ -163,14 +171,14 @@ class Libfuse3Adapter:
         config = module.fuse_config.from_address(config_at)
         # Splicing is slower than copying here, for reads and for writes.
         connection.want &= ~(_SPLICE_READ | _SPLICE_WRITE | _SPLICE_MOVE)
-        # The kernel does not invalidate its cache once an asynchronous direct write is complete,
-        # and may send the parts of a large one in any order.  Without this it waits for direct I/O.
+        # The kernel does not invalidate its cache after an asynchronous direct write, and may send
+        # the parts of a large one in any order. Without this flag, direct I/O is synchronous.
         connection.want &= ~_ASYNC_DIO
         if (self._binding.major, self._binding.minor) >= (3, 17):
             # Otherwise the kernel asks for security.capability before every write.
             connection.want |= connection.capable & _HANDLE_KILLPRIV_V2
         connection.max_background = int(self._given("max_background") or MAX_BACKGROUND)
-        # The kernel is told by mount(2), libfuse by this, and no mount comes up unless they agree.
+        # The kernel takes this from mount(2), libfuse from here. The mount fails unless they agree.
         connection.max_read = int(self._given("max_read") or 0)
         config.use_ino = 1
         config.nullpath_ok = 1
@@ -184,7 +192,7 @@ class Libfuse3Adapter:
         self._on_init()
 
     def close(self) -> None:
-        """To be called when libfuse has ended."""
+        """Release resources. Call it after libfuse has ended."""
         self._cache.close()
         if self._passthrough is not None:
             self._passthrough.close()
@@ -196,12 +204,12 @@ class Libfuse3Adapter:
         try:
             found = self._fs.getattr(_text(path), handle)
         except FileNotFoundError:
-            self._cache.found_nothing()
+            self._cache.lookup_failed()
             raise
         name = self._cache.path_of(handle) if path is None and handle is not None else path
         if name is not None and found.nlink and self._hidden.has(name):
-            found = found._replace(nlink=found.nlink + 1)  # with this one, which libfuse takes off
-        self._fill(stat_at, self._cache.answering(name, found, handle))
+            found = found._replace(nlink=found.nlink + 1)  # libfuse subtracts its hidden name
+        self._fill(stat_at, self._cache.reported_attributes(name, found, handle))
 
     def readlink(self, path: bytes, buffer: int, size: int) -> None:
         target = os.fsencode(self._fs.readlink(os.fsdecode(path)))[: size - 1] + b"\0"
@@ -271,7 +279,7 @@ class Libfuse3Adapter:
     def rename(self, old: bytes, new: bytes, flags: int) -> None:
         old_path = os.fsdecode(old)
         alias = None if flags else self._hidden.alias(old, new)
-        # Who had it open may just have closed it, or it is another's by now that is to go.
+        # By now the file may be closed, or the name may belong to another file.
         if alias is not None and (self._hidden.are_certain or self._fs.is_in_use(old_path)):
             self._hide(old_path, alias)
         else:
@@ -286,8 +294,8 @@ class Libfuse3Adapter:
     def chown(self, path: bytes | None, uid: int, gid: int, info: int | None) -> None:
         self._fs.chown(
             _text(path),
-            None if uid == _NOBODY_CHANGES else uid,
-            None if gid == _NOBODY_CHANGES else gid,
+            None if uid == _UNCHANGED_ID else uid,
+            None if gid == _UNCHANGED_ID else gid,
             self._handle(info) if info else None,
         )
 
@@ -303,11 +311,11 @@ class Libfuse3Adapter:
         self._fs.setxattr(os.fsdecode(path), os.fsdecode(name), value, flags)
 
     def getxattr(self, path: bytes, name: bytes, value_at: int | None, size: int) -> int:
-        return _give(self._fs.getxattr(os.fsdecode(path), os.fsdecode(name)), value_at, size)
+        return _reply_value(self._fs.getxattr(os.fsdecode(path), os.fsdecode(name)), value_at, size)
 
     def listxattr(self, path: bytes, list_at: int | None, size: int) -> int:
         names = self._fs.listxattr(os.fsdecode(path), self._caller())
-        return _give(b"".join(os.fsencode(name) + b"\0" for name in names), list_at, size)
+        return _reply_value(b"".join(os.fsencode(name) + b"\0" for name in names), list_at, size)
 
     def removexattr(self, path: bytes, name: bytes) -> None:
         self._fs.removexattr(os.fsdecode(path), os.fsdecode(name))
@@ -316,7 +324,7 @@ class Libfuse3Adapter:
 
     def open(self, path: bytes, info_at: int) -> None:
         info = self._file_info.from_address(info_at)
-        is_changing = bool(info.flags & _CHANGING)
+        is_changing = bool(info.flags & _CHANGING_FLAGS)
         request = self._cache.opening(path)
         try:
             if info.flags & os.O_TRUNC:
@@ -327,10 +335,10 @@ class Libfuse3Adapter:
                 handle = self._fs.open(os.fsdecode(path), info.flags, self._caller())
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ESTALE):
-                request.look_again()  # where it has gone, who may make one anew does
+                request.look_again()  # the kernel creates the file if the caller asked for that
             raise
-        with self._handing_out(handle):
-            request.require_told(self._fs, handle, info.flags)
+        with self._released_on_error(handle):
+            request.require_size_known(self._fs, handle, info.flags)
             self._cache.enter(path, handle)
             if is_changing:
                 self._cache.require_own_size(path, handle)
@@ -341,14 +349,14 @@ class Libfuse3Adapter:
                 return
             is_read_only = info.flags & os.O_ACCMODE == os.O_RDONLY
             if self._can_skip_flush and is_read_only and not self._fs.is_work(handle):
-                info.noflush = 1  # closing what is only read changes nothing, and ends no work
+                info.noflush = 1  # closing a handle that only reads has no effect
             self._cache.choose(info, handle)
 
     def create(self, path: bytes, mode: int, info_at: int) -> None:
         info = self._file_info.from_address(info_at)
         self._cache.require_unused(path)
         handle = self._fs.create(os.fsdecode(path), mode, info.flags, self._caller())
-        with self._handing_out(handle):
+        with self._released_on_error(handle):
             self._cache.enter(path, handle)
             self._readers.enter(handle)
             info.fh = handle
@@ -368,14 +376,14 @@ class Libfuse3Adapter:
                 end, taken = self._fs.append(handle, data)
             else:
                 taken = self._fs.write(handle, data, offset)
-            if flags & os.O_DSYNC and self._cache.is_passed_by(handle):
-                # By O_DSYNC, RWF_DSYNC or the mount; as the kernel has us do for what it caches.
+            if flags & os.O_DSYNC and self._cache.bypasses_cache(handle):
+                # Set by O_DSYNC, RWF_DSYNC or the mount. For cached writes the kernel sends FSYNC.
                 self._fs.fsync(handle, data_only=flags & os.O_SYNC != os.O_SYNC)
         finally:
             # The kernel caches the bytes of a shared mapping before it sends them, and keeps them
             # when the write fails. It drops them only after the reply.
             if taken < size or end != offset:
-                self._cache.misled(handle)
+                self._cache.invalidate_written(handle)
         return taken
 
     def truncate(self, path: bytes | None, length: int, info: int | None) -> None:
@@ -385,7 +393,7 @@ class Libfuse3Adapter:
 
     def flush(self, _path: int, info: int) -> None:
         handle = self._handle(info)
-        self._askers.flushed(handle)
+        self._view_readers.flushed(handle)
         self._fs.flush(handle)
 
     def release(self, _path: int, info: int) -> None:
@@ -410,8 +418,8 @@ class Libfuse3Adapter:
     ) -> int:
         read, written = self._handle(source), self._handle(target)
         if read in self._readers.past_cache and self._fs.is_view(read):
-            # Who asks reads then, and writes.  The kernel would copy through its cache, which is
-            # something else's.
+            # The caller then falls back to read and write. The kernel would copy through its cache,
+            # which holds another file.
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
         return self._fs.copy_range(read, source_offset, written, target_offset, length)
 
@@ -421,8 +429,8 @@ class Libfuse3Adapter:
     # -- inside
 
     @contextmanager
-    def _handing_out(self, handle: int) -> Iterator[None]:
-        """Until the kernel has it, nobody else closes it."""
+    def _released_on_error(self, handle: int) -> Iterator[None]:
+        """Release the handle if the open fails, since the kernel will not release it then."""
         try:
             yield
         except BaseException:
@@ -445,14 +453,12 @@ class Libfuse3Adapter:
         c_uint64.from_address(info + self._fh_at).value = handle
 
     def _require_reader(self, handle: int, offset: int, info: int) -> None:
-        """Raises `OSError` where it is the kernel's cache that wants to be filled, while something
-        else has that.
+        """Raise `OSError` if this read would fill the kernel's cache, which another file uses.
 
-        Past its cache goes only read(2), which the kernel asks for on somebody's behalf; sendfile,
-        splice and mappings go through it, whatever it was told.  Of these EINVAL says that they
-        cannot be had here, and who only wants to copy reads instead.  On the last page and behind
-        it is ESTALE: who comes there has read all, believes by the size that the kernel was told
-        that there is more, and would come for ever.
+        Only read(2) bypasses the cache, and such requests have a lock owner. sendfile, splice and
+        mappings use the cache in spite of direct I/O. EINVAL makes programs that copy fall back to
+        read(2). On the last page and behind it the error is ESTALE: the reader has all the bytes,
+        but the size known to the kernel is larger, so it would retry forever.
         """
         is_read = c_uint64.from_address(info + self._lock_owner_at).value != 0
         if is_read or self._cache.is_alone(handle):
@@ -462,10 +468,10 @@ class Libfuse3Adapter:
         raise OSError(code, os.strerror(code))
 
     def _is_appended(self, handle: int, info: int) -> bool:
-        """Whether what comes by O_APPEND belongs at the end, wherever the kernel thinks that is.
+        """Return whether a write with O_APPEND goes to the end, instead of the kernel's offset.
 
-        Of a shared mapping (`writepage`) it belongs where it was mapped.  Of what goes past the
-        cache the parts of one large write may come in any order, and only the kernel knows which.
+        Writes of a shared mapping (`writepage`) go where they were mapped. Parts of a large direct
+        write may arrive in any order, so their offsets count if the kernel knows the end.
         """
         about = self._file_info.from_address(info)
         if about.writepage:
@@ -473,10 +479,10 @@ class Libfuse3Adapter:
         return not (about.flags & os.O_DIRECT and self._cache.is_end_known(handle))
 
     def _hide(self, path: str, alias: str) -> None:
-        """Take the name of an open file away; a rename over it may follow.
+        """Hide an open file. A rename over its former name may follow.
 
-        Where another process has done so before, libfuse has not noticed: there is nothing to hide,
-        and what follows is like any other rename.
+        If another process has removed the name before, unseen by libfuse, there is nothing to hide.
+        A rename that follows is then an ordinary one.
         """
         try:
             self._hiding.begin(self._fs.hide(path, alias))
@@ -505,8 +511,8 @@ class Libfuse3Adapter:
         whole = self._fs.passthrough_file(handle)
         if whole is None:
             return False
-        # To the kernel what is open by one name is one inode, whatever number we give it.
-        self._passthrough.require_asked(self._cache.others(handle))
+        # To the kernel, all handles of one name are one inode, whatever its reported number.
+        self._passthrough.require_not_passed_through(self._cache.others(handle))
         return self._cache.is_alone(handle) and self._passthrough.open_for_reading(
             handle, whole, info
         )
@@ -541,8 +547,11 @@ def _text(path: bytes | None) -> str | None:
     return None if path is None else os.fsdecode(path)
 
 
-def _give(value: bytes, buffer: int | None, size: int) -> int:
-    """Answer with a value, or with its size when that is what is asked for."""
+def _reply_value(value: bytes, buffer: int | None, size: int) -> int:
+    """Copy a value to the buffer and return its size in bytes; with `size` 0, only return it.
+
+    Raises `OSError` (ERANGE) if the buffer is too small.
+    """
     if size and buffer:
         if len(value) > size:
             raise OSError(errno.ERANGE, os.strerror(errno.ERANGE))

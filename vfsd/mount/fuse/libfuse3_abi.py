@@ -1,5 +1,6 @@
-"""The C interface of libfuse 3: prototypes of the callbacks, and the start of its internal node
-table, where each mount sets its own inode generation.
+"""The C interface of libfuse 3: prototypes of the callbacks, and the start of ``struct fuse``.
+
+Each mount sets its own inode generation in that structure.
 """
 
 from __future__ import annotations
@@ -69,8 +70,10 @@ class _Table(ctypes.Structure):
 
 
 class _Fuse(ctypes.Structure):
-    """How ``struct fuse`` begins in all of libfuse 3.  It is in no header, so it is looked at
-    first whether it is that."""
+    """The first fields of ``struct fuse`` in all versions of libfuse 3.
+
+    The structure is private to libfuse, so its contents are checked before use.
+    """
 
     _fields_ = (
         ("session", c_void_p),
@@ -79,16 +82,16 @@ class _Fuse(ctypes.Structure):
         ("oldest", c_void_p * 2),
         ("counter", c_uint64),
         ("generation", c_uint),
-        ("hidden", c_uint),  # names for open files, so far
+        ("hidden", c_uint),  # counter for names of hidden files
     )
 
 
 def begin_generation(library: Any, fuse: int) -> int | None:
-    """Give all files that are looked up from now on a generation that no other mount has.
+    """Give files that are looked up from now on a random generation, distinct from other mounts'.
 
-    To be called while libfuse handles INIT: `fuse` is the ``struct fuse``, in which nothing but the
-    root is known yet.  Gives the number from which names of hidden files are counted; None where it
-    does not look as it should, and is left alone.
+    Call it while libfuse handles INIT, with the address of ``struct fuse``. At that time only the
+    root is known. Return the start number for names of hidden files. If the structure looks
+    unfamiliar, leave it alone and return None.
     """
     library.fuse_get_session.restype = c_void_p
     library.fuse_get_session.argtypes = [c_void_p]
@@ -101,7 +104,7 @@ def begin_generation(library: Any, fuse: int) -> int | None:
         and (found.generation, found.hidden) == (0, 0)
     )
     if not is_known:
-        _log.debug("this libfuse keeps its files in another way; handles have no generation")
+        _log.debug("unknown layout of struct fuse; file handles have no generation")
         return None
     found.generation = secrets.randbelow((1 << 31) - 1) + 1
     found.hidden = secrets.randbits(32)

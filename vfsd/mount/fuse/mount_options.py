@@ -61,7 +61,7 @@ _SWITCHES = frozenset(
 )
 _LARGEST = (1 << 32) - 1
 _NUMBERS = {
-    "uid": _LARGEST - 1,  # the largest uid_t is -1, which is no user
+    "uid": _LARGEST - 1,  # the largest uid_t stands for -1, an invalid id
     "gid": _LARGEST - 1,
     "umask": 0o7777,
     "remember": _LARGEST,
@@ -70,13 +70,13 @@ _NUMBERS = {
     "max_background": _LARGEST,
     "max_read": _LARGEST,
 }
-"""The largest value of each option."""
+"""The largest allowed value of each option."""
 _OCTAL = frozenset(["umask"])
 _SECONDS = frozenset(("attr_timeout", "entry_timeout", "negative_timeout"))
 _DECIMAL = re.compile(r"[0-9.]+(e[+-]?[0-9]+)?", re.IGNORECASE)
 LOG_LEVELS = ("error", "warning", "info", "debug")
-_OURS = ("ro", "rw", "nonempty", "passthrough", "log", "log_level")
-_FOR_OTHERS = frozenset(
+_VFSD_OPTIONS = ("ro", "rw", "nonempty", "passthrough", "log", "log_level")
+_IGNORED = frozenset(
     [
         "defaults",
         "auto",
@@ -105,7 +105,7 @@ _FOR_OTHERS = frozenset(
         "nomand",
     ]
 )
-_FOR_OTHERS_PREFIXES = ("x-", "X-", "comment=", "user=")
+_IGNORED_PREFIXES = ("x-", "X-", "comment=", "user=")
 
 
 @dataclass(frozen=True)
@@ -171,8 +171,8 @@ def parse_options(given: Iterable[str]) -> MountOptions:
                 "a mount cannot be remounted with other options",
                 hint="unmount it with `vfsd umount DIR`, then mount it with the new options",
             )
-        elif word and word not in _FOR_OTHERS and not word.startswith(_FOR_OTHERS_PREFIXES):
-            known = sorted({*_SWITCHES, *_NUMBERS, *_SECONDS, *_OURS})
+        elif word and word not in _IGNORED and not word.startswith(_IGNORED_PREFIXES):
+            known = sorted({*_SWITCHES, *_NUMBERS, *_SECONDS, *_VFSD_OPTIONS})
             raise UsageError(f"unknown mount option {word!r}", hint=f"known: {', '.join(known)}")
     return MountOptions(read_only, nonempty, passthrough, log, log_level, tuple(passed_on))
 
@@ -180,7 +180,9 @@ def parse_options(given: Iterable[str]) -> MountOptions:
 def _log_file(word: str) -> Path:
     name = word.partition("=")[2]
     if not name:
-        raise UsageError("the mount option 'log' takes a file", hint="as in log=/var/log/vfsd.log")
+        raise UsageError(
+            "mount option 'log' must be a file, got ''", hint="for example log=/var/log/vfsd.log"
+        )
     return Path(name)
 
 
@@ -188,8 +190,7 @@ def _log_level(word: str) -> str:
     level = word.partition("=")[2]
     if level not in LOG_LEVELS:
         raise UsageError(
-            f"the mount option 'log_level' takes no {level!r}",
-            hint=f"one of {', '.join(LOG_LEVELS)}",
+            f"mount option 'log_level' must be one of {', '.join(LOG_LEVELS)}, got {level!r}"
         )
     return level
 
@@ -198,7 +199,7 @@ def _is_setting(word: str) -> bool:
     key, equals, value = word.partition("=")
     if not equals or (key not in _NUMBERS and key not in _SECONDS):
         return False
-    # Python takes blanks, signs and underscores, too, which libfuse and the kernel do not.
+    # Python also accepts blanks, signs and underscores; libfuse and the kernel do not.
     number: float = -1
     with suppress(ValueError):
         if key in _SECONDS and _DECIMAL.fullmatch(value):
@@ -210,5 +211,5 @@ def _is_setting(word: str) -> bool:
         wanted = (
             f"an octal number up to {largest:o}" if key in _OCTAL else f"a number up to {largest}"
         )
-        raise UsageError(f"the mount option {key!r} takes {wanted}, not {value!r}")
+        raise UsageError(f"mount option {key!r} must be {wanted}, got {value!r}")
     return True

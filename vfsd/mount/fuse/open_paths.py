@@ -14,18 +14,18 @@ V = TypeVar("V")
 
 
 class PathMap(dict[bytes, V]):
-    """A value for each path, kept up to date when names are renamed through the mount.
+    """A value for each path, updated by renames through the mount.
 
-    libfuse locks a path, and everything below it, while it is renamed.
+    libfuse locks a path, and all paths below it, during a rename.
     """
 
     def moved(self, old: bytes, new: bytes, *, with_all_below: bool) -> None:
         """Record a rename, which may replace another name."""
-        self._put(new, self._taken(old, with_all_below))
+        self._put(new, self._remove(old, with_all_below))
 
     def exchanged(self, one: bytes, other: bytes) -> None:
         """Record an exchange of two names and everything below them."""
-        first, second = self._taken(one, True), self._taken(other, True)
+        first, second = self._remove(one, True), self._remove(other, True)
         self._put(other, first)
         self._put(one, second)
 
@@ -35,8 +35,8 @@ class PathMap(dict[bytes, V]):
             if path not in paths:
                 self.pop(path, None)
 
-    def _taken(self, path: bytes, with_all_below: bool) -> dict[bytes, V]:
-        """What there is, by what follows `path`, which is known no longer."""
+    def _remove(self, path: bytes, with_all_below: bool) -> dict[bytes, V]:
+        """Remove and return the values of `path`, and of paths below it, by their suffix."""
         paths = [path] if path in self else []
         if with_all_below:
             paths += [each for each in list(self) if each.startswith(path + b"/")]
@@ -55,9 +55,9 @@ T = TypeVar("T", bound=Hashable)
 
 class _OpenPath:
     def __init__(self, path: bytes) -> None:
-        self.path: bytes | None = path  # as it was last; None: it has gone
-        self.open: Counter[Hashable] = Counter()  # handles, by what they are open on
-        self.cached: Hashable | None = None  # the version of all that the kernel may have cached
+        self.path: bytes | None = path  # last known path; None: it was removed
+        self.open: Counter[Hashable] = Counter()  # number of handles of each file
+        self.cached: Hashable | None = None  # content version of the kernel's cached pages
         self.through_cache: set[int] = set()  # handles
         self.writing: set[int] = set()  # handles
 
@@ -65,18 +65,19 @@ class _OpenPath:
 class OpenPaths:
     """The open handles of each path. Thread-safe.
 
-    libfuse opens no file while its path is being renamed.
+    A file is identified by a hashable value `what`: handles with equal values read the same bytes.
+    libfuse opens no path during its rename.
     """
 
     def __init__(self) -> None:
         self._guard = threading.Condition(threading.Lock())
         self._names: PathMap[_OpenPath] = PathMap()
         self._handles: dict[int, tuple[_OpenPath, Hashable]] = {}
-        self._places: dict[Hashable, Counter[_OpenPath]] = {}  # by what is open there
-        self._shared: set[Hashable] = set()  # what has had several names while it was open
+        self._places: dict[Hashable, Counter[_OpenPath]] = {}  # by file
+        self._shared: set[Hashable] = set()  # files that had several names while they were open
 
     def enter(self, path: bytes, handle: int, what: Hashable) -> None:
-        """`handle` is about to be open by that name; equal `what` read the same bytes."""
+        """Add a handle that is being opened by a path."""
         with self._guard:
             if len(self._names) >= _MOST_NAMES:
                 self._names = PathMap({path: one for path, one in self._names.items() if one.open})
@@ -91,8 +92,11 @@ class OpenPaths:
                 name.cached = None
 
     def leave(self, handle: int) -> list[int]:
-        """It is closed, or was not opened after all.  Gives the handles of something else that is
-        open by the name, where nothing but that is since."""
+        """Remove a handle that was closed, or not opened after all.
+
+        Return the other handles of its name if they were of several files and are now of one;
+        otherwise an empty list.
+        """
         with self._guard:
             if handle not in self._handles:
                 return []
@@ -101,8 +105,8 @@ class OpenPaths:
             name.writing.discard(handle)
             places = self._places[what]
             was_mixed = len(name.open) > 1
-            _one_less(name.open, what)
-            _one_less(places, name)
+            _decrement(name.open, what)
+            _decrement(places, name)
             if not places:
                 del self._places[what]
                 self._shared.discard(what)
@@ -112,33 +116,36 @@ class OpenPaths:
             return [each for each, (by, _) in self._handles.items() if by is name]
 
     def paths(self) -> set[bytes]:
-        """The names that anything is open by."""
+        """Return the paths with open handles."""
         with self._guard:
             return {path for path, name in self._names.items() if name.open}
 
     def is_mixed(self, handle: int) -> bool:
-        """Whether something else is open by the name of that handle, too."""
+        """Return whether other files are open by the name of a handle as well."""
         with self._guard:
             return len(self._handles[handle][0].open) > 1
 
     def others(self, handle: int) -> list[int]:
-        """Which handles that something else is by the name of that one."""
+        """Return the handles of other files that are open by the name of a handle."""
         with self._guard:
             name, what = self._handles[handle]
             return [each for each, (by, on) in self._handles.items() if by is name and on != what]
 
     def wait_for_others(self, path: bytes, what: Hashable, seconds: float) -> bool:
-        """Until nothing but `what` is open by that name, but no longer; whether that is so."""
+        """Wait up to `seconds` until no other file than `what` is open by a path.
 
-        def are_gone() -> bool:
+        Return whether that is so now.
+        """
+
+        def has_no_others() -> bool:
             name = self._names.get(path)
             return name is None or all(other == what for other in name.open)
 
         with self._guard:
-            return self._guard.wait_for(are_gone, seconds)
+            return self._guard.wait_for(has_no_others, seconds)
 
     def is_elsewhere(self, what: Hashable, path: bytes | None, handle: int | None) -> bool:
-        """Whether it is open by another name than by `path`, or that of `handle`."""
+        """Return whether a file is open by another name than `path`, or that of `handle`."""
         if what not in self._places:
             return False
         with self._guard:
@@ -148,22 +155,22 @@ class OpenPaths:
             return any(place is not name for place in self._places.get(what, ()))
 
     def share(self, what: Hashable) -> None:
-        """It has another name, too; that counts as long as it is open by any."""
+        """Record that a file has another name. This counts until its last handle is closed."""
         with self._guard:
             if what in self._places:
                 self._shared.add(what)
 
     def is_shared(self, handle: int) -> bool:
-        """Whether what is open there has had another name, too, since somebody opened it."""
+        """Return whether the file of a handle has had several names since its first open."""
         return self._handles[handle][1] in self._shared
 
     def write(self, handle: int) -> None:
-        """It may, from now on."""
+        """Record that a handle may write."""
         with self._guard:
             self._handles[handle][0].writing.add(handle)
 
     def is_written_by_others(self, path: bytes | None, what: Hashable) -> bool:
-        """Whether something else is open by that name to be written."""
+        """Return whether a file other than `what` is open for writing by a path."""
         if path is None or path not in self._names:
             return False
         with self._guard:
@@ -171,7 +178,7 @@ class OpenPaths:
             return name is not None and any(self._handles[each][1] != what for each in name.writing)
 
     def through_cache(self, path: bytes | None, handle: int | None) -> tuple[int, ...]:
-        """The handles that read through the kernel's cache by that path, or by the name of
+        """Return the handles that read through the kernel's cache, by `path` or by the name of
         `handle`."""
         with self._guard:
             name = self._names.get(path) if path is not None else None
@@ -184,18 +191,18 @@ class OpenPaths:
             self._handles[handle][0].through_cache.add(handle)
 
     def path_of(self, handle: int) -> bytes | None:
-        """The name that `handle` was opened by; None where that has gone."""
+        """Return the current path of the name of a handle; None if it was removed."""
         with self._guard:
             name, _ = self._handles[handle]
-            if name.path is not None and self._names.get(name.path) is not name:  # it was moved
+            if name.path is not None and self._names.get(name.path) is not name:  # it was renamed
                 found = (path for path, one in self._names.items() if one is name)
                 name.path = next(found, None)
             return name.path
 
     def swap_cached(self, handle: int, version: Hashable | None) -> Hashable | None:
-        """What the kernel may have cached under the name of `handle`, which has `version`.
+        """Set the content version that the kernel has cached under the name of a handle.
 
-        From now on that is in the cache, and nothing else; None: nobody knows what is.
+        Return the version before. None means that the cached bytes are unknown.
         """
         with self._guard:
             name, _ = self._handles[handle]
@@ -203,12 +210,12 @@ class OpenPaths:
             return before
 
     def moved(self, old: bytes, new: bytes, *, with_all_below: bool) -> None:
-        """The name was moved through the mount, over another if there was one."""
+        """Record a rename through the mount, which may replace another name."""
         with self._guard:
             self._names.moved(old, new, with_all_below=with_all_below)
 
     def exchanged(self, one: bytes, other: bytes) -> None:
-        """Two names were, with all below them."""
+        """Record an exchange of two names, with everything below them."""
         with self._guard:
             self._names.exchanged(one, other)
 
@@ -219,7 +226,7 @@ class OpenPaths:
                 name.path = None
 
 
-def _one_less(counter: Counter[T], what: T) -> None:
+def _decrement(counter: Counter[T], what: T) -> None:
     counter[what] -= 1
     if not counter[what]:
         del counter[what]

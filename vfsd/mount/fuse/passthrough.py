@@ -35,7 +35,7 @@ _OPEN_FLAGS, _OPEN_BACKING_ID = 8, 12
 
 
 _Writev = CFUNCTYPE(c_ssize_t, c_int, c_void_p, c_int, c_void_p, use_errno=True)
-_SECOND = ctypes.sizeof(c_void_p) * 2  # of two parts, each an address and a length
+_SECOND = ctypes.sizeof(c_void_p) * 2  # offset of the second ``struct iovec``
 
 
 class _CustomIo(ctypes.Structure):
@@ -50,37 +50,41 @@ class _CustomIo(ctypes.Structure):
 
 
 class ReplyHook:
-    """Completes the reply to INIT, and replies to OPEN that were announced."""
+    """Completes the reply to INIT, and the replies to OPEN that were announced."""
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._thread = threading.local()
-        self._is_greeted = False
-        self._answer = _Writev(self._answering())  # libfuse keeps no reference
+        self._is_init_done = False
+        self._answer = _Writev(self._writev_replacement())  # libfuse keeps no reference
         self._io = _CustomIo(self._answer, ctypes.cast(self._libc.read, c_void_p), None, None)
 
     def start(self, library: Any, session: int, device: int) -> None:
-        """To be called while libfuse handles INIT."""
+        """Install the hook. Call it while libfuse handles INIT.
+
+        Raises `OSError` if libfuse refuses it.
+        """
         library.fuse_session_custom_io.argtypes = [c_void_p, POINTER(_CustomIo), c_int]
         if library.fuse_session_custom_io(session, ctypes.byref(self._io), device) != 0:
-            raise OSError(errno.ENOTSUP, "libfuse does not let its answers be completed")
+            raise OSError(errno.ENOTSUP, "libfuse does not support custom I/O functions")
 
     def announce(self, backing: int) -> None:
-        """The answer to OPEN that this thread gives next says that the kernel reads that file."""
+        """Make the next reply to OPEN of this thread refer to the backing file with this id."""
         self._thread.backing = backing
 
     # -- inside
 
-    def _answering(self) -> Callable[[int, int, int, int | None], int]:
-        """What is done instead of writev(2), with each answer: so it is short."""
+    def _writev_replacement(self) -> Callable[[int, int, int, int | None], int]:
+        """Return the replacement of writev(2). It runs for each reply, so it is short."""
         write = _prototype(self._libc.writev)
-        # Answers without bytes take no time, others may copy a megabyte while Python goes on.
+        # Replies without data are short and keep the interpreter lock. Others may copy a megabyte
+        # while other threads run.
         write_short = _prototype(ctypes.PyDLL(None, use_errno=True).writev)
         thread, address, code = self._thread, c_void_p.from_address, c_int32.from_address
 
         def answer(device: int, parts: int, count: int, _userdata: int | None) -> int:
             backing = getattr(thread, "backing", 0)
-            if not backing and self._is_greeted:
+            if not backing and self._is_init_done:
                 return int((write if count > 1 else write_short)(device, parts, count))
             thread.backing = 0
             header = address(parts).value
@@ -96,7 +100,7 @@ class ReplyHook:
             c_uint32.from_address(answer + _OPEN_FLAGS).value |= _OPEN_PASSTHROUGH
             c_int32.from_address(answer + _OPEN_BACKING_ID).value = backing
             return
-        self._is_greeted = True
+        self._is_init_done = True
         c_uint32.from_address(answer + _INIT_FLAGS).value |= _INIT_EXT
         c_uint32.from_address(answer + _INIT_FLAGS2).value |= _INIT2_PASSTHROUGH
         c_uint32.from_address(answer + _INIT_STACK_DEPTH).value = 1
@@ -111,21 +115,21 @@ def _prototype(writev: Any) -> Any:
 _log = logging.getLogger(__name__)
 
 # linux/fuse.h
-_OPEN, _CLOSE = 0x4010E501, 0x4004E502
+_BACKING_OPEN, _BACKING_CLOSE = 0x4010E501, 0x4004E502
 _MAP = struct.Struct("<iIQ")  # descriptor, flags, padding
 
 # Registering takes a system call without the interpreter lock. An OPEN and a RELEASE at the same
 # time would hand the lock to each other.
 _KEPT_SECONDS = 2.0
 _MOST_KEPT = 256
-"""Each holds a file, though no descriptor of ours."""
+"""Each id keeps a file open in the kernel, without a descriptor of this process."""
 
 
 @dataclass(slots=True)
 class _BackingFile:
     number: int
     users: int = 0
-    since: float = 0.0  #: nobody uses it since
+    since: float = 0.0  #: when it became unused
 
 
 class BackingIds:
@@ -134,55 +138,55 @@ class BackingIds:
     def __init__(self) -> None:
         self._device = -1
         self._known: dict[tuple[int, int], _BackingFile] = {}  # by st_dev and st_ino
-        self._places: dict[int, tuple[int, int]] = {}  # by number
+        self._keys: dict[int, tuple[int, int]] = {}  # by number
         self._idle: OrderedDict[tuple[int, int], _BackingFile] = OrderedDict()
         self._guard = threading.Lock()
         self._sweeper: threading.Timer | None = None
 
     def start(self, device: int) -> None:
-        """`device` is the connection's descriptor."""
+        """Set the descriptor of the FUSE connection."""
         self._device = device
 
-    def take(self, fd: int) -> int:
-        """The kernel's number of a file; 0 where it does not read it by itself.
+    def acquire(self, fd: int) -> int:
+        """Return the backing id of a file; 0 if the kernel cannot read it directly.
 
-        Has to be given back.  What is registered stays on the disk, so that its inode is no other
-        file's meanwhile.
+        Call `release` for it later. A registered file stays on the disk, so its inode number is not
+        reused in the meantime.
         """
         found = os.fstat(fd)
-        place = (found.st_dev, found.st_ino)
+        key = (found.st_dev, found.st_ino)
         with self._guard:
-            backing = self._known.get(place)
+            backing = self._known.get(key)
             if backing is None:
                 number = self._register(fd)
                 if not number:
                     return 0
-                backing = self._known[place] = _BackingFile(number)
-                self._places[number] = place
-            self._idle.pop(place, None)
+                backing = self._known[key] = _BackingFile(number)
+                self._keys[number] = key
+            self._idle.pop(key, None)
             backing.users += 1
             return backing.number
 
-    def give_back(self, number: int) -> None:
+    def release(self, number: int) -> None:
         with self._guard:
-            place = self._places[number]
-            backing = self._known[place]
+            key = self._keys[number]
+            backing = self._known[key]
             backing.users -= 1
             if backing.users:
                 return
             backing.since = time.monotonic()
-            self._idle[place] = backing
+            self._idle[key] = backing
             if len(self._idle) > _MOST_KEPT:
                 self._drop_oldest()
             self._sweep_later()
 
     def count(self) -> int:
-        """How many files are registered; a moment longer than they are open."""
+        """Return the number of registered files. They stay registered shortly after the close."""
         with self._guard:
             return len(self._known)
 
     def close(self) -> None:
-        """The connection has ended, and with it all that was registered."""
+        """Forget all files. The kernel drops its ids at the end of the connection."""
         with self._guard:
             self._device = -1
             self._idle.clear()
@@ -194,19 +198,19 @@ class BackingIds:
     def _register(self, fd: int) -> int:
         try:
             request = bytearray(_MAP.pack(fd, 0, 0))
-            return int(fcntl.ioctl(self._device, _OPEN, request, True))
+            return int(fcntl.ioctl(self._device, _BACKING_OPEN, request, True))
         except OSError as error:
-            # Not on this kernel, or not for files of that file system.
-            _log.warning("a file is not passed through: %s", error.strerror)
+            # This kernel, or the file system of that file, does not support it.
+            _log.warning("cannot register a file for passthrough: %s", error.strerror)
             return 0
 
     def _drop_oldest(self) -> None:
-        place, backing = self._idle.popitem(last=False)
-        del self._known[place], self._places[backing.number]
+        key, backing = self._idle.popitem(last=False)
+        del self._known[key], self._keys[backing.number]
         try:
-            fcntl.ioctl(self._device, _CLOSE, struct.pack("<I", backing.number))
+            fcntl.ioctl(self._device, _BACKING_CLOSE, struct.pack("<I", backing.number))
         except OSError as error:
-            _log.debug("the kernel does not let go of a file: %s", error.strerror)
+            _log.debug("cannot unregister a file from passthrough: %s", error.strerror)
 
     def _sweep_later(self) -> None:
         if self._sweeper is None and self._device >= 0:
@@ -225,14 +229,14 @@ class BackingIds:
 
 
 KERNEL = (6, 9)
-_LIBFUSE, _LIBFUSE_KNOWS = (3, 14), (3, 17)
-_WANTED = 1 << 29  # FUSE_CAP_PASSTHROUGH
+_LIBFUSE, _LIBFUSE_WITH_BACKING_ID = (3, 14), (3, 17)
+_CAP_PASSTHROUGH = 1 << 29  # FUSE_CAP_PASSTHROUGH
 
-# The kernel tells us that a file is closed some time after close(2): who has read a file and then
-# writes it must not find it busy.
+# RELEASE arrives some time after close(2). A program that reads a file, closes it and then writes
+# it must not get ETXTBSY.
 _RELEASE_SECONDS = 0.5
 
-# The same, for who reads a view again that has only just become a file.
+# The same, for a second read of a view that has just become a file.
 _HANDOVER_SECONDS = 0.002
 
 
@@ -241,17 +245,19 @@ class _InodeUse:
 
     def __init__(self) -> None:
         self.handles = 0
-        self.backing = 0  #: what the kernel calls the file that it reads; 0: it asks us
-        self.version: str | None = None  #: of the bytes of that file
+        self.backing = (
+            0  #: backing id of the file that the kernel reads; 0: requests go to the mount
+        )
+        self.version: str | None = None  #: content version of that file
 
 
 def require_passthrough(binding: Binding, kernel: tuple[int, int]) -> None:
-    """Find out before mounting why it would not work.  Raises `MountError`."""
+    """Raise `MountError` if passthrough would not work, with the reason."""
     if kernel < KERNEL:
-        raise MountError(f"passthrough needs Linux {KERNEL[0]}.{KERNEL[1]}, leave it out here")
+        raise MountError(f"passthrough needs Linux {KERNEL[0]}.{KERNEL[1]}", hint="leave it out")
     if (binding.major, binding.minor) < _LIBFUSE:
         raise MountError(
-            f"passthrough needs libfuse 3.14, this is {binding.major}.{binding.minor}",
+            f"passthrough needs libfuse 3.14, got {binding.major}.{binding.minor}",
             hint="leave it out",
         )
     if os.geteuid() != 0:
@@ -264,8 +270,10 @@ class Passthrough:
     def __init__(self, binding: Binding, counters: OperationCounters) -> None:
         module = binding.module
         self._libfuse = module._libfuse
-        self._wire = ReplyHook() if (binding.major, binding.minor) < _LIBFUSE_KNOWS else None
-        # ``backing_id`` follows ``poll_events``, which the binding takes for twice as long.
+        self._reply_hook = (
+            ReplyHook() if (binding.major, binding.minor) < _LIBFUSE_WITH_BACKING_ID else None
+        )
+        # ``backing_id`` follows ``poll_events``, which has twice its real size in the binding.
         self._backing_at: int = module.fuse_file_info.poll_events.offset + 4
         self._backings = BackingIds()
         counters.passed_through = self._backings.count
@@ -274,7 +282,7 @@ class Passthrough:
         self._guard = threading.Condition()
 
     def start(self, fuse: int, connection: Any) -> None:
-        """To be called while libfuse handles INIT; `connection` is its ``fuse_conn_info``."""
+        """Enable passthrough. Call it while libfuse handles INIT, with its ``fuse_conn_info``."""
         library = self._libfuse
         library.fuse_get_session.restype = c_void_p
         library.fuse_get_session.argtypes = [c_void_p]
@@ -282,19 +290,19 @@ class Passthrough:
         session = library.fuse_get_session(fuse)
         device = library.fuse_session_fd(session)
         self._backings.start(device)
-        if self._wire is not None:
-            self._wire.start(library, session, device)
+        if self._reply_hook is not None:
+            self._reply_hook.start(library, session, device)
         else:
-            connection.want |= connection.capable & _WANTED
+            connection.want |= connection.capable & _CAP_PASSTHROUGH
 
     def close(self) -> None:
-        """To be called when libfuse has ended."""
+        """Forget all files. Call it after libfuse has ended."""
         self._backings.close()
 
     def reserve(self, ino: int) -> None:
-        """Somebody is about to open an inode in the ordinary way; ends with `opened` or `cancel`.
+        """Announce an open without passthrough. Call `opened` or `cancel` afterwards.
 
-        Raises `OSError`: ETXTBSY while the kernel reads it.
+        Raises `OSError` (ETXTBSY) while the kernel reads the inode.
         """
         with self._guard:
             self._wait_for_kernel(ino)
@@ -305,26 +313,26 @@ class Passthrough:
             self._leave(ino)
 
     def opened(self, handle: int, ino: int) -> None:
-        """What was reserved has become a handle."""
+        """Record the handle of a reserved open."""
         with self._guard:
             self._inodes[handle] = ino
 
     def open_for_reading(self, handle: int, whole: PassthroughFile, info: int) -> bool:
-        """Whether the kernel reads by itself what was opened for reading only.
+        """Record a read-only open, and return whether the kernel reads the file directly.
 
-        To be called by the thread that then answers OPEN with the ``fuse_file_info`` at `info`.
-        Raises `OSError` (ETXTBSY) where the inode has other bytes by now than those that the
-        kernel reads for others.
+        Call it in the thread that replies to OPEN, with the address `info` of its
+        ``fuse_file_info``. Raises `OSError` (ETXTBSY) if the kernel reads other bytes of the inode
+        for other handles.
         """
         ino = whole.ino
         with self._guard:
             if not self._is_read_by_kernel(whole):
                 self._wait_for_kernel(ino)
             if whole.fd is not None and whole.version is not None:
-                self._guard.wait_for(lambda: self._may_begin(ino), _HANDOVER_SECONDS)
+                self._guard.wait_for(lambda: self._may_pass_through(ino), _HANDOVER_SECONDS)
             use = self._uses.setdefault(ino, _InodeUse())
             if whole.fd is not None and not use.handles:
-                use.backing, use.version = self._backings.take(whole.fd), whole.version
+                use.backing, use.version = self._backings.acquire(whole.fd), whole.version
             use.handles += 1
             self._inodes[handle] = ino
         if use.backing:
@@ -332,12 +340,12 @@ class Passthrough:
         return bool(use.backing)
 
     def require_idle(self, ino: int) -> None:
-        """Raises `OSError`: ETXTBSY while the kernel reads an inode."""
+        """Raise `OSError` (ETXTBSY) while the kernel reads an inode."""
         with self._guard:
             self._wait_for_kernel(ino)
 
-    def require_asked(self, handles: Iterable[int]) -> None:
-        """Raises `OSError`: ETXTBSY while the kernel reads what one of them is open on."""
+    def require_not_passed_through(self, handles: Iterable[int]) -> None:
+        """Raise `OSError` (ETXTBSY) while the kernel reads the inode of one of the handles."""
         with self._guard:
             for ino in {self._inodes[each] for each in handles if each in self._inodes}:
                 self._wait_for_kernel(ino)
@@ -351,13 +359,13 @@ class Passthrough:
     # -- inside
 
     def _is_read_by_kernel(self, whole: PassthroughFile) -> bool:
-        """Whether that is what it reads, or may read once nobody has the inode open."""
+        """Return whether the kernel reads that file, or may do so after the last release."""
         use = self._uses.get(whole.ino)
         if use is None or not use.backing or whole.version is None:
             return whole.fd is not None
         return use.version == whole.version
 
-    def _may_begin(self, ino: int) -> bool:
+    def _may_pass_through(self, ino: int) -> bool:
         use = self._uses.get(ino)
         return use is None or bool(use.backing)
 
@@ -376,11 +384,11 @@ class Passthrough:
             return
         del self._uses[ino]
         if use.backing:
-            self._backings.give_back(use.backing)
+            self._backings.release(use.backing)
         self._guard.notify_all()
 
     def _announce(self, backing: int, info: int) -> None:
-        if self._wire is not None:
-            self._wire.announce(backing)
+        if self._reply_hook is not None:
+            self._reply_hook.announce(backing)
         else:
             c_int32.from_address(info + self._backing_at).value = backing

@@ -32,16 +32,16 @@ class ViewReaders:
         library.fuse_interrupted.restype = c_int
         library.fuse_interrupted.argtypes = []
         self._context = context
-        self._closings: dict[int, dict[int, float]] = {}  # of views: when by which thread
+        self._closings: dict[int, dict[int, float]] = {}  # by view handle: time by thread
 
-    def asking(self, handle: int, read: ReadInto) -> Read:
-        """Return the read function of a view. It stops when the reader is gone."""
+    def read_function(self, handle: int, read: ReadInto) -> Read:
+        """Return the read function of a view. It raises EINTR when the reader is gone."""
         self._closings[handle] = {}
 
-        def answer(buffer: memoryview, offset: int) -> int:
+        def read_for_thread(buffer: memoryview, offset: int) -> int:
             return read(buffer, offset, partial(self._require_interest, handle, time.monotonic()))
 
-        return answer
+        return read_for_thread
 
     def flushed(self, handle: int) -> None:
         """Record that the calling thread has closed a descriptor of the file."""
@@ -59,7 +59,7 @@ class ViewReaders:
             raise _interrupted()
         thread = int(self._context().contents.pid)
         if not thread:
-            return  # it is in a pid namespace that is not visible
+            return  # the thread is in another pid namespace
         closed = self._closings.get(handle, {}).get(thread)
         if (closed is not None and closed >= since) or _has_ended(thread):
             raise _interrupted()
@@ -83,9 +83,9 @@ def _has_ended(thread: int) -> bool:
 class ReadDispatch:
     """The read functions of all open handles. Thread-safe."""
 
-    def __init__(self, filesystem: Filesystem, askers: ViewReaders) -> None:
+    def __init__(self, filesystem: Filesystem, view_readers: ViewReaders) -> None:
         self._fs = filesystem
-        self._askers = askers
+        self._view_readers = view_readers
         self._guard = threading.Lock()
         self.files: dict[int, Read] = {}  #: by handle, for files that are not views
         self.views: dict[int, Read] = {}
@@ -96,7 +96,7 @@ class ReadDispatch:
         """Add a handle."""
         read = self._fs.reader(handle)
         if self._fs.is_view(handle):
-            self.views[handle] = self._askers.asking(handle, read)
+            self.views[handle] = self._view_readers.read_function(handle, read)
         else:
             self.files[handle] = read
 
@@ -105,7 +105,7 @@ class ReadDispatch:
             self.files.pop(handle, None)
             self.views.pop(handle, None)
             self.past_cache.discard(handle)
-        self._askers.released(handle)
+        self._view_readers.released(handle)
 
     def cut(self, handle: int) -> None:
         """Make reads beyond the end of the file fail with ESTALE.
