@@ -157,7 +157,7 @@ def test_segments_of_other_lengths_are_sots_of_their_own(store: Store, video: Vi
     assert long.stop == 60
 
 
-def test_hundreds_of_regions_are_told_of_as_few(video: Video) -> None:
+def test_hundreds_of_regions_are_merged(video: Video) -> None:
     rng = np.random.default_rng(5)
     corners = rng.integers(0, 250, (200, 2)).tolist()
     footage = VideoProfile(640, 480, [range(0, 30), range(30, 60)], [{}, {}], LayoutRules())

@@ -64,7 +64,7 @@ def test_a_box_is_refused_in_words(video: Video, row: tuple[Any, ...], what: str
 @pytest.mark.parametrize(
     "rows", [None, 5, "abc", [(7, "car", BOX)], [{"frame": 7}], Detection(7, "car", BOX)]
 )
-def test_what_is_no_detection_is_refused(video: Video, rows: Any) -> None:
+def test_invalid_detections_are_refused(video: Video, rows: Any) -> None:
     with pytest.raises(UsageError, match=r"detections must be"):
         video.labels.add(rows, "yolo")
 
@@ -199,7 +199,7 @@ def test_a_question_that_makes_no_sense_finds_not_just_nothing(
         lambda _: WorkloadQuery(region="100x100"),  # type: ignore[arg-type]
     ],
 )
-def test_what_a_video_cannot_do_is_said(video: Video, act: Callable[[Any], object]) -> None:
+def test_invalid_video_calls_are_refused(video: Video, act: Callable[[Any], object]) -> None:
     with pytest.raises(UsageError):
         act(video)
 
@@ -263,13 +263,13 @@ def test_what_a_video_cannot_do_is_said(video: Video, act: Callable[[Any], objec
         lambda store: store.catalog.locate(NAME, range(3)),
     ],
 )
-def test_what_a_store_cannot_do_is_said(kept: Store, act: Callable[[Any], object]) -> None:
+def test_invalid_store_calls_are_refused(kept: Store, act: Callable[[Any], object]) -> None:
     with pytest.raises(UsageError) as caught:
         act(kept)
     assert caught.value.hint or "tag" in str(caught.value)
 
 
-def test_bounds_that_are_no_whole_numbers_have_any_size(kept: Store) -> None:
+def test_fractional_bounds_of_any_size(kept: Store) -> None:
     every: list[tuple[Any, Any]] = [
         (None, 1e30),
         (None, Fraction(10**400)),
@@ -283,7 +283,7 @@ def test_bounds_that_are_no_whole_numbers_have_any_size(kept: Store) -> None:
     assert kept.catalog.find(seconds=(longest, None)).names() == []
 
 
-def test_what_is_done_to_a_video_that_has_gone_names_it(store: Store) -> None:
+def test_errors_name_the_removed_video(store: Store) -> None:
     video = store.ingest(TRAFFIC, NAME)
     store.remove(NAME)
     acts: list[Callable[[], object]] = [
@@ -300,9 +300,7 @@ def test_what_is_done_to_a_video_that_has_gone_names_it(store: Store) -> None:
 
 
 @pytest.mark.parametrize("replace", [np.array([True, False]), np.zeros(2), "no", 1, None])
-def test_to_replace_or_not_is_told_by_a_truth_value(
-    video: Video, tmp_path: Path, replace: Any
-) -> None:
+def test_replace_must_be_a_bool(video: Video, tmp_path: Path, replace: Any) -> None:
     (tmp_path / "a.mp4").write_text("mine")
     with pytest.raises(UsageError, match=r"replace must be True or False"):
         video.save(tmp_path / "a.mp4", span=(0, 1), replace=replace)
@@ -311,7 +309,7 @@ def test_to_replace_or_not_is_told_by_a_truth_value(
     assert video.save(tmp_path / "a.mp4", span=(0, 1), replace=yes) > 1000
 
 
-def test_what_another_store_says_of_a_video_is_refused(store: Store, tmp_path: Path) -> None:
+def test_videos_of_another_store_are_refused(store: Store, tmp_path: Path) -> None:
     mine = store.ingest(TRAFFIC, NAME)
     with new_store(tmp_path / "other") as other:
         info = other.ingest(TRAFFIC, "theirs.mp4").info
@@ -369,7 +367,7 @@ class Bare:
         raise TypeError("only one")
 
 
-def test_what_is_a_whole_number_stands_for_a_frame(video: Video) -> None:
+def test_any_integer_type_is_a_frame_index(video: Video) -> None:
     number: Any
     nothing: Any
     frames = video[0:5]
@@ -465,7 +463,7 @@ def test_a_psnr_is_one_number(video: Video) -> None:
     "requests",
     [5, None, np.array(3), "a.mp4", {NAME: {}}, [NAME], [5], [(NAME, 5)], [({NAME}, {})]],
 )
-def test_what_is_no_request_is_refused(kept: Store, requests: Any) -> None:
+def test_invalid_requests_are_refused(kept: Store, requests: Any) -> None:
     with pytest.raises(UsageError, match=r"requests? must be") as caught:
         list(kept.read_many(requests))
     assert caught.value.hint

@@ -47,7 +47,7 @@ def test_each_is_what_reading_it_alone_gives(store: Store) -> None:
         assert frames.index.tolist() == alone.index.tolist()
 
 
-def test_what_goes_wrong_comes_in_its_turn(store: Store) -> None:
+def test_errors_arrive_in_request_order(store: Store) -> None:
     good: Request = ("traffic.mp4", {"frames": [3]})
     reading = store.read_many([good, good, ("traffic.mp4", {"span": (99, 100)}), good])
     assert [len(next(reading)) for _ in range(2)] == [1, 1]

@@ -111,7 +111,7 @@ def marked(found: Examination) -> set[int]:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_what_ffmpeg_flags_is_marked(tmp_path: Path, codec: str) -> None:
+def test_frames_flagged_by_ffmpeg_are_marked(tmp_path: Path, codec: str) -> None:
     clean = made(tmp_path, codec)
     assert examine(clean, full=True).damage == ()
     before, _ = decoded(clean)
@@ -322,7 +322,7 @@ def test_attribute_counts_damaged_frames(video: Video, store: Store) -> None:
     it.fs.close()
 
 
-def test_a_whole_file_has_none(store: Store, tmp_path: Path) -> None:
+def test_undamaged_file_has_no_damaged_frames(store: Store, tmp_path: Path) -> None:
     video = store.ingest(made(tmp_path, "h264"))
     assert not video.read().damaged.any()
     assert video.original.damaged_frames is None  # not examined yet

@@ -53,7 +53,7 @@ def require(is_so: bool) -> None:
         raise AssertionError
 
 
-def test_objects_begin_anew_in_the_child_alone() -> None:
+def test_objects_reset_only_in_the_child() -> None:
     one = Counted()
     assert exit_code_of_child(lambda: require(one.times == 1)) == 0
     assert one.times == 0
@@ -125,7 +125,7 @@ class Making:
         self.told.append("on")
 
 
-def test_what_is_made_while_others_prepare_for_a_fork_does_so_too() -> None:
+def test_objects_created_during_fork_preparation() -> None:
     first = Making(1)
     assert exit_code_of_child(lambda: None) == 0
     assert first.next is not None
@@ -138,7 +138,7 @@ def test_nothing_is_kept_because_it_may_be_forked() -> None:
     assert gone() is None
 
 
-def test_what_is_kept_for_good_outlives_its_last_name() -> None:
+def test_permanent_registration_keeps_objects_alive() -> None:
     one = Counted()
     gone = weakref.ref(one)
     leak(one)
@@ -281,9 +281,7 @@ def test_children_of_a_parent_whose_threads_read(store: Store) -> None:
             reader.result()
 
 
-def test_what_a_child_writes_is_there_when_its_parent_has_closed_the_store(
-    store: Store, video: Video
-) -> None:
+def test_writes_of_a_child_survive_closing_in_the_parent(store: Store, video: Video) -> None:
     """SQLite removes the log of a file when it sees no other process with the file open."""
     parents_store = Store.open(store.path)
     info = parents_store["cam1/a.mp4"].info
@@ -337,9 +335,7 @@ def test_a_fork_waits_for_transactions_of_other_threads(store: Store) -> None:
 
 
 @pytest.mark.parametrize("how", one_in(3, ["an error", "the end of the block", "sys.exit"]))
-def test_a_child_leaves_the_file_to_its_parent_who_writes_it(
-    store: Store, video: Video, how: str
-) -> None:
+def test_child_leaves_an_open_writer_to_its_parent(store: Store, video: Video, how: str) -> None:
     pictures = video.read(frames=range(8)).data
 
     def leave() -> None:

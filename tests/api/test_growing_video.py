@@ -132,7 +132,7 @@ def test_a_follower_gets_every_frame_once(store: Store) -> None:
     assert got == list(range(120))
 
 
-def test_a_follower_misses_nothing_of_what_somebody_else_has_seen(store: Store) -> None:
+def test_follower_sees_frames_already_read_elsewhere(store: Store) -> None:
     data = smooth(120, 64, 48)
     with store.writer("a.mp4", width=64, height=48, fps=20, codec="ffv1") as writer:
         writer.write(data[:60])
@@ -183,7 +183,7 @@ def test_groups_need_the_finished_video(store: Store) -> None:
         growing.close()
 
 
-def test_what_was_given_up_can_be_read_to_the_end_by_who_has_it(store: Store) -> None:
+def test_abandoned_video_stays_readable_for_open_readers(store: Store) -> None:
     writer = store.writer("a.mp4", width=64, height=48, fps=20, codec="ffv1")
     data = smooth(60, 64, 48)
     writer.write(data)
@@ -196,7 +196,7 @@ def test_what_was_given_up_can_be_read_to_the_end_by_who_has_it(store: Store) ->
     assert is_as_before(store, [])
 
 
-def test_what_was_cut_off_meanwhile_is_told_by_its_name(store: Store) -> None:
+def test_abandoned_recording_is_reported_by_name(store: Store) -> None:
     with store.writer("cam/a.mp4", width=64, height=48, fps=20, codec="ffv1") as writer:
         writer.write(smooth(60, 64, 48))
         with store.growing("cam/a.mp4") as growing:
@@ -239,7 +239,7 @@ def test_another_process_and_its_death(store: Store) -> None:
     assert list(store) == []
 
 
-def test_whose_pid_says_nothing_is_known_by_the_lock_on_the_file(
+def test_writer_of_unknown_pid_is_detected_by_its_lock(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in another container, which has pids of its own."""
@@ -335,7 +335,7 @@ def _fragments(data: bytes) -> list[bytes]:
 
 
 @pytest.mark.parametrize("b_frames", [0, 2])
-def test_what_somebody_writes_through_a_mount(store: Store, tmp_path: Path, b_frames: int) -> None:
+def test_growing_video_written_through_a_mount(store: Store, tmp_path: Path, b_frames: int) -> None:
     data = _recorded(tmp_path / "a.mp4", _regular(100), _BY_KEY_PICTURES, b_frames=b_frames)
     pieces = [data[at : at + 3000] for at in range(0, len(data), 3000)]
     filesystem = Filesystem(store.parts)
@@ -393,7 +393,7 @@ _IRREGULAR = np.cumsum(np.random.default_rng(0).integers(5, 120, 40)).tolist()
         ],
     ),
 )
-def test_what_was_shown_once_is_what_the_finished_video_shows(
+def test_growing_frames_equal_finished_frames(
     store: Store,
     tmp_path: Path,
     codec: str,
@@ -445,9 +445,7 @@ def test_what_was_shown_once_is_what_the_finished_video_shows(
 
 
 @pytest.mark.parametrize("codec", ["libx264", "mpeg4"])
-def test_what_a_movie_box_lists_is_wanted_for_all_that_comes(
-    store: Store, tmp_path: Path, codec: str
-) -> None:
+def test_samples_listed_in_the_movie_box(store: Store, tmp_path: Path, codec: str) -> None:
     """A part that is shown to the demuxer without may be nothing, where the whole is a video."""
     data = _recorded(
         tmp_path / "a.mp4",
@@ -483,7 +481,7 @@ def test_what_a_movie_box_lists_is_wanted_for_all_that_comes(
 
 @pytest.mark.parametrize("muxing", one_in(4, ["frag_keyframe", "frag_keyframe+empty_moov"]))
 @pytest.mark.parametrize("codec", ["libx264", "libx265", "mpeg4", "mpeg2video"])
-def test_what_comes_is_looked_at_without_all_that_was_there(
+def test_appended_data_is_scanned_incrementally(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str, muxing: str
 ) -> None:
     """Also where the movie box lists samples itself."""
@@ -526,7 +524,7 @@ def test_what_comes_is_looked_at_without_all_that_was_there(
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("codec", "pixel_format"), [("qtrle", "rgb24"), ("rawvideo", "gray")])
-def test_what_needs_the_demuxer_goes_on(
+def test_growing_file_that_needs_the_demuxer(
     store: Store, tmp_path: Path, codec: str, pixel_format: str
 ) -> None:
     """One that has met with the end of what was there gives nothing more."""
@@ -744,9 +742,7 @@ def test_media_data_lie_in_several_boxes(store: Store, tmp_path: Path, with_soun
 
 
 @pytest.mark.parametrize("is_over", [False, True])
-def test_what_was_moved_meanwhile_is_not_taken_for_what_was_there(
-    store: Store, tmp_path: Path, is_over: bool
-) -> None:
+def test_data_moved_by_faststart_is_not_reused(store: Store, tmp_path: Path, is_over: bool) -> None:
     """When it ends, ffmpeg puts an index before all fragments."""
     data = _recorded(
         tmp_path / "a.mp4",
@@ -791,7 +787,7 @@ def test_what_was_moved_meanwhile_is_not_taken_for_what_was_there(
         filesystem.close()
 
 
-def test_what_does_not_go_on_as_it_began_is_refused(store: Store, tmp_path: Path) -> None:
+def test_inconsistent_continuation_is_refused(store: Store, tmp_path: Path) -> None:
     """That pictures are shown later than their own times say turns out with the third one."""
     muxing = {"movflags": "frag_every_frame+empty_moov+negative_cts_offsets"}
     pieces = _fragments(_recorded(tmp_path / "a.mp4", _regular(20), muxing))

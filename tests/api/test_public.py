@@ -21,7 +21,7 @@ def test_every_public_name_can_be_had() -> None:
         assert getattr(vfsd, name) is not None
 
 
-def test_what_the_readme_takes_from_the_package_is_public() -> None:
+def test_names_used_in_the_readme_are_public() -> None:
     readme = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
     named = set(re.findall(r"\bvfsd\.([A-Z]\w+)", readme))
     assert named

@@ -74,7 +74,7 @@ def test_only_tiles_with_regions_are_decoded(video: Video) -> None:
     ]
 
 
-def test_padding_reaches_into_the_tiles_beside(video: Video) -> None:
+def test_padding_reaches_into_neighbouring_tiles(video: Video) -> None:
     video.tiles.retile("uniform:3x4", span=(0, 1))
     alone = list(video.scan(roi="motion", frames=range(1)).tiles())
     wider = list(video.scan(roi="motion", frames=range(1), padding=30).tiles())
@@ -95,7 +95,7 @@ def test_a_region_of_the_camera(store: Store, video: Video) -> None:
     assert all(one.rect.intersection(road) for one in held)
 
 
-def test_what_one_source_has_not_examined_another_does_not_vouch_for(video: Video) -> None:
+def test_examined_frames_are_tracked_per_source(video: Video) -> None:
     video.labels.mark_examined(range(len(video)), "yolo")
     second = seconds_of(video)[1]
     assert len(video.scan(roi="motion")) == len(video) - len(second)
@@ -135,7 +135,7 @@ def test_looking_where_many_short_runs_were_examined_takes_no_time(store: Store)
     assert time.process_time() - began < 2
 
 
-def test_what_does_not_go_together(video: Video) -> None:
+def test_conflicting_arguments(video: Video) -> None:
     with pytest.raises(UsageError, match="not both"):
         video.scan(roi="motion", span=(0, 1), frames=range(3))
     with pytest.raises(UsageError, match="ascend"):

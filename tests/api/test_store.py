@@ -138,7 +138,7 @@ def test_only_one_makes_a_store_at_a_time(tmp_path: Path) -> None:
     Store.open(tmp_path / "a").close()
 
 
-def test_a_store_with_a_catalog_elsewhere_is_begun_anew_when_that_was_interrupted(
+def test_interrupted_creation_with_an_external_catalog_can_be_repeated(
     tmp_path: Path,
 ) -> None:
     url = f"sqlite:///{tmp_path / 'elsewhere.sqlite3'}"
@@ -233,7 +233,7 @@ def test_a_newer_format_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("marker", [None, "", "[]", '{"format": 1, "id": "\\ud800"}'])
-def test_a_marker_that_cannot_be_read_is_told_of(store: Store, marker: str | None) -> None:
+def test_unreadable_marker_is_reported(store: Store, marker: str | None) -> None:
     path = store.path / "vfsd-store.json"
     path.unlink()
     if marker is None:
@@ -490,7 +490,7 @@ def _take_away(store: Store, video: Video, *, is_replaced: bool) -> None:
 
 
 @pytest.mark.parametrize("how", ["copy", "link", "pictures", "stream"])
-def test_what_is_replaced_leaves_no_private_file(store: Store, how: str) -> None:
+def test_replacement_leaves_no_private_file(store: Store, how: str) -> None:
     fs = Filesystem(store.parts)
     Driver(fs).write("/a.mp4", b"no video")
     fs.close()
@@ -572,7 +572,7 @@ def test_names_have_up_to_255_bytes(store: Store, video: Video) -> None:
 
 
 @pytest.mark.parametrize("name", [None, 5, ["a"]])
-def test_what_is_no_text_names_nothing(store: Store, video: Video, name: Any) -> None:
+def test_video_names_must_be_text(store: Store, video: Video, name: Any) -> None:
     ways: list[Callable[[Any], object]] = [store.__getitem__, store.node, store.entries]
     for way in (*ways, store.remove, store.growing):
         with pytest.raises(UsageError, match="name"):
@@ -584,7 +584,7 @@ def test_what_is_no_text_names_nothing(store: Store, video: Video, name: Any) ->
 
 
 @pytest.mark.parametrize("path", [None, 5, "", "a\0b", b"bytes"])
-def test_what_is_no_path_names_no_file(store: Store, video: Video, path: Any) -> None:
+def test_file_arguments_must_be_paths(store: Store, video: Video, path: Any) -> None:
     ways: list[Callable[[Any], object]] = [Store.open, Store.create, store.ingest, video.save]
     for way in ways:
         with pytest.raises(UsageError, match="must be given as a path"):
@@ -650,7 +650,7 @@ def test_a_mask_means_the_frames_where_it_is_true(video: Video) -> None:
         *(slice(-3, None), slice(5, 5), slice(8, 2, -2), slice(110, 300), [], [5, -5, 5]),
     ],
 )
-def test_numbers_mean_the_same_frames_to_all_who_read(video: Video, meant: Any) -> None:
+def test_all_readers_accept_the_same_frame_indices(video: Video, meant: Any) -> None:
     frames = list(range(len(video)))
     wanted = frames[meant] if isinstance(meant, slice) else [frames[at] for at in meant]
     assert video.read(frames=meant).index.tolist() == wanted
@@ -693,7 +693,7 @@ def test_frames_by_numbers_of_any_size(video: Video, kind: Any) -> None:
         *(slice(0, 10, 0), (slice(0, 10, 0),), slice(0.0, 1.0, 0.0), (slice(0, 5), slice("a", 5))),
     ],
 )
-def test_what_stands_for_no_frames_is_said(video: Video, nonsense: Any) -> None:
+def test_invalid_frame_selections_are_refused(video: Video, nonsense: Any) -> None:
     with pytest.raises(UsageError) as raised:
         video[nonsense]
     assert raised.value.hint or "step" in str(raised.value)
@@ -731,7 +731,9 @@ def test_numbers_of_any_size_may_be_of_no_frame(video: Video, beyond: Any) -> No
         ],
     ),
 )
-def test_what_cannot_be_read_is_said(video: Video, arguments: dict[str, Any], what: str) -> None:
+def test_invalid_read_arguments_are_refused(
+    video: Video, arguments: dict[str, Any], what: str
+) -> None:
     with pytest.raises(UsageError, match=what):
         video.read(**arguments)
 
@@ -763,7 +765,7 @@ def test_single_frames_are_for_reading_at_once(video: Video, way: str) -> None:
     "arguments",
     [{"frames": [1, 2]}, {"size": (math.nan, 1)}, {"size": (1,)}, {"size": (-1, 5)}, {"psnr": -1}],
 )
-def test_what_cannot_be_saved_is_said(
+def test_invalid_save_arguments_are_refused(
     video: Video, tmp_path: Path, arguments: dict[str, Any]
 ) -> None:
     with pytest.raises(UsageError):
@@ -1075,7 +1077,7 @@ def test_span_past_the_end_warns(video: Video, tmp_path: Path) -> None:
     assert len(video.read(span=(3, 4))) == len(video.read(span=(3, None))) == 30
 
 
-def test_a_span_between_two_frames_is_no_file(video: Video, tmp_path: Path) -> None:
+def test_span_between_two_frames_cannot_be_saved(video: Video, tmp_path: Path) -> None:
     assert len(video.read(span=(0.001, 0.002))) == 0
     told = r"no frame appears between 0\.001 s and 0\.002 s of the video's 4 s"
     with pytest.raises(OutOfRangeError, match=told):

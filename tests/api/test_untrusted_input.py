@@ -43,7 +43,7 @@ def test_numbers_have_only_so_many_digits(read: Callable[[str], object], text: s
 
 
 @pytest.mark.parametrize("text", [DEEP, f"[{DIGITS}]", "\udcff"])
-def test_json_without_end_is_no_json(tmp_path: Path, text: str) -> None:
+def test_nested_json_without_end_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "file"
     path.write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(UsageError, match="must be a JSON file"):
@@ -52,7 +52,7 @@ def test_json_without_end_is_no_json(tmp_path: Path, text: str) -> None:
         read_layout_file(path, 10, TileLayout.parse, {})
 
 
-def test_files_of_a_store_that_somebody_has_damaged(tmp_path: Path) -> None:
+def test_damaged_store_files(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_bytes(b"verify = '\xff'")
     with pytest.raises(UsageError):

@@ -84,7 +84,7 @@ def moved_over(mine: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [written_over, moved_over])
-def test_a_linked_file_that_becomes_another_meanwhile_is_not_taken_for_it(
+def test_linked_file_that_changes_during_verify_is_not_accepted(
     store: Store, mine: Path, change: Callable[[Path], None]
 ) -> None:
     video = store.ingest(mine, "a.mp4", link=True)
@@ -136,7 +136,7 @@ class GiveUpError(Exception):
 
 
 @pytest.mark.parametrize("has_sums", [True, False])
-def test_comparing_is_told_of_and_can_be_given_up(
+def test_comparison_reports_progress_and_can_be_cancelled(
     store: Store, tmp_path: Path, has_sums: bool
 ) -> None:
     """In pieces: a disk may take an hour for all of it."""
@@ -201,9 +201,7 @@ def test_labels_of_a_damaged_table_go_where_their_pictures_go(store: Store, vide
         ],
     ),
 )
-def test_what_is_known_of_the_pictures_is_corrected(
-    store: Store, elsewhere: Store, change: str
-) -> None:
+def test_frame_attributes_are_corrected(store: Store, elsewhere: Store, change: str) -> None:
     video = store.ingest(FOLDER / "portrait.mp4", "a.mp4")
     video.verify()
     right = store["a.mp4"]
@@ -282,7 +280,7 @@ def test_tiles_of_pictures_that_were_taken_for_others_go(store: Store) -> None:
     assert fsck.run(store.parts) == []
 
 
-def test_a_read_that_cannot_be_told_what_could_help(store: Store) -> None:
+def test_failed_read_suggests_verify(store: Store) -> None:
     store.ingest(FOLDER / "portrait.mp4", "a.mp4").verify()
     sql(store, "UPDATE physical_videos SET codec = 'hevc'")
     with pytest.raises(IntegrityError, match="cannot be decoded") as raised:
@@ -293,7 +291,7 @@ def test_a_read_that_cannot_be_told_what_could_help(store: Store) -> None:
 # ------------------------------------------------------------------------------ at the same time
 
 
-def test_who_is_slower_goes_by_the_table_of_who_was_faster(video: Video, elsewhere: Store) -> None:
+def test_slower_verify_uses_the_table_of_the_faster_one(video: Video, elsewhere: Store) -> None:
     other = elsewhere["a.mp4"]
     assert video.verify(on_progress=once(lambda: other.verify()))
     assert (video.original.id, len(video)) == (other.original.id, FRAMES - 1)
@@ -301,9 +299,7 @@ def test_who_is_slower_goes_by_the_table_of_who_was_faster(video: Video, elsewhe
     assert not video.verify()
 
 
-def test_a_table_that_was_made_anew_meanwhile_is_verified_all_the_same(
-    store: Store, video: Video
-) -> None:
+def test_table_rebuilt_during_verify_is_verified(store: Store, video: Video) -> None:
     def lose_it() -> None:
         sql(store, "DELETE FROM physical_videos")
         fsck.run(store.parts, repair=True)
@@ -314,7 +310,7 @@ def test_a_table_that_was_made_anew_meanwhile_is_verified_all_the_same(
 
 
 @pytest.mark.parametrize("is_other", [False, True])
-def test_a_video_that_goes_meanwhile_is_told(
+def test_video_removed_during_verify_is_reported(
     store: Store, video: Video, elsewhere: Store, is_other: bool
 ) -> None:
     def go() -> None:
@@ -430,9 +426,7 @@ def test_decoders_that_are_warm_do_not_count_by_the_old_table(store: Store, own_
 
 
 @pytest.mark.parametrize(("start", "first"), [(HOLE, HOLE), (-71, FRAMES - 1 - 71)])
-def test_a_slice_ends_where_the_frames_end_that_are_counted_meanwhile(
-    video: Video, start: int, first: int
-) -> None:
+def test_slice_ends_at_the_corrected_frame_count(video: Video, start: int, first: int) -> None:
     found = [frame.index for frame in video.iterate(frames=slice(start, None))]
     assert found == list(range(first, FRAMES - 1))
 
@@ -457,9 +451,7 @@ def test_a_last_frame_that_ends_too_early_is_corrected(store: Store) -> None:
         assert not other["a.mp4"].verify()
 
 
-def test_a_read_that_finds_the_hole_is_right_beside_decoders_that_are_warm(
-    store: Store, own_clip: Path
-) -> None:
+def test_read_past_a_gap_is_right_with_warm_decoders(store: Store, own_clip: Path) -> None:
     video = store.ingest(own_clip, "a.mp4")
     video.read(frames=range(20))
     video.read(frames=range(100, 119))
@@ -469,9 +461,7 @@ def test_a_read_that_finds_the_hole_is_right_beside_decoders_that_are_warm(
     assert found[-1] == pytest.approx(2 * 115, abs=2)
 
 
-def test_who_has_the_video_open_gets_no_tiles_with_other_numbers(
-    video: Video, elsewhere: Store
-) -> None:
+def test_open_video_does_not_use_tiles_of_corrected_numbers(video: Video, elsewhere: Store) -> None:
     before = shades(video, range(60, 80))
     other = elsewhere["a.mp4"]
     assert other.verify()
@@ -482,7 +472,7 @@ def test_who_has_the_video_open_gets_no_tiles_with_other_numbers(
     assert plan_view(context_of(video), View(frames=(60, 80, 1))).tiled == ()
 
 
-def test_numbers_are_found_anew_when_a_read_corrects_the_table(video: Video) -> None:
+def test_frame_numbers_are_looked_up_again_after_a_correction(video: Video) -> None:
     times = [number / 25 for number in range(44, 56)]
     found = video.frames_at(times)
     assert len(video) == FRAMES - 1

@@ -39,7 +39,7 @@ from vfsd.errors import (
 from vfsd.tiling import Rect
 
 
-def test_what_is_put_in_comes_out(catalog: Catalog) -> None:
+def test_stored_videos_are_returned_unchanged(catalog: Catalog) -> None:
     with catalog.writing() as change:
         put = add_video(change, "cam1/a.mp4")
     got = catalog.video("cam1/a.mp4")
@@ -107,7 +107,7 @@ def test_many_are_found_with_what_is_said_of_each(catalog: Catalog) -> None:
 
 
 @pytest.mark.thorough
-def test_who_lists_videos_while_some_are_written_or_taken_away(catalog: Catalog) -> None:
+def test_listing_while_videos_are_added_and_removed(catalog: Catalog) -> None:
     names = [f"{number:03}.mp4" for number in range(300)]
     with catalog.writing() as change:
         for number, name in enumerate(names):
@@ -141,7 +141,7 @@ def test_a_video_with_hard_links_is_found_once(catalog: Catalog) -> None:
     assert catalog.names(video) == ["a.mp4", "b.mp4"]
 
 
-def test_a_file_that_is_no_video_says_so(catalog: Catalog) -> None:
+def test_file_that_is_not_a_video_is_reported(catalog: Catalog) -> None:
     with catalog.writing() as change:
         node = add_file(change, "notes.txt")
         change.tree.update(node.ino, reason="it is text")
@@ -219,7 +219,7 @@ def test_only_an_original_has_a_frame_table(catalog: Catalog) -> None:
             asked(tiled)
 
 
-def test_what_is_withdrawn_gives_its_place_back_to_what_had_it_before_another_original(
+def test_withdrawing_an_original_restores_the_previous_one(
     catalog: Catalog,
 ) -> None:
     with catalog.writing() as change:
@@ -242,7 +242,7 @@ def test_what_is_withdrawn_gives_its_place_back_to_what_had_it_before_another_or
         ]
 
 
-def test_the_unverified_are_told_a_few_at_a_time(catalog: Catalog) -> None:
+def test_unverified_originals_are_listed_in_pages(catalog: Catalog) -> None:
     with catalog.writing() as change:
         made = [add_video(change, f"{name}.mp4", key=name * 64) for name in "abcdef"]
         change.videos.mark_verified(made[2].original.id)
@@ -300,7 +300,7 @@ def _file_of(catalog: Catalog) -> str:
     return repr(catalog).partition("sqlite:///")[2].rstrip(">")
 
 
-def test_nothing_is_no_catalog(tmp_path: Path) -> None:
+def test_missing_catalog_is_reported(tmp_path: Path) -> None:
     with pytest.raises(NoStoreError):
         Catalog.open(f"sqlite:///{tmp_path}/none.sqlite3")
 
@@ -416,7 +416,7 @@ def test_threads_take_turns(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -
             assert [name for name, _ in seen.tree.children(ROOT)] == ["ours", "theirs"]
 
 
-def test_who_finds_no_connection_is_told_to_try_again(
+def test_busy_connection_pool_suggests_a_retry(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("vfsd.catalog.engine.BUSY_SECONDS", 0.2)
@@ -440,7 +440,7 @@ def test_changes_of_others_are_noticed(catalog: Catalog) -> None:
     watch.close()
 
 
-def test_where_changes_cannot_be_told_there_may_be_some(catalog: Catalog) -> None:
+def test_unreadable_change_counter_counts_as_changed(catalog: Catalog) -> None:
     """Watching raises the error; a change that was just made still succeeds."""
     with closing(catalog.watch()) as watch:
         watch.changed()
@@ -528,7 +528,7 @@ def test_the_catalog_runs_on_postgresql(postgresql_url: str) -> None:
         assert there.find().names() == []
 
 
-def test_a_file_that_is_no_database_is_reported_as_damage(tmp_path: Path) -> None:
+def test_file_that_is_not_a_database_is_reported_as_damage(tmp_path: Path) -> None:
     path = tmp_path / "catalog.sqlite3"
     path.write_bytes(b"this is no database" * 1000)
     with pytest.raises(IntegrityError, match="damaged"):
@@ -549,7 +549,7 @@ def test_a_log_that_has_grown_shrinks_again(catalog: Catalog) -> None:
     assert 0 < catalog.log_bytes() <= LOG_BYTES
 
 
-def test_what_a_signal_handler_raises_in_the_middle_of_a_statement_is_no_error_of_it(
+def test_exception_of_a_signal_handler_passes_through_a_statement(
     catalog: Catalog,
 ) -> None:
     class OutOfTimeError(Exception):

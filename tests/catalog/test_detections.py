@@ -90,7 +90,7 @@ def test_only_boxes_of_the_same_frames_are_looked_at_for_ones_that_are_known(
     assert read[0] < len(known) + 100
 
 
-def test_what_is_put_in_comes_out_by_frame_in_order_of_arrival(
+def test_detections_are_returned_by_frame_in_insertion_order(
     catalog: Catalog, video: LogicalVideo
 ) -> None:
     first, second = columns(500, 1), columns(300, 2)
@@ -382,7 +382,7 @@ def test_examined_frames_are_merged(catalog: Catalog, video: LogicalVideo) -> No
         catalog.mark_examined(video, range(99, 101), "a")
 
 
-def test_who_looks_first_is_believed(catalog: Catalog, video: LogicalVideo) -> None:
+def test_first_examination_of_a_frame_counts(catalog: Catalog, video: LogicalVideo) -> None:
     rows = DetectionColumns.of(range(10), "car", [(0, 0, 1, 1)] * 10)
     net, other = Source("net", parameters={"every": 1}), Source("net")
     catalog.mark_examined(video, [range(2, 4), range(6, 7), range(9, 20)], net)
@@ -602,7 +602,7 @@ def test_labels_are_summed_up(catalog: Catalog, video: LogicalVideo) -> None:
         ({"attributes": [{"a": "x\0"}]}, "the attribute .* must not"),
     ],
 )
-def test_what_cannot_be_is_refused(row: dict[str, Any], what: str) -> None:
+def test_invalid_columns_are_refused(row: dict[str, Any], what: str) -> None:
     given: dict[str, Any] = {"frames": [1], "labels": ["a"], "boxes": [[0, 0, 1, 1]]} | row
     with pytest.raises(UsageError, match=what):
         DetectionColumns.of(**given)

@@ -97,7 +97,7 @@ NO_TEXT: list[Any] = ["a\0b", "a\udc80b", "\ud83d", ["\0"], {"in": [{"\ud800": 1
 
 
 @pytest.mark.parametrize("value", NO_TEXT)
-def test_what_is_no_text_is_not_kept(there: Catalog, value: Any) -> None:
+def test_invalid_text_is_refused(there: Catalog, value: Any) -> None:
     video = video_of(there, 0)
     with pytest.raises(UsageError, match="part of site must not"):
         there.set_metadata(video, site=value)
@@ -150,7 +150,7 @@ def test_a_source_whose_row_makes_no_sense_is_named(catalog: Catalog) -> None:
 
 
 @pytest.mark.parametrize("value", NO_TEXT)
-def test_what_was_kept_before_keeps_nothing_from_being_found(there: Catalog, value: Any) -> None:
+def test_older_invalid_values_do_not_block_searches(there: Catalog, value: Any) -> None:
     video = video_of(there, 0)
     kept = {
         "old": value,

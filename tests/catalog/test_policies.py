@@ -36,7 +36,7 @@ def share(there: Catalog, directory: int) -> str:
     return "".join(sorted(key[0] for key in found.sizes))
 
 
-def test_what_goes_by_the_policy_of_a_directory(there: Catalog) -> None:
+def test_share_of_a_directory_under_its_policy(there: Catalog) -> None:
     with there.writing() as change:
         for path, key in (
             ("cam1/x/y/a.mp4", "a"),
@@ -92,7 +92,7 @@ def test_names_in_several_directories(there: Catalog) -> None:
     assert (share(there, one), share(there, two)) == ("b", "c")
 
 
-def test_what_shares_follow_from_is_another_whenever_they_may_be(there: Catalog) -> None:
+def test_changes_that_may_affect_shares_are_detected(there: Catalog) -> None:
     with there.writing() as change:
         video = add_video(change, "one/a.mp4", key="a" * 64)
         one = said(change, "one", LIMITED)

@@ -57,7 +57,7 @@ def as_user(url: str, name: str) -> str:
     return url.replace("//vfsd@", f"//{name}@")
 
 
-def test_who_waits_for_another_writer_is_told_so(own_database: str) -> None:
+def test_waiting_for_another_writer_times_out(own_database: str) -> None:
     with Catalog.create(own_database) as there, connected(own_database) as other:
         with other.begin():
             other.exec_driver_sql("SELECT * FROM alembic_version FOR UPDATE")
@@ -122,7 +122,7 @@ def test_threads_take_turns(there: Catalog) -> None:
         assert len(seen.tree.children(ROOT)) == 8
 
 
-def test_who_may_only_read_is_told_so(own_database: str) -> None:
+def test_missing_write_permission_is_reported(own_database: str) -> None:
     with Catalog.create(own_database) as there, there.writing() as change:
         add_video(change, "a.mp4")
     run(
@@ -182,7 +182,7 @@ def test_rights_that_were_granted_hold_for_tables_that_come_later(own_database: 
         ("host=", "host=/nowhere"),
     ],
 )
-def test_nobody_lets_us_in(postgresql_url: str, change: tuple[str, str]) -> None:
+def test_refused_connection_is_reported(postgresql_url: str, change: tuple[str, str]) -> None:
     """Words in names mean nothing."""
     with pytest.raises(UnreachableError, match="cannot be reached") as caught:
         Catalog.open(postgresql_url.replace(*change))
@@ -239,7 +239,7 @@ def test_a_server_that_ends_connections(
         ("42501", ReadOnlyError, "may not"),
     ],
 )
-def test_what_a_server_answers_is_told_by_its_code(
+def test_server_errors_are_mapped_by_code(
     own_database: str, code: str, kind: type[Exception], words: str
 ) -> None:
     raising = f"DO $$ BEGIN RAISE 'locked, busy, full' USING ERRCODE = '{code}'; END $$"
@@ -249,7 +249,7 @@ def test_what_a_server_answers_is_told_by_its_code(
         assert type(caught.value) is kind
 
 
-def test_what_is_a_mistake_of_ours_stays_one(own_database: str) -> None:
+def test_programming_errors_are_not_mapped(own_database: str) -> None:
     with (
         Catalog.create(own_database) as there,
         pytest.raises(sa.exc.ProgrammingError),
@@ -280,13 +280,13 @@ def test_a_password_with_an_at_is_refused_and_not_shown(login: str) -> None:
     assert _SECRET not in "".join(traceback.format_exception(caught.value))
 
 
-def test_what_is_no_password_is_shown() -> None:
+def test_urls_without_a_password_are_shown() -> None:
     for url in ("postgresql+psycopg://u@h/d?sslmode=require", "sqlite:////a/b c.sqlite3"):
         assert not has_password(url)
         assert redacted_url(url) == url
 
 
-def test_nobody_else_reads_a_password(own_database: str, tmp_path: Path) -> None:
+def test_passwords_are_redacted_in_errors(own_database: str, tmp_path: Path) -> None:
     url = f"{own_database}&password={_SECRET}"
     with pytest.raises(NoStoreError) as caught:
         Catalog.open(url)
@@ -301,7 +301,7 @@ def test_nobody_else_reads_a_password(own_database: str, tmp_path: Path) -> None
         Store.create(tmp_path / "other", catalog_url=url)
 
 
-def test_what_fails_because_the_server_has_gone_is_said_once(
+def test_lost_connection_is_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.handler.addFilter(sparing := RepeatFilter())
@@ -330,7 +330,7 @@ def test_a_server_that_says_nothing_is_taken_for_gone(own_database: str) -> None
     assert (asked["keepalives_idle"], asked["tcp_user_timeout"]) == ("7", "60000")
 
 
-def test_names_of_any_bytes_are_told_by_views(own_database: str) -> None:
+def test_sql_views_escape_names_of_any_bytes(own_database: str) -> None:
     odd = {
         b"a\xffb": "a\\377b",
         b"\xed\xa0\x80": "\\355\\240\\200",  # half of a character

@@ -40,7 +40,7 @@ def test_a_catalog_is_made_for_one_store(url: str) -> None:
         assert catalog.find().names() == ["a.mp4"]
 
 
-def test_of_two_who_make_one_at_once_one_has_it(url: str) -> None:
+def test_concurrent_creation_has_one_owner(url: str) -> None:
     both = Barrier(2)
 
     def make(store_id: str) -> str | None:
@@ -66,7 +66,7 @@ def test_it_is_opened_for_no_other_store(url: str) -> None:
         Catalog.open(url, read_only=read_only).close()
 
 
-def test_one_that_is_nobodys_is_made_somebodys_by_who_opens_it_for_writing(url: str) -> None:
+def test_unowned_catalog_is_claimed_by_the_first_writer(url: str) -> None:
     Catalog.create(url).close()
     Catalog.open(url, read_only=True, store_id="other").close()
     with pytest.raises(ExistsError):  # another store may be about to take it

@@ -36,7 +36,7 @@ def test_names_need_not_be_text(catalog: Catalog) -> None:
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a\0b", "n" * 256, "ä" * 128])
-def test_whatever_gives_a_name_refuses_what_is_none(catalog: Catalog, name: str) -> None:
+def test_invalid_names_are_refused_everywhere(catalog: Catalog, name: str) -> None:
     with catalog.writing() as change:
         node = add_file(change, "a")
     with catalog.writing() as change:

@@ -75,7 +75,7 @@ def test_as_hard_as_the_budget_asks_for(run: Run, place: Path) -> None:
 
 
 @pytest.mark.parametrize("what", one_in(4, ["damaged", "missing", "directory", "unreadable"]))
-def test_what_cannot_be_read_is_named_and_the_rest_compressed(
+def test_unreadable_segment_is_reported_and_the_rest_compressed(
     run: Run, place: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     assert run("budget", "set", TRAFFIC, "none").code == 0
@@ -109,7 +109,7 @@ def test_what_cannot_be_read_is_named_and_the_rest_compressed(
     assert f"frames {first.first_frame} to {first.end_frame - 1} of {TRAFFIC} are" in again.err
 
 
-def test_what_was_interrupted_goes_on(
+def test_interrupted_compression_resumes(
     run: Run, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert run("budget", "set", TRAFFIC, "none").code == 0
@@ -178,7 +178,7 @@ def test_budgets_are_shown_and_set(run: Run, place: Path) -> None:
     assert back["limit"] == "10x"
 
 
-def test_what_does_not_fit_ends_with_its_own_code(run: Run) -> None:
+def test_exceeded_budget_has_its_own_exit_code(run: Run) -> None:
     assert run("budget", "set", "1kB").code == 0
     done = run("render", TRAFFIC, "--size", "160x120")
     assert done.code == 15
@@ -204,7 +204,7 @@ def test_pins(run: Run, place: Path) -> None:
     assert run("pin", TRAFFIC, "--tiles", "--size", "160x120").code == 2
 
 
-def test_what_is_no_budget(run: Run) -> None:
+def test_invalid_budgets_are_refused(run: Run) -> None:
     for words in (("set", "much"), ("set", TRAFFIC, "-5"), ("what-if", "default"), ("set",)):
         assert run("budget", *words).code == 2
     assert run("budget", "set", "nothing.mp4", "5x").code == 3

@@ -86,7 +86,7 @@ BEYOND = str(10**20)
         (("advise", TRAFFIC, "no.json"), 3, "file not found: no.json", "working directory"),
     ],
 )
-def test_what_is_refused_says_why_and_what_to_do(
+def test_errors_state_the_reason_and_a_hint(
     run: Run, args: tuple[str, ...], code: int, message: str, hint: str
 ) -> None:
     done = run(*args, "--json") if args[0] != "read" else run(*args)
@@ -108,7 +108,7 @@ def test_what_is_refused_says_why_and_what_to_do(
         ("retile", "NAME", "--layout", "uniform:1x1", "--codec", "lossless"),
     ],
 )
-def test_commands_that_are_told_can_be_pasted(run: Run, args: tuple[str, ...]) -> None:
+def test_suggested_commands_can_be_pasted(run: Run, args: tuple[str, ...]) -> None:
     folder = "it's a place"
     named = {"FOLDER": folder, "NAME": f"{folder}/no 1.mp4", "FOLDER/x.png": f"{folder}/x.png"}
     assert run("mv", TRAFFIC, named["NAME"]).code == 0
@@ -133,7 +133,7 @@ def test_a_place_has_to_be_said_for_a_new_store(
     assert "vfsd init DIR" in done.err
 
 
-def test_what_finds_nothing_says_where_to_look(run: Run, place: Path) -> None:
+def test_empty_results_suggest_where_to_look(run: Run, place: Path) -> None:
     done = run("find", "traffic.mp4")
     assert (done.code, done.out) == (0, "")
     assert "**/traffic.mp4" in done.err

@@ -88,7 +88,7 @@ def test_measured_both_ways(run: Run) -> None:
     assert "the results are equal" in run("explain", TRAFFIC, *REGION, "--run").out
 
 
-def test_what_is_not_used_is_told_as_it_is_displayed(run: Run) -> None:
+def test_unused_data_is_shown_in_display_orientation(run: Run) -> None:
     portrait = run("ingest", "footage/portrait.mp4").lines[0]
     shown = run("info", portrait, "--json").object
     assert run("retile", portrait, "--layout", "uniform:1x1").code == 0
@@ -175,7 +175,7 @@ def test_errors(run: Run, args: tuple[str, ...], code: int) -> None:
 STEP = ["does", "frames", "count", "from", "codec", "bytes", "seconds"]
 
 
-def test_what_becomes_of_a_view_is_told(run: Run, place: Path) -> None:
+def test_explain_a_view(run: Run, place: Path) -> None:
     asked = ("--span", "0.5-3.5", "--codec", "h264")
     found = run("explain", TRAFFIC, *asked, "--json").object
     assert (found["view"], found["made"]) == ("t=0.5-3.5,codec=h264.mp4", "spliced")
@@ -192,7 +192,7 @@ def test_what_becomes_of_a_view_is_told(run: Run, place: Path) -> None:
     assert (place / "cut.mp4").stat().st_size > copied
 
 
-def test_what_becomes_of_other_forms_is_told(run: Run) -> None:
+def test_explain_other_formats(run: Run) -> None:
     lossless = run("explain", TRAFFIC, "--codec", "ffv1", "--at", "1", "--json").object
     assert lossless["made"] == "encoded"
     assert lossless["why"]
@@ -258,7 +258,7 @@ def test_encode_times_kept(run: Run, place: Path) -> None:
 PORTRAIT = "cam1/portrait.mp4"
 
 
-def test_what_was_read_is_listed_the_newest_first(run: Run, tmp_path: Path) -> None:
+def test_reads_are_listed_newest_first(run: Run, tmp_path: Path) -> None:
     region = ("--region", "160x120+80+60")
     assert run("reads", TRAFFIC).out == ""
     assert run("read", TRAFFIC, tmp_path / "a.npy", "--span", "0-1", *region).code == 0

@@ -60,7 +60,7 @@ def test_fsck_finds_a_missing_object(run: Run, place: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_a_damaged_frame_table_is_told_and_made_again(run: Run, place: Path) -> None:
+def test_damaged_frame_table_is_reported_and_rebuilt(run: Run, place: Path) -> None:
     def lose_tables() -> None:
         with closing(sqlite3.connect(place / "videos/catalog.sqlite3")) as raw, raw:
             raw.execute("UPDATE frame_pages SET data = zeroblob(length(data))")
@@ -82,7 +82,7 @@ def test_a_damaged_frame_table_is_told_and_made_again(run: Run, place: Path) -> 
     )
 
 
-def test_frames_that_nobody_can_name_are_not_called_none(run: Run, place: Path) -> None:
+def test_damaged_frames_are_unknown_without_a_frame_table(run: Run, place: Path) -> None:
     damage(the_object(run, place))
     execute(place / "videos", "UPDATE frame_pages SET data = zeroblob(length(data))")
     assert run("scrub", TRAFFIC, "--json").object["frames"] is None
@@ -121,7 +121,7 @@ def test_fsck_repairs_what_it_can(run: Run, place: Path) -> None:
     assert run("fsck").code == 0
 
 
-def test_originals_from_before_there_were_sums_are_told_of(run: Run, place: Path) -> None:
+def test_originals_without_checksums_are_reported(run: Run, place: Path) -> None:
     execute(place / "videos", "DELETE FROM block_sums WHERE size > 0 LIMIT 2")
     done = run("fsck")
     assert done.code == 0
@@ -136,7 +136,7 @@ def test_originals_from_before_there_were_sums_are_told_of(run: Run, place: Path
     assert run("stats", "--json").object["without_sums"] == 0
 
 
-def test_known_damage_is_told_of_wherever_people_look(run: Run, place: Path) -> None:
+def test_known_damage_is_shown_by_all_status_commands(run: Run, place: Path) -> None:
     damage(the_object(run, place))
     assert run("stats", "--json").object["damaged"] == 0  # not detected yet
     assert run("scrub").code == 30
@@ -167,7 +167,7 @@ def test_a_good_copy_that_may_not_be_read_is_named_and_others_are_taken(
     assert errors(done) == [f"{copy}: Permission denied"]
 
 
-def test_what_cannot_be_reached_is_not_broken(
+def test_unreachable_linked_file_is_not_broken(
     run: Run, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on a mount whose process has gone; what is gone is broken."""
@@ -194,7 +194,7 @@ def test_what_cannot_be_reached_is_not_broken(
 
 
 @pytest.mark.thorough
-def test_what_may_not_be_read_is_not_damaged(run: Run, place: Path) -> None:
+def test_unreadable_object_is_not_damaged(run: Run, place: Path) -> None:
     path = the_object(run, place)
     other = run("info", "cam1/open-gop.mkv", "--json").object["digest"]
     path.chmod(0)
@@ -362,7 +362,7 @@ def test_verify_calls_nothing_broken_while_the_disk_with_the_objects_is_not_moun
         assert "is empty, and should hold" in done.err
 
 
-def test_verify_passes_over_what_goes_meanwhile(
+def test_verify_skips_videos_removed_in_between(
     run: Run, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     open_video = Store.open_video

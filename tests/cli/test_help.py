@@ -87,7 +87,7 @@ def test_the_page_begins_with_what_any_command_may_end_with() -> None:
     assert f"Any command may end with {every}" in run_command("help", "exit-codes").out
 
 
-def test_what_help_says_of_errors_is_what_the_classes_say() -> None:
+def test_documented_exit_codes_match_the_error_classes() -> None:
     described = {error.name: error for error in error_classes()}
     for kind in every_error():
         assert described[kind.__name__].code == kind.exit_code

@@ -31,7 +31,7 @@ def test_a_file_goes_into_a_directory_under_another_name(run: Run) -> None:
     assert run("ls", "-R", "a").lines == ["b/", "b/c.mp4"]
 
 
-def test_a_tree_goes_in_under_its_name_and_what_is_no_video_is_refused(run: Run) -> None:
+def test_ingest_of_a_directory_refuses_other_files(run: Run) -> None:
     done = run("ingest", "footage", "--to", "in")
     assert done.code == 5
     assert done.lines == sorted(f"in/footage/{name}" for name in CLIPS)
@@ -49,7 +49,7 @@ def test_only_what_is_in_a_directory_goes_in_with_a_dot(run: Run) -> None:
     assert run("ls", "in").lines == sorted(CLIPS)
 
 
-def test_what_went_in_before_is_skipped(run: Run, place: Path) -> None:
+def test_files_ingested_before_are_skipped(run: Run, place: Path) -> None:
     first = run("ingest", "footage", "--json", "--skip-refused")
     shutil.copy2(place / "footage/mjpeg.avi", place / "footage/late.avi")
     second = run("ingest", "footage", "--json", "--skip-refused")
@@ -60,7 +60,7 @@ def test_what_went_in_before_is_skipped(run: Run, place: Path) -> None:
     assert set(statuses.values()) == {"skipped"}
 
 
-def test_what_somebody_else_takes_in_meanwhile_is_skipped(
+def test_file_ingested_concurrently_is_skipped(
     run: Run, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, ingest = place / "footage/portrait.mp4", Store.ingest
@@ -131,15 +131,15 @@ def test_two_files_cannot_go_in_under_one_name(run: Run, place: Path) -> None:
 
 
 @pytest.mark.parametrize("args", [("footage", "videos", "--as", "x"), ()])
-def test_what_cannot_be_meant_is_refused(run: Run, args: tuple[str, ...]) -> None:
+def test_invalid_ingest_arguments_are_refused(run: Run, args: tuple[str, ...]) -> None:
     assert run("ingest", *args).code == 2
 
 
-def test_a_device_is_no_video(run: Run) -> None:
+def test_devices_are_refused(run: Run) -> None:
     assert run("ingest", "/dev/null").code == 5
 
 
-def test_what_is_damaged_or_gone_is_put_back_by_the_same_file(run: Run, place: Path) -> None:
+def test_ingesting_the_same_file_restores_a_damaged_original(run: Run, place: Path) -> None:
     assert run("ingest", "footage/traffic.mp4", "--as", "v.mp4").code == 0
     key: str = run("info", "v.mp4", "--json").object["digest"]
     path = place / "videos/objects" / key[:2] / key[2:]
@@ -206,7 +206,7 @@ def test_recordings_are_listed_and_recovered(run: Run, place: Path) -> None:
     assert run("fsck", "--deep").code == 0
 
 
-def test_what_cannot_be_recovered_is_told(run: Run, place: Path) -> None:
+def test_unrecoverable_recording_is_reported(run: Run, place: Path) -> None:
     with Store.open(place / "videos") as store:
         file = create_partial(store.parts.objects, "bad.mp4")
         file.path.write_bytes(b"not much of a video")

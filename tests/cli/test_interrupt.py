@@ -47,7 +47,7 @@ def test_progress_is_such_a_place() -> None:
             progress.advance()
 
 
-def test_what_was_being_copied_leaves_nothing_behind(run: Run, place: Path) -> None:
+def test_interrupted_copy_leaves_nothing_behind(run: Run, place: Path) -> None:
     with (
         Store.open(place / "videos") as store,
         Progress("x", None, shown=False) as progress,

@@ -51,7 +51,7 @@ def test_replace_is_by_source(imported: Run) -> None:
         assert done.object["boxes"] == expected
 
 
-def test_what_replaces_boxes_says_how_many_went(imported: Run, place: Path) -> None:
+def test_replace_reports_the_number_of_removed_boxes(imported: Run, place: Path) -> None:
     """Also a file without any box."""
     words = ("labels", "import", VIDEO, "labels/traffic.csv", "--replace")
     assert imported(*words, "--json").object["removed"] == 4
@@ -72,7 +72,7 @@ def test_one_file_imported_twice_at_once_is_there_once(run: Run, place: Path) ->
     assert run("labels", "query", VIDEO, "--count").lines == ["20000"]
 
 
-def test_who_has_examined_what_survives_coco(run: Run, place: Path) -> None:
+def test_examined_frames_survive_coco(run: Run, place: Path) -> None:
     with Store.open(place / "videos") as store:
         video = store[VIDEO]
         box = Detection(5, "car", (1, 2, 30, 40))
@@ -199,7 +199,7 @@ def test_query_by_label_time_and_region(imported: Run) -> None:
         (("labels",), 2),
     ],
 )
-def test_what_cannot_be_done_is_said(run: Run, args: tuple[str, ...], code: int) -> None:
+def test_failed_label_commands_are_reported(run: Run, args: tuple[str, ...], code: int) -> None:
     done = run(*args)
     assert done.code == code
     assert done.err
@@ -217,7 +217,7 @@ def test_a_garbled_file_changes_nothing(imported: Run, place: Path) -> None:
     assert imported("labels", "query", VIDEO, "--count").lines == ["5"]
 
 
-def test_what_is_there_already_is_not_imported_again(imported: Run, place: Path) -> None:
+def test_existing_boxes_are_not_imported_again(imported: Run, place: Path) -> None:
     """Not even a part of it; what the same source says of other frames goes in."""
     lines = (place / "labels/traffic.csv").read_text().splitlines()
     new = "8,3,truck,10,10,20,20,0.5"
@@ -234,7 +234,7 @@ def test_what_is_there_already_is_not_imported_again(imported: Run, place: Path)
 
 
 @pytest.mark.parametrize("format", ["coco", "mot", "yolo", "voc", "csv"])
-def test_what_is_exported_is_imported_again(imported: Run, place: Path, format: str) -> None:
+def test_exported_labels_can_be_imported(imported: Run, place: Path, format: str) -> None:
     before = imported("labels", "query", VIDEO, "--json").objects
     out = {"coco": "out.json", "csv": "out.csv", "mot": "out.txt"}.get(format, "out")
     done = imported("labels", "export", VIDEO, "--format", format, "-o", out, "--json")
@@ -286,7 +286,7 @@ def test_export_to_stdout_of_a_part(imported: Run) -> None:
     assert len(json.loads(done.out)["annotations"]) == 2
 
 
-def test_what_clip_leaves_out_is_said(run: Run, place: Path) -> None:
+def test_boxes_dropped_by_clip_are_reported(run: Run, place: Path) -> None:
     (place / "out.csv").write_text(
         "frame,label,x1,y1,x2,y2\n1,car,-5,0,5,5\n2,car,400,0,410,9\n3,car,-9,-9,0,0\n"
     )
@@ -408,7 +408,7 @@ def test_part_of_several_videos_under_another_name(run: Run) -> None:
         ((), 2, "--with"),
     ],
 )
-def test_what_cannot_be(run: Run, args: tuple[str, ...], code: int, words: str) -> None:
+def test_invalid_detect_arguments(run: Run, args: tuple[str, ...], code: int, words: str) -> None:
     done = run("detect", VIDEO, *args)
     assert (done.code, done.out) == (code, "")
     assert words in done.err

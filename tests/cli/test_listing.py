@@ -57,7 +57,7 @@ def test_a_long_listing_says_what_a_video_is_like(run: Run) -> None:
     assert line[-1] == "traffic.mp4"
 
 
-def test_a_listing_marks_what_is_no_video(run: Run, place: Path) -> None:
+def test_ls_marks_files_that_are_not_videos(run: Run, place: Path) -> None:
     add_plain_file(place / "videos", "notes.txt", "twelve bytes", "it is text")
     (line,) = (line for line in run("ls", "-l", "cam1").lines if "notes.txt" in line)
     assert line.split()[:3] == ["file", "12", "B"]
@@ -158,7 +158,7 @@ def test_info_is_readable(run: Run) -> None:
         assert part in text
 
 
-def test_info_says_why_a_file_is_no_video(run: Run, place: Path) -> None:
+def test_info_shows_why_a_file_is_not_a_video(run: Run, place: Path) -> None:
     add_plain_file(place / "videos", "notes.txt", "twelve bytes", "it is text")
     assert "it is text" in run("info", "cam1/notes.txt").out
     record = run("info", "cam1/notes.txt", "--json").object

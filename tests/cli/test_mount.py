@@ -110,7 +110,7 @@ def test_a_symbolic_link_is_meant_itself(mounted: Path) -> None:
     assert (mounted / "cam1/traffic.mp4").exists()
 
 
-def test_files_that_are_no_videos_are_shown_with_the_reason(mounted: Path) -> None:
+def test_mounted_files_that_are_not_videos_have_a_reason(mounted: Path) -> None:
     with open(mounted / "cam1/notes.txt", "w", encoding="utf-8") as file:
         file.write("no video")
         assert "1 file is pending" in run_command("--store", mounted, "find").err
@@ -141,7 +141,7 @@ def test_a_store_is_mounted_once(mounted: Path, place: Path) -> None:
         (("videos", "videos/cache"), 2),
     ],
 )
-def test_what_cannot_be_mounted(place: Path, args: tuple[str, ...], code: int) -> None:
+def test_invalid_mounts_are_refused(place: Path, args: tuple[str, ...], code: int) -> None:
     done = run_command("mount", *args)
     assert (done.code, done.out) == (code, "")
     assert done.err.startswith("vfsd: ")
@@ -155,7 +155,7 @@ def test_a_log_that_cannot_be_written_says_what_to_do(place: Path) -> None:
     assert "--log" in done.err.splitlines()[-1]
 
 
-def test_what_is_not_mounted_cannot_be_unmounted(place: Path) -> None:
+def test_umount_of_an_unmounted_directory_is_refused(place: Path) -> None:
     assert run_command("umount", "mnt").code == 2
 
 
@@ -167,7 +167,7 @@ def test_a_mount_in_use_stays(mounted: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_who_cannot_look_into_the_store_is_told_of_the_mount(place: Path, mounted: Path) -> None:
+def test_unreadable_store_still_shows_its_mount(place: Path, mounted: Path) -> None:
     """Or unmounts it, as root without its rights over files can."""
     (place / "videos").chmod(0)
     try:
@@ -197,7 +197,7 @@ def test_a_mount_in_the_foreground_ends_with_its_process(place: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_doctor_tells_who_has_the_store_and_finds_dead_mounts(run: Run, mounted: Path) -> None:
+def test_doctor_reports_the_mount_and_dead_mounts(run: Run, mounted: Path) -> None:
     found = {f["check"]: f for f in run("doctor", "--json").objects}
     assert (found["tuner"]["status"], found["tuner"]["message"]) == ("ok", "off")
     assert str(mounted) in found["mounted"]["message"]

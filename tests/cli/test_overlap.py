@@ -41,7 +41,7 @@ def test_find(run: Run) -> None:
 
 
 @pytest.mark.usefixtures("cameras")
-def test_a_video_that_cannot_be_read_is_told(place: Path, run: Run) -> None:
+def test_unreadable_video_is_reported(place: Path, run: Run) -> None:
     assert run("ingest", place / "footage" / "portrait.mp4", "--link").code == 0
     (place / "footage" / "portrait.mp4").unlink()
     done = run("overlap", "find")
@@ -102,7 +102,7 @@ def test_join_and_split(run: Run) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.usefixtures("cameras")
-def test_what_is_joined_with_another_is_no_success(place: Path, run: Run) -> None:
+def test_joining_a_joined_video_again_is_an_error(place: Path, run: Run) -> None:
     assert run("overlap", "join", "gate/east.mp4", "gate/west.mp4").code == 0
     assert run("read", "gate/west.mp4", "copy.mp4").code == 0
     assert run("ingest", "copy.mp4", "--as", "gate/copy.mp4").code == 0
@@ -115,7 +115,7 @@ def test_what_is_joined_with_another_is_no_success(place: Path, run: Run) -> Non
 
 @pytest.mark.thorough
 @pytest.mark.usefixtures("cameras")
-def test_what_cannot_be_joined_is_told(run: Run) -> None:
+def test_videos_that_cannot_be_joined_are_reported(run: Run) -> None:
     done = run("overlap", "join", "gate/east.mp4", "cam1/traffic.mp4")
     assert done.code == 3
     assert "do not show the same place" in done.err

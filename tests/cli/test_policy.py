@@ -22,7 +22,7 @@ POLICY = "original=replaceable,psnr=34"
 
 
 @pytest.mark.thorough
-def test_originals_stay_unless_somebody_says_so(run: Run) -> None:
+def test_originals_are_kept_by_default(run: Run) -> None:
     assert run("policy", "show").out == ""
     refused = run("replace", TRAFFIC)
     assert refused.code == 8
@@ -46,7 +46,7 @@ def test_a_directory_has_a_policy_before_its_first_video(run: Run) -> None:
     assert "cam8/" not in run("ls").lines
 
 
-def test_what_is_no_video_is_told_by_its_name(run: Run) -> None:
+def test_policy_of_other_files_is_refused_by_name(run: Run) -> None:
     add_plain_file(Path("videos"), "notes.txt", "text", "no video format that is served")
     done = run("policy", "set", "cam1/notes.txt", POLICY)
     assert done.code == 3
@@ -163,7 +163,7 @@ def test_a_clock_that_jumped_ahead_needs_the_option_once(
 
 
 @pytest.mark.thorough
-def test_what_several_files_have_is_saved_once(run: Run, place: Path) -> None:
+def test_saved_bytes_of_shared_originals_count_once(run: Run, place: Path) -> None:
     alone = run("stats", "--json").object["originals"]
     size = run("info", TRAFFIC, "--json").object["size"]
     assert run("ingest", "footage/traffic.mp4", "--as", "same.mp4").code == 0
@@ -185,7 +185,7 @@ def test_what_several_files_have_is_saved_once(run: Run, place: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_what_is_made_of_the_same_bytes_is_stored_once(run: Run, place: Path) -> None:
+def test_replacement_of_identical_originals_is_stored_once(run: Run, place: Path) -> None:
     before = run("stats", "--json").object["originals"]
     for name in ("b.mp4", "z.mp4"):
         assert run("ingest", "footage/traffic.mp4", "--as", name).code == 0
@@ -209,7 +209,9 @@ def test_what_is_made_of_the_same_bytes_is_stored_once(run: Run, place: Path) ->
     assert [size < 0 for size in told] == [size < 0 for size in done]
 
 
-def test_what_no_muxer_takes_is_told_beforehand(run: Run, place: Path, tmp_path: Path) -> None:
+def test_streams_without_a_muxer_are_reported_in_advance(
+    run: Run, place: Path, tmp_path: Path
+) -> None:
     shutil.copy(captioned_clip(tmp_path), place / "coded.mp4")
     assert run("ingest", "coded.mp4").code == 0
     run("policy", "set", "coded.mp4", f"{POLICY},codec=h264,replace-after=30d")
@@ -230,14 +232,14 @@ def test_what_no_muxer_takes_is_told_beforehand(run: Run, place: Path, tmp_path:
     assert (left["stage"], left["failed"]) == ("left", None)
 
 
-def test_what_cannot_be_done_does_not_stop_the_others(run: Run, old: None) -> None:
+def test_failed_action_does_not_stop_the_others(run: Run, old: None) -> None:
     run("policy", "set", "cam1", f"{POLICY},decay-after=30d,keep=dog")
     done = run("age", "--apply")
     assert done.code == 30
     assert "was not examined for dog" in done.err
 
 
-def test_what_is_not_due_any_more_has_not_failed(
+def test_action_no_longer_due_is_not_a_failure(
     run: Run, old: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run("policy", "set", TRAFFIC, "delete-after=30d")

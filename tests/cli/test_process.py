@@ -92,7 +92,7 @@ def test_exit_codes(place: Path, args: list[str], code: int) -> None:
     assert "Traceback" not in done.err
 
 
-def test_a_reader_that_goes_away_is_no_error(place: Path) -> None:
+def test_closed_pipe_is_not_an_error(place: Path) -> None:
     with subprocess.Popen(
         [*VFSD, "-s", "videos", "frames", TRAFFIC],
         stdout=subprocess.PIPE,
@@ -229,7 +229,7 @@ with Progress("counting", 10, shown=sys.stderr.isatty(), delay_seconds=float(sys
 """
 
 
-def test_lines_of_data_have_lines_of_their_own_beside_progress(
+def test_progress_does_not_mix_with_output_lines(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TERM", "xterm")

@@ -148,7 +148,7 @@ def test_a_device_is_written_as_it_is(run: Run) -> None:
         (("-", "--json"), 2),
     ],
 )
-def test_what_cannot_be_read_leaves_nothing_behind(
+def test_failed_read_leaves_no_files(
     run: Run, place: Path, args: tuple[str, ...], code: int
 ) -> None:
     before = sorted(os.listdir(place))
@@ -306,9 +306,7 @@ def test_info_tells_of_the_sound(run: Run) -> None:
 
 
 @pytest.mark.parametrize("out", ["a.npy", "a.png", "frame-%06d.jpg", "a.raw", "a.mp4"])
-def test_no_frames_are_no_file_and_leave_the_one_that_is_there(
-    run: Run, place: Path, out: str
-) -> None:
+def test_empty_span_keeps_the_existing_file(run: Run, place: Path, out: str) -> None:
     """As between the 30th and the 31st frame of a video with 30 a second."""
     (place / out).write_bytes(b"good")
     done = run("read", TRAFFIC, out, "--span", "1.001-1.002", "--replace")
@@ -331,13 +329,13 @@ def test_span_without_dash_names_both_readings(run: Run, place: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["out.npy", "out.mp4", "out.png"])
-def test_what_is_no_number_is_no_quality(run: Run, place: Path, name: str) -> None:
+def test_psnr_must_be_a_number(run: Run, place: Path, name: str) -> None:
     done = run("read", TRAFFIC, name, "--frames", "0", "--psnr", "nan")
     assert done.code == 2
     assert "must be a number, got 'nan'" in done.err
 
 
-def test_what_is_no_number_is_no_quality_in_python(place: Path) -> None:
+def test_psnr_must_be_a_number_in_python(place: Path) -> None:
     with Store.open(place / "videos") as store:
         video = store[TRAFFIC]
         with pytest.raises(UsageError, match=r"psnr must be .*, got nan"):
@@ -346,7 +344,7 @@ def test_what_is_no_number_is_no_quality_in_python(place: Path) -> None:
             video.save(place / "out.mp4", frames=range(1), psnr=math.nan)
 
 
-def test_a_file_that_cannot_be_made_is_told_by_its_own_name(run: Run, place: Path) -> None:
+def test_failed_output_is_reported_by_its_own_name(run: Run, place: Path) -> None:
     name = f"{'n' * 252}.png"
     done = run("read", TRAFFIC, name, "--at", "1")
     assert done.code == 1
@@ -354,7 +352,7 @@ def test_a_file_that_cannot_be_made_is_told_by_its_own_name(run: Run, place: Pat
     assert ".part" not in done.err
 
 
-def test_what_is_being_written_is_read_as_far_as_it_is_there(run: Run, place: Path) -> None:
+def test_growing_video_is_read_to_its_current_end(run: Run, place: Path) -> None:
     with Store.open(place / "videos") as store:
         with store.writer("live.mp4", width=64, height=48, fps=10, codec="ffv1") as writer:
             early = run("read", "live.mp4", "early.png", "--at", "0")
@@ -379,7 +377,7 @@ def test_what_is_being_written_is_read_as_far_as_it_is_there(run: Run, place: Pa
     assert not list(place.glob("late*"))
 
 
-def test_what_is_being_finished_is_not_said_to_be_missing(run: Run, place: Path) -> None:
+def test_video_being_published_is_not_missing(run: Run, place: Path) -> None:
     with Store.open(place / "videos") as store:
         writer = store.writer("done.mp4", width=64, height=48, fps=10, codec="ffv1")
         writer.write(np.zeros((30, 48, 64, 3), np.uint8))

@@ -48,7 +48,7 @@ def test_tiles_are_made_once(run: Run, place: Path) -> None:
     assert "nothing to do, all 4" in run("retile", TRAFFIC, "--layout", "uniform:2x2").out
 
 
-def test_what_was_made_is_said(run: Run) -> None:
+def test_retile_prints_a_summary(run: Run) -> None:
     said = run("retile", TRAFFIC, "--layout", "128+192x240", "--span", "1-2", "--quality", "30")
     assert said.out.startswith(f"{TRAFFIC}: 1 segments with 2 tiles, ")
     assert "30 frames in" in said.out
@@ -106,7 +106,7 @@ def test_all_tiles_around_a_region_are_stored_when_that_is_asked_for(run: Run) -
     assert "--around or --roi" in done.err
 
 
-def test_what_is_not_in_tiles_is_read_from_the_original(run: Run, place: Path) -> None:
+def test_area_outside_of_tiles_is_read_from_the_original(run: Run, place: Path) -> None:
     with Store.open(place / "videos") as store:
         exact = store[TRAFFIC].read(region=Rect(200, 0, 320, 100)).data
     assert run("retile", TRAFFIC, "--roi", "60x70+20+130").code == 0
@@ -144,7 +144,7 @@ def test_layouts_are_those_of_the_displayed_frame(run: Run) -> None:
 # ---------------------------------------------------------------------------------------- files
 
 
-def test_what_show_prints_is_a_layout_file(run: Run, place: Path) -> None:
+def test_layout_show_prints_a_layout_file(run: Run, place: Path) -> None:
     assert run("retile", TRAFFIC, "--layout", "uniform:2x2", "--span", "1-3").code == 0
     path = place / "layout.json"
     printed = run("layout", "show", TRAFFIC, "--json")
@@ -200,7 +200,7 @@ def test_a_layout_file_may_be_written_by_hand(run: Run, place: Path) -> None:
         (7, "segments"),
     ],
 )
-def test_a_wrong_layout_file_is_told_apart(run: Run, place: Path, wanted: Any, word: str) -> None:
+def test_invalid_layout_files_are_reported(run: Run, place: Path, wanted: Any, word: str) -> None:
     path = place / "layout.json"
     path.write_text(json.dumps(wanted), encoding="utf-8")
     done = run("retile", TRAFFIC, "--layout-file", path)
@@ -219,7 +219,7 @@ def test_a_layout_file_may_want_no_tiles(run: Run, place: Path, wanted: Any) -> 
     assert "boxes" not in done.out
 
 
-def test_a_layout_file_that_is_none(run: Run, place: Path) -> None:
+def test_unreadable_layout_files(run: Run, place: Path) -> None:
     path = place / "layout.json"
     path.write_bytes(b"\xff{")
     assert run("retile", TRAFFIC, "--layout-file", path).code == 2
@@ -247,7 +247,7 @@ def test_a_layout_file_that_is_none(run: Run, place: Path) -> None:
         ((TRAFFIC, "cam1/none.mp4", "--layout", "uniform:2x2"), 3, "none.mp4"),
     ],
 )
-def test_what_cannot_be_done_is_told_before_anything_is(
+def test_invalid_arguments_are_refused_in_advance(
     run: Run, args: tuple[str, ...], code: int, word: str
 ) -> None:
     done = run("retile", *args)

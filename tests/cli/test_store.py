@@ -24,7 +24,7 @@ def test_rm_takes_a_file_and_its_bytes(run: Run, place: Path) -> None:
     assert len(objects) == 1
 
 
-def test_rm_takes_a_full_directory_only_when_told_to(run: Run) -> None:
+def test_rm_needs_an_option_for_a_full_directory(run: Run) -> None:
     done = run("rm", "cam1")
     assert done.code == 2
     assert "--recursive" in done.err
@@ -144,7 +144,7 @@ def test_config_shows_and_changes_settings(run: Run) -> None:
 @pytest.mark.parametrize(
     "args", [("nothing",), ("workers", "many"), ("workers", "0"), ("verify", "maybe")]
 )
-def test_config_refuses_what_is_no_setting(run: Run, args: tuple[str, ...]) -> None:
+def test_config_refuses_invalid_settings(run: Run, args: tuple[str, ...]) -> None:
     assert run("config", *args).code == 2
 
 
@@ -168,7 +168,7 @@ def test_the_environment_names_the_store_last(place: Path, monkeypatch: pytest.M
     assert run_command("ls", "--store", "videos").code == 0
 
 
-def test_somebody_has_to_name_a_store(place: Path) -> None:
+def test_a_store_must_be_named(place: Path) -> None:
     done = run_command("ls")
     assert done.code == 2
     assert "VFSD_STORE" in done.err

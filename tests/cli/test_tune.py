@@ -35,7 +35,7 @@ def busy(place: Path, wide_clip: Path) -> Path:
     return place
 
 
-def test_nothing_is_made_without_being_told(run: Run, busy: Path) -> None:
+def test_tune_makes_nothing_by_default(run: Run, busy: Path) -> None:
     before = run("info", WIDE, "--json").object["tiles"]
     for words in ((), ("--dry-run",), (WIDE,), ("cam1/*",)):
         done = run("tune", *words)
@@ -59,7 +59,7 @@ def test_nothing_is_made_without_being_told(run: Run, busy: Path) -> None:
     assert "64x64" not in lines[1]
 
 
-def test_what_would_be_made_is_told_in_full(run: Run, busy: Path) -> None:
+def test_proposals_are_printed_in_full(run: Run, busy: Path) -> None:
     found = run("tune", "--json").objects
     first = next(one for one in found if one["frames"] == [0, 30])
     assert first["name"] == WIDE
@@ -79,7 +79,7 @@ def test_what_would_be_made_is_told_in_full(run: Run, busy: Path) -> None:
     assert "exceed the budget" in run("tune", "--budget-seconds", "0").err
 
 
-def test_what_was_made_is_told_and_remembered(run: Run, busy: Path) -> None:
+def test_applied_proposals_are_printed_and_logged(run: Run, busy: Path) -> None:
     made = run("tune", WIDE, "--apply", "--json").objects
     assert [one["state"] for one in made] == ["in use", "in use"]
     assert run("tune", "history", "--json").objects == made[::-1]
@@ -133,9 +133,7 @@ def test_a_decision_is_taken_back(run: Run, busy: Path) -> None:
     assert run("fsck").code == 0
 
 
-def test_what_stands_after_tune_is_a_command_or_a_video(
-    run: Run, busy: Path, wide_clip: Path
-) -> None:
+def test_tune_accepts_commands_and_videos(run: Run, busy: Path, wide_clip: Path) -> None:
     """Even where a video is called like a command."""
     with Store.open(busy / "videos") as store:
         video = store.ingest(wide_clip, "history")
@@ -151,7 +149,7 @@ def test_what_stands_after_tune_is_a_command_or_a_video(
 
 
 @pytest.mark.thorough
-def test_sizes_that_are_read_are_told_of(run: Run, place: Path, wide_clip: Path) -> None:
+def test_proposals_include_sizes_that_were_read(run: Run, place: Path, wide_clip: Path) -> None:
     with Store.open(place / "videos") as store:
         video = store.ingest(wide_clip, WIDE)
         for _ in range(30):
@@ -180,7 +178,7 @@ def workload(*queries: dict[str, object]) -> str:
 
 
 @pytest.mark.parametrize("name", one_in(2, [TRAFFIC, PORTRAIT]))
-def test_what_is_advised_can_be_made_and_makes_reads_cheaper(run: Run, name: str) -> None:
+def test_applied_advice_makes_reads_cheaper(run: Run, name: str) -> None:
     """Of a video that is stored turned, too."""
     run("ingest", "footage/portrait.mp4", "--to", "cam1")
     region = ("--region", "80x64+16+8")

@@ -52,7 +52,7 @@ def test_a_pipe_of_another_program(place: Path) -> None:
     ids=["y4m", "bare"],
 )
 @pytest.mark.parametrize("left", one_in(4, [1, 4, 6, 4000]))
-def test_what_came_whole_of_a_pipe_that_breaks_is_kept(
+def test_complete_frames_of_a_broken_pipe_are_kept(
     run: Run, place: Path, words: tuple[str, ...], whole: bytes, each: int, left: int
 ) -> None:
     """Its other end was killed in the middle of a picture."""
@@ -134,7 +134,7 @@ def test_a_video_is_kept_as_it_is(run: Run, place: Path) -> None:
         (("clip.y4m", "--sound", "stills"), 2, "stills"),
     ],
 )
-def test_what_cannot_be_is_said_and_leaves_nothing(
+def test_failed_write_leaves_nothing(
     run: Run, words: tuple[str, ...], code: int, what: str
 ) -> None:
     done = run("write", "a.mp4", *words)
@@ -161,7 +161,7 @@ def test_damaged_headers(run: Run, header: str) -> None:
 
 
 @pytest.mark.parametrize("more", ["W32", "H48", "F10:1", "C420mpeg2"])
-def test_what_a_header_tells_twice_is_refused(run: Run, more: str) -> None:
+def test_repeated_y4m_header_fields_are_refused(run: Run, more: str) -> None:
     done = run("write", "a.mp4", input=Y4M.replace(b" Ip ", f" Ip {more} ".encode()))
     assert (done.code, f"must not have {more[0]} twice" in done.err) == (2, True)
 
@@ -174,7 +174,7 @@ def test_a_rate_that_a_header_does_not_know_is_said(run: Run) -> None:
     assert (done.object["frames"], done.object["seconds"]) == (7, 1.4)
 
 
-def test_sound_of_a_file_goes_beside_the_pictures(run: Run, place: Path) -> None:
+def test_sound_from_a_second_file(run: Run, place: Path) -> None:
     make_talking(place / "talk.mp4", "aac", frames=25)
     assert run("write", "loud.mp4", "clip.y4m", "--sound", "talk.mp4", "--psnr", "40").code == 0
     told = run("info", "loud.mp4", "--json").object
@@ -183,7 +183,7 @@ def test_sound_of_a_file_goes_beside_the_pictures(run: Run, place: Path) -> None
     assert done.code == 2
 
 
-def test_what_would_lie_in_a_file_is_refused_at_once(run: Run, place: Path) -> None:
+def test_target_below_a_file_is_refused_at_once(run: Run, place: Path) -> None:
     name = "cam1/traffic.mp4/x.mp4"
     for words in (
         ("write", name, "clip.y4m"),

@@ -106,7 +106,7 @@ def test_sequence_parameters(
     assert not told.has_fields
 
 
-def test_fields_are_told(tmp_path: Path) -> None:
+def test_interlaced_fields_are_detected(tmp_path: Path) -> None:
     options = {"x264-params": "interlaced=1", "flags": "+ildct+ilme"}
     path = make_clip(tmp_path / "a.mp4", "libx264", frames=3, options=options)
     extradata, _ = _read(path)
@@ -158,7 +158,7 @@ def test_pictures_of_lower_sublayers_may_be_referred_to() -> None:
     assert settled_traits([lower, upper]).tolist() == [0, upper]
 
 
-def test_the_encoder_of_a_stream_is_told_by_its_first_packet(tmp_path: Path) -> None:
+def test_encoder_is_detected_in_the_first_packet(tmp_path: Path) -> None:
     _, packets = _read(make_clip(tmp_path / "a.mp4", "libx264", frames=2))
     build = nal.x264_build(packets[0][0])
     assert build is not None
@@ -188,7 +188,7 @@ def test_any_head_is_a_container_or_refused(head: bytes) -> None:
         ("elementary.h264", "h264"),
     ],
 )
-def test_containers_are_told_by_their_bytes(name: str, container: str) -> None:
+def test_containers_are_detected_by_their_bytes(name: str, container: str) -> None:
     with (FOLDER / name).open("rb") as file:
         assert detect_container(file.read(HEAD_BYTES)).name == container
 

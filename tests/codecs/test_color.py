@@ -90,7 +90,7 @@ def test_the_same_colours_come_out(
     assert levels.mean() < (0.2 if "10" in pixel_format else 0.7)
 
 
-def test_what_means_that_already_is_not_touched() -> None:
+def test_normal_frames_are_not_converted() -> None:
     for media, given in (
         (told("bt709", "limited"), picture("yuv420p", 1, 1)),
         (told("bt709", "full"), picture("yuv420p", 2, 0)),  # it tells nothing
@@ -130,7 +130,7 @@ def test_packed_samples_are_brought_to_it_as_well() -> None:
     assert np.abs(as_ffmpeg_has_it(made) - as_ffmpeg_has_it(given)).mean() < 2
 
 
-def test_a_told_range_counts_for_more_than_the_name_of_a_format() -> None:
+def test_explicit_range_overrides_the_format_name() -> None:
     given = picture("yuv420p", 1, 1)
     misnamed = av.VideoFrame(64, 48, "yuvj420p")
     for source, target in zip(plane_samples(given), plane_samples(misnamed), strict=True):
@@ -150,7 +150,7 @@ def test_pictures_that_tell_nothing_are_converted_as_all_are() -> None:
     assert np.array_equal(converter.convert(bare), converter.convert(given))
 
 
-def test_gray_is_of_full_range_whatever_is_told() -> None:
+def test_gray_always_has_full_range() -> None:
     assert planes_range(told(None, None, "gray")) == "full"
     assert planes_range(told(None, "limited", "gray10le")) == "full"
     assert planes_range(told(None, None)) is None
@@ -213,7 +213,7 @@ def test_chroma_lies_elsewhere() -> None:
 
 @pytest.mark.parametrize("interlaced", one_in(4, [False, True]))
 @pytest.mark.parametrize("pixel_format", LOSSLESS_PIXEL_FORMATS)
-def test_what_is_found_makes_the_same(pixel_format: str, interlaced: bool) -> None:
+def test_detected_siting_gives_the_same_conversion(pixel_format: str, interlaced: bool) -> None:
     for siting in SITINGS:
         picture = noisy(blank(64, 50, pixel_format, siting, interlaced=interlaced))
         wanted = converted(picture)

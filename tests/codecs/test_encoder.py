@@ -158,7 +158,7 @@ def test_parameter_sets_do_not_tell_the_quality(codec: str) -> None:
 
 
 @pytest.mark.parametrize("codec", [*NAL_CODECS, "av1"])
-def test_colours_are_told_in_the_stream(codec: str) -> None:
+def test_colours_are_written_to_the_stream(codec: str) -> None:
     chosen = settings(
         codec,
         color_range="full",
@@ -176,7 +176,7 @@ RATES = (Fraction(25), Fraction(1, 1001), Fraction(30000, 1001), Fraction(1000),
 
 @pytest.mark.parametrize("codec", one_in(4, NAL_CODECS))
 @pytest.mark.parametrize("rate", RATES)
-def test_the_rate_is_told_and_changes_nothing_else(codec: str, rate: Fraction) -> None:
+def test_frame_rate_is_written_and_changes_nothing_else(codec: str, rate: Fraction) -> None:
     chosen = dataclasses.replace(settings(codec), rate=rate)
     packets = list(encode_pictures(chosen, pictures()))
     assert packets == list(encode_pictures(settings(codec), pictures()))

@@ -55,9 +55,7 @@ def _sample(store: Store, folder: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may raise priorities")
 @pytest.mark.parametrize("use", [_encode, _write, _replace, _try, _try_tile, _sample])
-def test_av1_is_no_more_important_than_anything_else(
-    store: Store, tmp_path: Path, use: Use
-) -> None:
+def test_av1_threads_have_normal_priority(store: Store, tmp_path: Path, use: Use) -> None:
     """SVT-AV1 would have the highest real-time priority, and leave it to the thread it ran in."""
     assert os.sched_getscheduler(0) == os.SCHED_OTHER
     use(store, tmp_path)

@@ -104,7 +104,7 @@ def test_reads_are_few_and_large(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(reads) == 1
 
 
-def test_a_file_that_lost_its_end_is_told(tmp_path: Path) -> None:
+def test_truncated_file_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "a.mov"
     data = OPEN.read_bytes()
     path.write_bytes(data)
@@ -116,7 +116,7 @@ def test_a_file_that_lost_its_end_is_told(tmp_path: Path) -> None:
             list(decoder.stream())
 
 
-def test_a_transport_stream_that_changed_is_told(tmp_path: Path) -> None:
+def test_changed_transport_stream_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "a.ts"
     shutil.copy(TRANSPORT, path)
     found = examine(path)

@@ -195,7 +195,7 @@ def coded(chosen: EncoderSettings) -> bytes:
 
 
 @pytest.mark.parametrize("number", [1, 7, 15])
-def test_streams_of_two_numbers_stand_beside_each_other(number: int) -> None:
+def test_streams_with_different_pps_ids_can_be_mixed(number: int) -> None:
     plain, other = settings(), settings(number)
     stream, moved = coded(plain), coded(other)
     # A byte for each picture, and now and then one that keeps start codes out.
@@ -229,7 +229,7 @@ def test_pictures_are_coded_in_whole_blocks(block: int, size: tuple[int, int]) -
     assert told.block_of(96, 70) is None
 
 
-def test_what_has_a_number_gets_no_other() -> None:
+def test_existing_pps_id_is_not_replaced() -> None:
     for unit in parameter_sets(settings(2)):
         with pytest.raises(BitstreamError):
             with_parameter_set_id(unit, 3)

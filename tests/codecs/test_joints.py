@@ -142,7 +142,7 @@ def test_a_joint_is_the_same_after_json() -> None:
         {"left": None},
     ],
 )
-def test_what_is_no_joint_is_refused(change: dict[str, object]) -> None:
+def test_invalid_joint_records_are_refused(change: dict[str, object]) -> None:
     joint = joint_of(coded(FILMED.left(0)), coded(FILMED.right(0)), "mean")
     with pytest.raises((ValueError, KeyError, TypeError)):
         PlaneJoint.from_record({**joint.to_record(), **change})
@@ -186,7 +186,7 @@ def shift(x: float, y: float = 0) -> Homography:
     return np.array([[1, 0, x], [0, 1, y], [0, 0, 1]], np.float64)
 
 
-def test_what_both_see_is_the_part_that_a_shift_leaves() -> None:
+def test_overlap_share_of_a_shift() -> None:
     assert overlap_shares(shift(80), SIZE, SIZE) == pytest.approx((0.75, 0.75))
     assert overlap_shares(shift(80, 60), SIZE, SIZE) == pytest.approx((0.75 * 0.75,) * 2)
     assert overlap_shares(shift(400), SIZE, SIZE) == (0, 0)
@@ -207,7 +207,7 @@ def test_a_picture_within_another_is_seen_as_a_whole() -> None:
         np.full((3, 3), np.nan),
     ],
 )
-def test_what_no_camera_sees_has_no_outline(matrix: Homography) -> None:
+def test_area_behind_the_camera_has_no_outline(matrix: Homography) -> None:
     assert projected_outline(matrix, SIZE) is None
 
 
@@ -292,7 +292,7 @@ def test_side_by_side_nothing_is_kept_twice_and_everything_comes_back() -> None:
         np.testing.assert_array_equal(restore_right(pieces, where, SAME_EXPOSURE), right)
 
 
-def test_what_is_above_and_below_the_left_picture_is_kept_too() -> None:
+def test_rows_outside_of_the_left_frame_are_kept() -> None:
     """The right camera looks 20 pixels higher: its first rows are in no left picture."""
     matrix = np.array([[1, 0, 160], [0, 1, -20], [0, 0, 1]], np.float64)
     rng = np.random.default_rng(1)
@@ -326,7 +326,7 @@ def test_a_picture_within_the_left_one_needs_no_piece_of_its_own() -> None:
         np.diag([-1.0, 1, 1]),
     ],
 )
-def test_what_columns_do_not_part_is_not_cut(matrix: Homography) -> None:
+def test_no_cut_without_a_vertical_seam(matrix: Homography) -> None:
     assert cut_at_seam(matrix, SIZE, SIZE) is None
 
 

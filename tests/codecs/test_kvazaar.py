@@ -103,7 +103,7 @@ def test_parameter_sets_tell_rate_shape_and_colors() -> None:
 
 
 @needed
-def test_what_cannot_be_encoded() -> None:
+def test_invalid_sizes_are_refused() -> None:
     frames = scene(192, 128)
     for width, height, widths, heights in (
         (192, 128, [96, 96], [128]),  # an inner edge within a block
@@ -166,7 +166,7 @@ def test_parameters_that_are_not_known_are_an_error(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("script", ["exit 3", "echo broken >&2; exit 1", "exec cat >&2"])
-def test_a_program_that_fails_is_told(script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failure_of_the_program_is_reported(script: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encoder, "_program", lambda: "/bin/sh")
     command = ["/bin/sh", "-c", script]
     monkeypatch.setattr(encoder, "_command", lambda *_: command)
@@ -176,7 +176,7 @@ def test_a_program_that_fails_is_told(script: str, monkeypatch: pytest.MonkeyPat
     assert ("broken" in str(caught.value)) == ("broken" in script)
 
 
-def test_a_stream_that_is_not_expected_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unexpected_output_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encoder, "_program", lambda: "/bin/sh")
     monkeypatch.setattr(encoder, "_command", lambda *_: ["/bin/sh", "-c", "exec cat"])
     with pytest.raises(VfsdError, match="unexpected output"):

@@ -184,7 +184,7 @@ def test_levels_that_there_are_not(level: int) -> None:
         PicturePacker(level)
 
 
-def test_damage_is_told() -> None:
+def test_damage_is_reported() -> None:
     pictures = filmed("traffic.mp4", "yuv420p", 2)
     first, second = assert_comes_back(pictures, 1)
     (raw,) = assert_comes_back(pictures[:1], RAW_LEVEL)

@@ -253,7 +253,7 @@ def test_long_pauses_are_kept(container: str) -> None:
 
 
 @pytest.mark.parametrize("container", CONTAINERS)
-def test_a_clock_too_fine_for_the_format_is_no_harm(container: str) -> None:
+def test_timebase_too_fine_for_the_format(container: str) -> None:
     """A pause of some seconds would not fit into the 32 bits of an MP4 sample's duration."""
     assert made_at(container, [0, 1, 9], 400, Fraction(1, 1_000_000_000)) == [0, 1, 9]
 
@@ -275,7 +275,7 @@ def test_times_are_rounded_to_the_nearest(ticks: list[int], over: int, under: in
     st.integers(1, 10**24),
     st.integers(1, 10**24),
 )
-def test_times_are_rounded_right_whatever_the_factor(
+def test_times_are_rounded_correctly_for_any_factor(
     ticks: list[int], over: int, under: int
 ) -> None:
     """Intermediate results do not fit into 64 bits."""

@@ -135,7 +135,7 @@ def _levels(name: str, width: int, height: int) -> tuple[av.VideoFrame, list[npt
 
 @pytest.mark.parametrize(("width", "height"), [(WIDTH, HEIGHT), (67, 45)])
 @pytest.mark.parametrize("region", [None, Rect(16, 8, 64, 44), Rect(20, 12, 60, 40)])
-def test_what_ffv1_keeps_has_every_sample_of_every_format_of_planes(
+def test_lossless_layouts_keep_every_sample_of_planar_formats(
     width: int, height: int, region: Rect | None
 ) -> None:
     for name in filter(is_planar, _formats()):
@@ -212,7 +212,7 @@ def _error(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> float:
 @pytest.mark.parametrize(
     "layout", one_in(3, ["rgb24", "bgr24", "rgb48", "gray", "gray16", "yuv420p"])
 )
-def test_what_is_made_of_a_format_is_made_of_its_samples_in_planes(layout: str) -> None:
+def test_conversion_of_packed_formats_matches_planar(layout: str) -> None:
     """FFmpeg's own ways between two formats are right, or not taken."""
     for name in _formats():
         planar = planar_format(name)
@@ -290,7 +290,7 @@ def test_samples_are_all_of_a_row_and_nothing_else() -> None:
         assert fingerprint(one) == fingerprint(two), name
 
 
-def test_what_is_taken_for_croppable_has_samples_of_its_own() -> None:
+def test_croppable_formats_have_unshared_samples() -> None:
     cropped = {name for name in _formats() if is_croppable(name)}
     assert {"gray", "gray16be", "yuv420p", "yuva444p12le", "gbrap", "yuv440p10le"} <= cropped
     others = {"pal8", "monob", "monow", "grayf32le", "grayf16le", "gbrpf32le", "nv12", "yuv411p"}

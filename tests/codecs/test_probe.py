@@ -204,7 +204,7 @@ def test_clocks_that_are_set_back_go_on(tmp_path: Path) -> None:
     assert any("run backwards" in note for note in found.notes)
 
 
-def test_a_cover_picture_is_no_video(tmp_path: Path) -> None:
+def test_cover_image_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "song.mp4"
     with av.open(str(path), "w") as output:
         sound = output.add_stream("aac", rate=48000)
@@ -387,7 +387,7 @@ def test_encrypted_video_is_refused(tmp_path: Path) -> None:
         examine(path)
 
 
-def test_progress_is_told_and_may_cancel(tmp_path: Path) -> None:
+def test_progress_is_reported_and_may_cancel(tmp_path: Path) -> None:
     path = make_clip(tmp_path / "a.m2v", "mpeg2video", frames=120)
     told: list[tuple[int, int]] = []
     examine(path, on_progress=lambda done, total: told.append((done, total)))

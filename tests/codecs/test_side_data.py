@@ -139,7 +139,7 @@ def test_pictures_have_their_own_palette(
 
 
 @pytest.mark.parametrize(("name", "changes"), [("a.mov", ()), ("a.avi", (1, 2, 3))])
-def test_what_has_the_palette_is_never_left_out(
+def test_packets_with_a_palette_are_never_skipped(
     tmp_path: Path, name: str, changes: tuple[int, ...]
 ) -> None:
     path = _with_palettes(tmp_path / name, "rawvideo", changes, frames=8)
@@ -188,9 +188,7 @@ def test_tables_may_come_with_the_first_picture_only(
     _assert_served_exactly(path, found)
 
 
-def test_codes_that_nobody_brings_are_those_of_every_decoder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_default_huffman_tables_are_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in many AVI files; from the ninth picture on there are others, which mostly fail."""
 
     standard, own = (
@@ -239,7 +237,7 @@ _INTEL = b"Intel(R) JPEG Library, version 1,5,4,36\0"
         (b"12:00:00.040", 1, 8),  # not used by decoders
     ],
 )
-def test_what_one_picture_says_holds_for_later_ones(
+def test_colour_range_of_a_frame_persists(
     tmp_path: Path, name: str, saying: bytes, count: int, keys: int
 ) -> None:
     made = make_clip(tmp_path / "made.avi", "mjpeg", pixel_format="yuvj420p", frames=8)
@@ -263,7 +261,7 @@ def test_what_one_picture_says_holds_for_later_ones(
 
 
 @pytest.mark.parametrize("behind", [True, False])
-def test_what_is_said_where_nobody_looks_is_left_to_a_decode(tmp_path: Path, behind: bool) -> None:
+def test_comments_elsewhere_need_a_full_decode(tmp_path: Path, behind: bool) -> None:
     """FFmpeg reads comments behind the samples too, and before the picture."""
     made = make_clip(tmp_path / "made.avi", "mjpeg", pixel_format="yuvj420p", frames=8)
     told = _segment(0xFE, _UPSIDE_DOWN)
@@ -292,7 +290,7 @@ def test_what_is_said_where_nobody_looks_is_left_to_a_decode(tmp_path: Path, beh
         ([b"MULTISCOPE II", b"MULTISCOPE III"], 1),
     ],
 )
-def test_what_comments_say_is_what_decoders_keep_of_them(
+def test_comments_are_parsed_as_by_decoders(
     tmp_path: Path, comments: list[bytes], odd: int
 ) -> None:
     made = make_clip(tmp_path / "made.avi", "mjpeg", pixel_format="yuvj420p", frames=8)

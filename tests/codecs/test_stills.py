@@ -60,7 +60,7 @@ def test_a_jpeg_file_looks_like_the_picture(channels: int) -> None:
     )
 
 
-def test_what_is_no_picture_is_refused() -> None:
+def test_invalid_arrays_are_refused() -> None:
     for shape, dtype in (((4, 4), "uint8"), ((4, 4, 2), "uint8"), ((4, 4, 3), "float32")):
         with pytest.raises(UsageError, match="a picture must be"):
             encode_png(np.zeros(shape, dtype))

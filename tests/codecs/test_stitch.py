@@ -362,7 +362,7 @@ def test_x265_is_refused(profile: str) -> None:
         stitch([part, dataclasses.replace(part, rect=Rect(128, 0, 256, 128))], profile=profile)
 
 
-def test_tiles_that_are_no_grid_are_refused() -> None:
+def test_tiles_that_do_not_form_a_grid_are_refused() -> None:
     parts = list(tiles(*GRID))
     for wrong in ([], parts[:5], [*parts, parts[3]], [*parts[:4], *parts[8:12]]):
         with pytest.raises(UsageError):

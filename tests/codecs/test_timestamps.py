@@ -61,7 +61,7 @@ def _scan(dts: list[int], pts: list[int]) -> PacketScan:
 
 
 @pytest.mark.parametrize("rate", [Fraction(30000, 1001), Fraction(25), Fraction(24000, 1001)])
-def test_rounding_to_a_coarse_clock_is_no_variable_rate(rate: Fraction) -> None:
+def test_rounding_to_a_coarse_clock_keeps_a_constant_rate(rate: Fraction) -> None:
     pts = np.array([round(i * 1000 / rate) for i in range(5000)], np.int64)
     told = _settled(pts, pts, rate=rate)
     assert (told.variable_rate, told.average_rate) == (False, rate)
@@ -181,7 +181,7 @@ def test_a_rate_with_too_few_digits_is_the_standard_one() -> None:
     assert constant_rate(exact, Fraction(1, 2997), [Fraction("29.97")]) == Fraction("29.97")
 
 
-def test_a_mean_is_no_nominal_rate() -> None:
+def test_mean_rate_is_not_the_nominal_rate() -> None:
     base, rate = Fraction(1, 600), Fraction(60000, 1001)
     shown = rounded(rate, base, 60)
     mean = 60 / ((int(shown[-1]) + 11) * base)
@@ -233,7 +233,7 @@ def test_a_variable_rate_is_never_constant(base: Fraction, steps: list[int]) -> 
     base=st.sampled_from([MILLISECOND, Fraction(1, 600)]),
     claim=st.sampled_from(STANDARD_RATES),
 )
-def test_what_is_called_constant_deviates_by_rounding_alone(
+def test_constant_rate_deviates_by_rounding_only(
     steps: list[int], base: Fraction, claim: Fraction
 ) -> None:
     shown = np.cumsum([0, *steps])

@@ -77,7 +77,7 @@ def test_benefit_is_by_the_byte_and_fades() -> None:
     assert ids(by_benefit, [dataclasses.replace(small, age=2, redundancy=1), large]) == [1, 2]
 
 
-def test_what_was_saved_long_ago_counts_less() -> None:
+def test_old_savings_decay() -> None:
     assert decayed(8, 0) == 8
     assert decayed(8, 30, half_life=10) == pytest.approx(1)
     assert decayed(8, -5) == 8, "another process may have counted more reads"

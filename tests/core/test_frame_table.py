@@ -246,7 +246,7 @@ def test_a_page_that_is_missing_between_others_is_an_error() -> None:
             FrameTable(kept, lambda _: b"", time_base=BASE, end_pts=480)
 
 
-def test_there_are_no_packets_behind_the_last() -> None:
+def test_packets_end_at_the_last_one() -> None:
     table, columns, _ = make([at * 40 for at in range(10)], [1] + [0] * 9)
     assert table.columns(8, 13).pts.tolist() == columns.pts[8:].tolist()
     assert len(table.columns(10, 13).pts) == 0

@@ -30,7 +30,7 @@ def test_expressions(text: str, clauses: list[list[str]]) -> None:
     "text",
     ["", "  ", "|", "car|", "&car", "car||x", "car,", ",car", "car,|x", 'car "x"', '"car', '""'],
 )
-def test_what_is_no_expression_says_where(text: str) -> None:
+def test_invalid_expressions_show_the_position(text: str) -> None:
     with pytest.raises(UsageError):
         parse_labels(text)
 
@@ -39,7 +39,7 @@ words = st.text(min_size=1, max_size=6).filter(lambda text: text.isprintable() a
 
 
 @given(st.lists(st.lists(words, min_size=1, max_size=3), min_size=1, max_size=3))
-def test_what_is_formatted_is_parsed_again(clauses: list[list[str]]) -> None:
+def test_formatted_expressions_parse_again(clauses: list[list[str]]) -> None:
     assert parse_labels(format_labels(clauses)) == clauses
 
 

@@ -83,7 +83,7 @@ def test_no_array_has_huge_pages() -> None:
 
 
 @pytest.mark.thorough
-def test_what_is_cold_is_asked_for_again_and_again() -> None:
+def test_trim_runs_repeatedly_when_idle() -> None:
     asked = threading.Semaphore(0)
     trimmer = MallocTrimmer(lambda seconds: asked.release())
     for _ in range(2):

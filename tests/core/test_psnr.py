@@ -85,7 +85,7 @@ def test_scaling_adds_no_more_than_is_said(seed: int, columns: int, rows: int) -
 
 
 @given(st.floats(20, 60), st.floats(20, 60))
-def test_what_is_left_is_what_may_be_lost(psnr: float, own: float) -> None:
+def test_required_psnr_inverts_chained_psnr(psnr: float, own: float) -> None:
     left = required_psnr(psnr, error_from_psnr(own))
     if left is None:
         assert own <= psnr

@@ -74,7 +74,7 @@ def test_seconds_mean_what_they_look_like(given_as: Seconds, exact: Fraction) ->
     "nonsense",
     ["", "ten", "1:2:3:4", "-5", float("nan"), float("inf"), np.float32("nan"), 10**400, None, []],
 )
-def test_nonsense_is_no_time(nonsense: Seconds) -> None:
+def test_invalid_times_are_refused(nonsense: Seconds) -> None:
     with pytest.raises(UsageError, match="time must be"):
         seconds(nonsense)
 
@@ -195,7 +195,7 @@ def test_bytes_are_set_with_units(text: str, count: int) -> None:
         ("remembered_reads", str(1 << 63), "at most 1000000000"),
     ],
 )
-def test_what_no_store_would_work_with_is_not_set(key: str, text: str, told: str) -> None:
+def test_unusable_settings_are_refused(key: str, text: str, told: str) -> None:
     with pytest.raises(UsageError) as refused:
         # The hint must not show the current value: it may be the mistake.
         dataclasses.replace(StoreSettings(), examine_memory=1).with_text(key, text)

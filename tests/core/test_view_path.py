@@ -160,7 +160,7 @@ def test_names_of_the_vfs_paper(name: str, meant: ViewSpec) -> None:
         "t=1-2\n.mp4",
     ],
 )
-def test_what_is_no_name_is_not_found(name: str) -> None:
+def test_invalid_view_names_are_not_found(name: str) -> None:
     with pytest.raises(NotFoundError):
         parse_view_path(name)
 

@@ -70,7 +70,7 @@ def require_sound(store: Store) -> None:
 # -- what is allowed
 
 
-def test_what_is_allowed_where_nobody_has_said_anything(store: Store, video: Video) -> None:
+def test_default_limit_of_a_video(store: Store, video: Video) -> None:
     usage = video.budget.usage()
     assert (usage.limit, usage.allowed) == (DEFAULT_VIDEO_LIMIT, 10 * video.original.size)
     assert store.budget.usage().allowed is None
@@ -102,7 +102,7 @@ def test_budgets_as_people_write_them(text: str, limit: Limit) -> None:
     assert Limit.parse(str(limit)) == limit
 
 
-def test_what_is_no_budget(video: Video) -> None:
+def test_invalid_budgets_are_refused(video: Video) -> None:
     for text in ("", "ten", "-5", "5y", "x", "1e9"):
         with pytest.raises(UsageError):
             video.budget.set(text)
@@ -142,7 +142,7 @@ def test_a_smaller_budget_takes_effect_at_once(store: Store, video: Video) -> No
     require_sound(store)
 
 
-def test_what_saves_least_for_its_bytes_goes(store: Store, video: Video) -> None:
+def test_lowest_savings_per_byte_are_evicted_first(store: Store, video: Video) -> None:
     take_tiles(store)
     tiles = video.tiles.retile("uniform:2x2")
     for _ in range(3):
@@ -154,7 +154,7 @@ def test_what_saves_least_for_its_bytes_goes(store: Store, video: Video) -> None
     assert left.frames == range(30, 60)
 
 
-def test_what_is_retired_goes_first(store: Store, video: Video) -> None:
+def test_retired_tiles_are_evicted_first(store: Store, video: Video) -> None:
     old = video.tiles.retile("uniform:2x2")
     new = video.tiles.retile("uniform:3x3")
     gone = video.budget.set(sum(one.size for one in new))
@@ -174,7 +174,7 @@ def test_a_publication_that_would_exceed_makes_room_first(store: Store, video: V
     require_sound(store)
 
 
-def test_what_one_command_makes_does_not_go_for_the_rest(store: Store, video: Video) -> None:
+def test_a_command_does_not_evict_its_own_results(store: Store, video: Video) -> None:
     tiles = video.tiles.retile("uniform:2x2")
     video.budget.set(tiles[0].size + tiles[1].size + 100)
     assert len(everything(store, video)) == 2
@@ -188,7 +188,7 @@ def test_what_one_command_makes_does_not_go_for_the_rest(store: Store, video: Vi
     require_sound(store)
 
 
-def test_what_cannot_fit_is_refused_and_leaves_nothing(store: Store, video: Video) -> None:
+def test_request_over_budget_is_refused_and_leaves_nothing(store: Store, video: Video) -> None:
     (first, *_) = video.renditions.make((80, 60), span=(0, 1))
     video.budget.set(first.size)
     before = everything(store, video), video.budget.evictions()
@@ -274,7 +274,7 @@ def test_packs_that_grow_keep_within_it(store: Store, video: Video) -> None:
 # -- pins
 
 
-def test_what_is_pinned_is_neither_charged_nor_evicted(store: Store, video: Video) -> None:
+def test_pinned_data_is_neither_charged_nor_evicted(store: Store, video: Video) -> None:
     tiles = video.tiles.retile("uniform:2x2")
     small = video.renditions.make((160, 120))
     video.budget.pin(size=(160, 120))
@@ -418,7 +418,7 @@ def test_no_sequence_exceeds(store: Store, video: Video, seed: int) -> None:
     require_sound(store)
 
 
-def test_tuning_skips_what_there_is_no_room_for(store: Store, video: Video) -> None:
+def test_tuning_skips_proposals_over_budget(store: Store, video: Video) -> None:
     take_tiles(store)
     for _ in range(15):
         video.read(size=(80, 60))
@@ -431,9 +431,7 @@ def test_tuning_skips_what_there_is_no_room_for(store: Store, video: Video) -> N
     assert len(store.tune()) > 0
 
 
-def test_what_was_larger_than_foretold_is_not_made_again_and_again(
-    store: Store, video: Video
-) -> None:
+def test_underestimated_proposal_is_not_made_repeatedly(store: Store, video: Video) -> None:
     take_tiles(store)
     for _ in range(15):
         video.read(size=(80, 60))

@@ -49,7 +49,7 @@ def test_a_layout_is_estimated_as_it_is_read_when_it_is_made(store: Store) -> No
     assert after.work.bytes == pytest.approx(done.bytes, rel=0.6)  # not all tiles are alike
 
 
-def test_what_tiles_cannot_help_costs_what_it_does(store: Store) -> None:
+def test_no_gain_where_tiles_do_not_help(store: Store) -> None:
     video = store.ingest(FOLDER / "traffic.mp4")
     assert video.tiles.estimate([], region=Rect(0, 0, 9, 9)).gain == 0
 
@@ -99,7 +99,7 @@ def test_measured_costs_decide(store: Store) -> None:
     assert not plan_view(context_of(video), view).tiled
 
 
-def test_what_was_measured_is_told(store: Store) -> None:
+def test_calibration_results_are_shown(store: Store) -> None:
     cheap = DecodeCost(1e-5, 1e-5, 1e-9, 1e-8)
     with store.catalog.writing() as change:
         change.costs.put(MeasuredCost(host_name(), "fast", cheap, 3e-9, 0.99, 60, "test", 1))

@@ -110,7 +110,7 @@ def _dark(data: Pixels) -> Pixels:
         ],
     ),
 )
-def test_what_is_not_the_video_is_refused_and_nothing_of_it_stays(
+def test_other_footage_is_refused_and_leaves_nothing(
     store: Store, video: Video, change: object, what: str
 ) -> None:
     assert callable(change)
@@ -147,7 +147,7 @@ def test_a_refusal_of_rgb_says_what_is_better(store: Store, video: Video) -> Non
 
 
 @pytest.mark.thorough
-def test_what_is_refused_leaves_those_that_were_there_in_use(store: Store, video: Video) -> None:
+def test_refused_import_keeps_existing_renditions(store: Store, video: Video) -> None:
     video.renditions.make(SIZE, settings=TileSettings("fast", 45.0))
     before = store.catalog.renditions(video.info)
     with pytest.raises(RefusedMediaError, match="luma of frame 70"):
@@ -157,7 +157,7 @@ def test_what_is_refused_leaves_those_that_were_there_in_use(store: Store, video
 
 
 @pytest.mark.thorough
-def test_what_is_there_already_is_compared_all_the_same(store: Store, video: Video) -> None:
+def test_existing_renditions_are_compared_as_well(store: Store, video: Video) -> None:
     video.renditions.make(SIZE)
     before = store.catalog.renditions(video.info)
     assert video.renditions.write(frames(video), size=SIZE, format="yuv420p") == []

@@ -122,7 +122,7 @@ def directly(path: Path, size: tuple[int, int], form: str) -> np.ndarray:
 @pytest.mark.parametrize("form", one_in(4, ["rgb24", "bgr24"]))
 @pytest.mark.parametrize("size", [(160, 120), (240, 180)])
 @pytest.mark.parametrize("code", ["h264", "av1"])
-def test_its_colours_are_measured_and_what_is_told_of_them_holds(
+def test_promoted_rendition_reaches_its_reported_psnr(
     tmp_path: Path, code: str, size: tuple[int, int], form: str
 ) -> None:
     with filled(tmp_path, StoreSettings(minimum_psnr=30)) as shelf:
@@ -266,7 +266,7 @@ def test_cut_offs_hold(shelf: Shelf) -> None:
 @pytest.mark.parametrize(
     "settings", [StoreSettings(minimum_psnr=59), StoreSettings(admit_views=False)]
 )
-def test_what_is_too_coarse_or_not_wanted_is_not_kept(
+def test_coarse_or_unwanted_segments_are_not_promoted(
     tmp_path: Path, settings: StoreSettings
 ) -> None:
     with filled(tmp_path, settings) as shelf:

@@ -54,7 +54,7 @@ def test_one_rendition_serves_all_sizes_that_are_fractions_of_it(
     assert {str(one.plan.layout) for one in store.proposals()} == {"80x60"}
 
 
-def test_what_was_taken_back_is_not_proposed_again(store: Store, video: Video) -> None:
+def test_undone_promotion_is_not_proposed_again(store: Store, video: Video) -> None:
     read_often(video, (80, 60))
     made = store.tune()
     for decision in made:

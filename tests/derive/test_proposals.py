@@ -58,7 +58,7 @@ def test_labels_have_tiles_where_they_were_seen(store: Store, video: Video) -> N
 
 
 @pytest.mark.thorough
-def test_what_is_there_is_not_proposed(store: Store, video: Video) -> None:
+def test_existing_tiles_are_not_proposed(store: Store, video: Video) -> None:
     remember(store, video, region_read(video, range(60), CORNER), times=ENOUGH)
     proposals = store.proposals()
     assert len(proposals) == 2
@@ -154,7 +154,7 @@ spans = st.tuples(st.integers(0, 90), st.integers(1, 30)).map(lambda at: range(a
 
 @settings(deadline=None)
 @given(spans, st.integers(1, 7), st.sets(st.integers(0, 11)))
-def test_what_is_left_out_of_a_query_is_all_that_is(
+def test_excluded_seconds_are_removed_from_a_query(
     frames: range, step: int, seconds: set[int]
 ) -> None:
     query = Query(frames[::step], frozenset(["car"]))

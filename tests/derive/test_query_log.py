@@ -86,7 +86,7 @@ def test_a_mistake_is_named(tmp_path: Path, content: Any, named: list[str]) -> N
     assert caught.value.hint
 
 
-def test_what_is_no_file_is_told(tmp_path: Path) -> None:
+def test_unreadable_workload_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="file not found"):
         read_workload(tmp_path / "nothing.json")
     with pytest.raises(UsageError, match="cannot be read"):
@@ -153,7 +153,7 @@ def test_a_region_is_where_its_pixels_come_from(store: Store) -> None:
     assert one.at_ns < other.at_ns
 
 
-def test_frames_that_are_apart_are_told_apart(store: Store) -> None:
+def test_separate_frames_are_separate_queries(store: Store) -> None:
     video = seen(store)
     region = (0, 0, 64, 64)
     video.read(frames=range(3, 90, 9), region=region)
@@ -168,7 +168,7 @@ def test_frames_that_are_apart_are_told_apart(store: Store) -> None:
     ]
 
 
-def test_whole_frames_ask_for_nothing_that_tiles_could_give(store: Store) -> None:
+def test_reads_of_whole_frames_add_no_queries(store: Store) -> None:
     video = seen(store)
     video.read(span=(0, 1))
     list(video.scan("car", frames=range(20)).frames())

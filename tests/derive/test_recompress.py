@@ -176,7 +176,7 @@ def test_readers_keep_what_they_opened(store: Store, video: Video) -> None:
 
 
 @pytest.mark.thorough
-def test_what_is_kept_for_a_step_back_is_compressed_too(store: Store, video: Video) -> None:
+def test_retired_tiles_are_compressed_too(store: Store, video: Video) -> None:
     old = video.tiles.retile("uniform:1x1", settings=RAW)
     new = video.tiles.retile("uniform:2x1", settings=RAW)
     assert len(video.tiles.compress(1)) == len(old) + len(new)
@@ -236,7 +236,7 @@ def test_a_transaction_that_fails_changes_nothing(
     unchanged(store, video, before)
 
 
-def test_what_was_stopped_goes_on(store: Store, video: Video) -> None:
+def test_stopped_compression_resumes(store: Store, video: Video) -> None:
     before = video.tiles.retile("uniform:1x1", settings=RAW)
     assert len(before) > 2
 
@@ -255,7 +255,7 @@ def test_what_was_stopped_goes_on(store: Store, video: Video) -> None:
     unchanged(store, video, store.catalog.segments(video.info))
 
 
-def test_damage_is_told_and_left_alone(store: Store, video: Video) -> None:
+def test_damaged_segments_are_reported_and_skipped(store: Store, video: Video) -> None:
     video.tiles.retile("uniform:1x1", settings=TileSettings("lossless"))
     first, second, *others = store.catalog.segments(video.info)
     for segment, damage in ((first, True), (second, False)):
@@ -274,7 +274,7 @@ def test_damage_is_told_and_left_alone(store: Store, video: Video) -> None:
     assert store.catalog.segments(video.info) == [first, second, *others]
 
 
-def test_segments_that_go_meanwhile_are_left_out(store: Store, video: Video) -> None:
+def test_segments_removed_in_between_are_skipped(store: Store, video: Video) -> None:
     before = video.tiles.retile("uniform:1x1", settings=RAW)
     first, second, *_ = before
     drop(store.parts, video.info, first.frames)
@@ -329,7 +329,7 @@ def test_the_fuller_the_harder(one: int, other: int, budget: int) -> None:
     assert 0 <= level_for(low, budget) <= level_for(high, budget) <= 19
 
 
-def test_what_stays_longest_is_compressed_first(store: Store, video: Video) -> None:
+def test_pinned_segments_are_compressed_first(store: Store, video: Video) -> None:
     made = video.tiles.retile("uniform:1x1", settings=RAW)
     take_tiles(store)
     for _ in range(3):

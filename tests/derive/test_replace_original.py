@@ -161,7 +161,7 @@ def test_mirrored_pictures_are_kept_or_refused(store: Store, tmp_path: Path, way
     require_sound(store)
 
 
-def test_what_is_known_of_a_video_stays(store: Store, video: Video) -> None:
+def test_metadata_survives_a_replacement(store: Store, video: Video) -> None:
     store.catalog.tag(video.info, "night")
     video.labels.add([Detection(3, "car", (10.0, 10.0, 50.0, 40.0))], "me")
     pin = video.budget.pin(tiles=True)
@@ -461,7 +461,7 @@ def test_two_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_who_looked_it_up_before_looks_again(store: Store, video: Video) -> None:
+def test_stale_video_is_looked_up_again(store: Store, video: Video) -> None:
     late = store[NAME]
     with open(bytes_of(store, late), "rb") as held:
         video.policy.replace_original()
@@ -510,7 +510,7 @@ def test_odd_sides_are_for_av1(
     assert video.policy.replace_original(codec="av1").codec == "av1"
 
 
-def test_what_pictures_come_with_is_not_lost(store: Store, tmp_path: Path) -> None:
+def test_frame_side_data_is_not_lost(store: Store, tmp_path: Path) -> None:
     """HEVC carries a mastering display; H.264 does not hold it as long, and is refused."""
     path = tmp_path / "hdr.mp4"
     with av.open(str(path), "w") as out:

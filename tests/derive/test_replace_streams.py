@@ -272,7 +272,7 @@ def test_names_of_handlers_stay(store: Store, tmp_path: Path) -> None:
     assert value_at(made, "moov/trak/mdia/hdlr") == before
 
 
-def test_pan_and_scan_of_nothing_is_no_loss(store: Store, tmp_path: Path) -> None:
+def test_empty_pan_and_scan_is_not_a_loss(store: Store, tmp_path: Path) -> None:
     """The decoder of MPEG-2 adds it to all pictures."""
     path = tmp_path / "a.mkv"
     rng = np.random.default_rng(7)

@@ -307,9 +307,7 @@ def test_tiles_damaged_in_mid_run_give_way_to_the_original_in_order(
     )
 
 
-def test_who_stops_reading_early_leaves_no_thread_and_no_decoder_at_work(
-    store: Store, video: Video
-) -> None:
+def test_stopped_read_leaves_no_thread_or_decoder(store: Store, video: Video) -> None:
     video.tiles.retile("uniform:2x2")
     take_tiles(store)
     store.tools.pool.empty()
@@ -325,7 +323,7 @@ def test_who_stops_reading_early_leaves_no_thread_and_no_decoder_at_work(
     assert np.array_equal(np.stack(again), np.stack(whole))
 
 
-def test_decoders_of_tiles_that_nobody_has_used_for_long_are_given_up(
+def test_idle_tile_decoders_are_released(
     store: Store, video: Video, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[Any] = []
@@ -467,9 +465,7 @@ def test_a_tile_that_does_not_decode_to_its_source_is_not_published(
 
 
 @pytest.mark.measured
-def test_what_the_original_takes_is_measured_when_tiles_are_made(
-    store: Store, video: Video
-) -> None:
+def test_decoding_cost_is_measured_while_tiling(store: Store, video: Video) -> None:
     assert store.catalog.cost_factor(video.info) is None
     video.tiles.retile("uniform:2x2")
     factor = store.catalog.cost_factor(video.info)
@@ -556,7 +552,7 @@ def test_a_step_back_and_forth(store: Store, video: Video) -> None:
     assert len(history(store.parts, video.info)) == len(video.tiles.sequences()) + 1
 
 
-def test_what_is_dropped_leaves_no_bytes(store: Store, video: Video) -> None:
+def test_dropped_tiles_leave_no_bytes(store: Store, video: Video) -> None:
     video.tiles.retile("uniform:2x2")
     video.tiles.retile("uniform:3x3")
     assert len(drop_retired(store.parts, video.info)) == len(video.tiles.sequences())
@@ -589,7 +585,7 @@ def test_a_sample_is_what_would_be_made_and_leaves_nothing(store: Store, video: 
     assert found.seconds > 0
 
 
-def test_progress_is_told_in_the_thread_that_asked(store: Store, video: Video) -> None:
+def test_progress_is_reported_in_the_calling_thread(store: Store, video: Video) -> None:
     told: list[tuple[int, int, threading.Thread]] = []
     video.tiles.retile(
         "uniform:2x2",
@@ -612,9 +608,7 @@ def test_shorter_segments_take_the_place_of_longer_ones(store: Store, video: Vid
 
 
 @pytest.mark.parametrize("checked", [False, True])
-def test_who_tiles_a_video_that_is_removed_meanwhile_is_told(
-    store: Store, video: Video, checked: bool
-) -> None:
+def test_removal_during_tiling_is_reported(store: Store, video: Video, checked: bool) -> None:
     """While its frames are checked, which comes first, or while it is encoded."""
 
     def remove(*_: int) -> None:

@@ -90,7 +90,7 @@ def test_inside_stays_and_the_rest_fades(store: Store) -> None:
         "DELETE FROM physical_videos WHERE role = 'original'",
     ],
 )
-def test_what_is_indexed_again_does_not_decay_again(store: Store, change: str) -> None:
+def test_reindexed_video_does_not_decay_again(store: Store, change: str) -> None:
     video = put(store, NAME, 31, RULES)
     label(video)
     (entry,) = run(store)
@@ -104,7 +104,7 @@ def test_what_is_indexed_again_does_not_decay_again(store: Store, change: str) -
         assert not ager(again).plan().due
 
 
-def test_what_nobody_has_looked_at_does_not_decay(store: Store) -> None:
+def test_unexamined_video_does_not_decay(store: Store) -> None:
     video = put(store, NAME, 31, RULES)
     label(store.ingest(FOLDER / NAME, "other.mp4"))
     video.labels.mark_examined(range(0, 60), "me")
@@ -117,7 +117,7 @@ def test_what_nobody_has_looked_at_does_not_decay(store: Store) -> None:
 
 
 @pytest.mark.thorough
-def test_what_is_not_to_decay_any_more_does_not(store: Store) -> None:
+def test_withdrawn_decay_rule_is_not_applied(store: Store) -> None:
     """Permission to replace it is not enough: the rule on its age was withdrawn."""
     video = put(store, NAME, 31, RULES)
     label(video)
@@ -133,7 +133,7 @@ def test_what_is_not_to_decay_any_more_does_not(store: Store) -> None:
     assert store[NAME].info.digest == video.info.digest
 
 
-def test_who_looks_for_something_else_has_not_looked(store: Store) -> None:
+def test_examination_for_other_labels_does_not_count(store: Store) -> None:
     """Finding no person says nothing where it was motion that was looked for."""
     video = put(store, NAME, 31, RULES)
     video.labels.detect(MotionDetector())
@@ -165,7 +165,7 @@ def test_gaps_are_measured_in_seconds(store: Store) -> None:
 
 
 @pytest.mark.thorough
-def test_what_is_seen_meanwhile_is_not_lost(store: Store) -> None:
+def test_labels_added_during_decay_are_not_lost(store: Store) -> None:
     video = put(store, NAME, 31, RULES)
     label(video)
     late = Detection(60, "truck", (100.0, 10.0, 150.0, 60.0))

@@ -68,7 +68,7 @@ def is_tiled(video: Video, frames: range, region: Rect = CORNER) -> bool:
     )
 
 
-def test_what_was_decided_is_remembered(store: Store, video: Video) -> None:
+def test_decisions_are_logged(store: Store, video: Video) -> None:
     proposals = store.proposals()
     made = store.tune()
     assert [one.frames for one in made] == [FIRST, SECOND]  # the best value first
@@ -114,7 +114,7 @@ def test_budgets_are_kept(
     assert [one.frames for one in store.tune(budget=budget)] == made
 
 
-def test_what_still_fits_a_budget_is_made(store: Store, video: Video) -> None:
+def test_proposals_that_fit_the_budget_are_applied(store: Store, video: Video) -> None:
     first, second = store.proposals()
     assert store.tuner().next(TuningBudget(bytes=first.bytes)) == first
     (made,) = store.tune(budget=TuningBudget(bytes=max(first.bytes, second.bytes)))
@@ -124,7 +124,7 @@ def test_what_still_fits_a_budget_is_made(store: Store, video: Video) -> None:
     assert left < second.bytes
 
 
-def test_progress_is_told_and_may_give_up(store: Store, video: Video) -> None:
+def test_progress_is_reported_and_may_cancel(store: Store, video: Video) -> None:
     told: list[tuple[int, int]] = []
     store.tune(on_progress=lambda done, total: told.append((done, total)))
     assert told == sorted(told)
@@ -142,7 +142,7 @@ def test_progress_is_told_and_may_give_up(store: Store, video: Video) -> None:
     assert [one.state for one in store.catalog.decisions()] == ["undone", "in use"]
 
 
-def test_whoever_waits_between_pictures_is_not_counted(
+def test_time_between_frames_is_not_counted(
     store: Store, video: Video, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     perf_counter = time.perf_counter
@@ -189,7 +189,7 @@ def test_without_tiles_before_the_original_is_read_again(store: Store, video: Vi
         store.undo(17)
 
 
-def test_what_was_there_before_has_its_place_again(store: Store, video: Video) -> None:
+def test_undo_restores_earlier_tiles(store: Store, video: Video) -> None:
     first, _ = store.tune()
     for _ in range(2):
         remember(store, video, region_read(video, FIRST, OTHER), times=200)
@@ -249,7 +249,7 @@ def test_other_bytes_have_no_past(store: Store, video: Video) -> None:
 # ------------------------------------------------------------------------------------- others
 
 
-def test_what_was_thought_of_for_other_tiles_is_not_made(store: Store, video: Video) -> None:
+def test_outdated_proposals_are_not_applied(store: Store, video: Video) -> None:
     tuner = store.tuner()
     first, second = tuner.proposals()
     video.tiles.retile("480+480x540", span=(0, 1))
@@ -285,9 +285,7 @@ def replace(store: Store, name: str) -> None:
         other[name].policy.replace_original(codec="h264")
 
 
-def test_a_video_that_gets_other_bytes_meanwhile_is_thought_of_anew(
-    store: Store, tmp_path: Path
-) -> None:
+def test_proposals_are_renewed_for_replaced_bytes(store: Store, tmp_path: Path) -> None:
     """It is not damaged: before anything of it was looked at, and when all is ready."""
     video = store.ingest(rich_clip(tmp_path / "a.mp4"))
     video.verify()
@@ -313,7 +311,7 @@ def test_a_video_that_gets_other_bytes_meanwhile_is_thought_of_anew(
         store.tuner().make(old)
 
 
-def test_who_tiles_a_video_that_gets_other_bytes_is_told(store: Store, tmp_path: Path) -> None:
+def test_tiling_a_replaced_video_is_reported(store: Store, tmp_path: Path) -> None:
     video = store.ingest(rich_clip(tmp_path / "a.mp4"))
     video.verify()
     halves = video.tiles.sequences(None, 1.0)

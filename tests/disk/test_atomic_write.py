@@ -23,7 +23,7 @@ def names(folder: Path) -> list[str]:
     return sorted(os.listdir(folder))
 
 
-def test_who_is_done_last_has_the_name(tmp_path: Path) -> None:
+def test_last_writer_gets_the_name(tmp_path: Path) -> None:
     path = tmp_path / "out.mp4"
     with atomic_file(path, replace=True) as first:
         first.write(b"first")
@@ -50,7 +50,7 @@ def test_threads_that_save_to_one_path_do_not_meet(tmp_path: Path) -> None:
     assert names(tmp_path) == ["out.mp4"]
 
 
-def test_what_has_got_the_name_meanwhile_stays(tmp_path: Path) -> None:
+def test_existing_file_is_kept_without_replace(tmp_path: Path) -> None:
     path = tmp_path / "out.mp4"
     with pytest.raises(ExistsError), atomic_file(path, replace=False):
         path.write_bytes(b"another's")
@@ -77,14 +77,14 @@ def test_of_threads_that_save_to_one_new_name_one_has_it(tmp_path: Path) -> None
         assert done.count(None) == 3
 
 
-def test_where_there_are_no_links_a_new_file_is_renamed(
+def test_new_file_is_renamed_without_hard_links(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_link(*args: object, **options: object) -> None:
         raise OSError(errno.EPERM, os.strerror(errno.EPERM))
 
     monkeypatch.setattr(os, "link", no_link)
-    test_what_has_got_the_name_meanwhile_stays(tmp_path)
+    test_existing_file_is_kept_without_replace(tmp_path)
     with atomic_file(tmp_path / "new", replace=False) as file:
         file.write(b"mine")
     assert (tmp_path / "new").read_bytes() == b"mine"
@@ -113,7 +113,7 @@ def test_a_folder_that_others_know_stays_the_one_it_is(
     assert folder.stat().st_ino == before
 
 
-def test_what_the_killed_left_is_in_nobodys_way(tmp_path: Path) -> None:
+def test_leftovers_of_killed_processes_do_not_interfere(tmp_path: Path) -> None:
     """Also where the next process has the same number, as the first one of a container has."""
     path, folder = tmp_path / "out.mp4", tmp_path / "out"
     (tmp_path / f".out.mp4.{os.getpid()}.part").write_bytes(b"left")
@@ -153,7 +153,7 @@ def test_new_files_and_folders_are_anybodys_that_the_umask_allows(tmp_path: Path
     assert stat.S_IMODE((tmp_path / "folder").stat().st_mode) == 0o750
 
 
-def test_what_fails_leaves_what_was_there(tmp_path: Path) -> None:
+def test_failure_keeps_the_existing_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"old")
     for whole in (
         atomic_file(tmp_path / "file", replace=True),

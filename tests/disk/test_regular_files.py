@@ -88,14 +88,14 @@ def test_a_store_with_something_else_for_a_file_says_so(root: Path, name: str, m
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, Path.touch])
-def test_what_should_be_the_directory_of_what_is_to_come_is_named(root: Path, make: Make) -> None:
+def test_staging_path_must_be_a_directory(root: Path, make: Make) -> None:
     put(root / "incoming", make)
     with pytest.raises(StoreError, match="incoming must be a directory"):
         Store.open(root)
 
 
 @pytest.mark.parametrize("make", MAKERS)
-def test_a_marker_that_is_no_file_says_so(root: Path, make: Make) -> None:
+def test_marker_must_be_a_regular_file(root: Path, make: Make) -> None:
     put(root / MARKER, make)
     with pytest.raises(NoStoreError, match=f"{MARKER} cannot be read: it is not a regular file"):
         Store.open(root)
@@ -105,7 +105,7 @@ def test_a_marker_that_is_no_file_says_so(root: Path, make: Make) -> None:
     "name", one_in(3, [MARKER, "catalog.sqlite3", "config.toml", "mount.lock"])
 )
 @pytest.mark.parametrize("make", MAKERS)
-def test_nothing_is_restored_over_what_is_no_file(
+def test_restore_does_not_overwrite_irregular_files(
     root: Path, tmp_path: Path, name: str, make: Make
 ) -> None:
     with Store.open(root) as store:
@@ -134,7 +134,7 @@ def test_a_backup_in_which_something_else_lies_says_so(
 
 
 @pytest.mark.parametrize("make", MAKERS)
-def test_no_store_is_made_over_what_is_no_file(tmp_path: Path, make: Make) -> None:
+def test_create_does_not_overwrite_irregular_files(tmp_path: Path, make: Make) -> None:
     put(tmp_path / "store" / f"{MARKER}.tmp", make)
     with pytest.raises(StoreError, match="regular file"):
         Store.create(tmp_path / "store")
@@ -142,7 +142,7 @@ def test_no_store_is_made_over_what_is_no_file(tmp_path: Path, make: Make) -> No
 
 @pytest.mark.parametrize("side", ["", "-journal"])
 @pytest.mark.parametrize("make", MAKERS)
-def test_a_catalog_elsewhere_that_is_no_file_says_so(tmp_path: Path, side: str, make: Make) -> None:
+def test_external_catalog_must_be_a_regular_file(tmp_path: Path, side: str, make: Make) -> None:
     url = f"sqlite:///{tmp_path}/elsewhere.sqlite3"
     Catalog.create(url).close()
     put(tmp_path / f"elsewhere.sqlite3{side}", make)

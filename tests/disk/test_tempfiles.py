@@ -76,7 +76,7 @@ def test_a_new_file_is_in_hand_until_it_is_closed(tmp_path: Path) -> None:
         pass
 
 
-def test_who_is_faster_than_the_lock_costs_a_name_and_nothing_else(
+def test_cleanup_before_the_lock_only_costs_a_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another process looks for leftovers between creation of the file and its lock."""
@@ -98,7 +98,7 @@ def test_who_is_faster_than_the_lock_costs_a_name_and_nothing_else(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_files_come_and_go_beside_who_takes_leftovers_away(tmp_path: Path) -> None:
+def test_files_are_created_during_cleanup(tmp_path: Path) -> None:
     done = threading.Event()
 
     def take_all() -> None:
@@ -146,16 +146,14 @@ def test_without_locks_the_pid_has_to_do(tmp_path: Path, monkeypatch: pytest.Mon
     new.remove()
 
 
-def test_a_store_is_used_where_there_are_no_locks(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_store_works_without_file_locks(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fcntl, "flock", no_locks)
     with Store.open(store.path) as other:
         assert fsck.run(other.parts, repair=True) == []
         assert fsck.collect(other.parts).files == []
 
 
-def test_a_link_is_nobodys_and_leads_nowhere(tmp_path: Path) -> None:
+def test_symlink_is_deleted_but_not_followed(tmp_path: Path) -> None:
     target, link = tmp_path / "mine", tmp_path / new_name()
     target.write_text("mine")
     link.symlink_to(target)
@@ -190,7 +188,7 @@ def writing(store: Store) -> Iterator[subprocess.Popen[str]]:
         process.kill()
 
 
-def test_a_writer_that_died_is_dead_whoever_has_its_pid_by_now(
+def test_dead_writer_is_detected_despite_a_reused_pid(
     store: Store, writing: subprocess.Popen[str]
 ) -> None:
     """As in containers: each has its own process 1."""
@@ -215,7 +213,7 @@ def test_a_writer_that_died_is_dead_whoever_has_its_pid_by_now(
 
 
 @pytest.mark.usefixtures("in_another_container")
-def test_a_replacement_is_nobodys_leftover(tmp_path: Path, store: Store) -> None:
+def test_replacement_in_progress_is_not_a_leftover(tmp_path: Path, store: Store) -> None:
     video = store.ingest(rich_clip(tmp_path / "rich.mp4"), "a.mp4")
     video.policy.set("original=replaceable,psnr=36")
     seen = set()
@@ -232,7 +230,7 @@ def test_a_replacement_is_nobodys_leftover(tmp_path: Path, store: Store) -> None
 
 
 @pytest.mark.usefixtures("in_another_container")
-def test_a_good_copy_is_nobodys_leftover_until_it_is_in_place(store: Store) -> None:
+def test_good_copy_is_not_a_leftover_before_its_swap(store: Store) -> None:
     original = store.ingest(CLIP, "a.mp4").original
     assert original.object_key
     objects = store.parts.objects
@@ -243,7 +241,7 @@ def test_a_good_copy_is_nobodys_leftover_until_it_is_in_place(store: Store) -> N
 
 
 @pytest.mark.usefixtures("in_another_container")
-def test_what_a_mount_copies_to_be_written_is_nobodys_leftover(
+def test_mount_copy_for_writing_is_not_a_leftover(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.ingest(CLIP, "a.mp4")
@@ -270,7 +268,7 @@ def test_what_a_mount_copies_to_be_written_is_nobodys_leftover(
 
 
 @pytest.mark.usefixtures("in_another_container")
-def test_a_file_that_was_just_begun_is_nobodys_leftover(store: Store) -> None:
+def test_new_file_is_not_a_leftover(store: Store) -> None:
     file = create_partial(store.parts.objects, "a.mp4")
     assert nothing_goes(store)
     file.remove()

@@ -41,7 +41,7 @@ KEYS = (
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    (tmp_path / "secret").write_text("not to be read")
+    (tmp_path / "secret").write_text("this must never be read")
     with new_store(tmp_path / "store") as store:
         store.ingest(FOLDER / "portrait.mp4", "v.mp4")
     return tmp_path / "store"
@@ -69,7 +69,7 @@ def test_a_catalog_that_names_a_file_outside_shows_nothing_of_it(place: Path) ->
             filesystem.close()
 
 
-def test_fsck_says_what_is_no_object(place: Path) -> None:
+def test_fsck_reports_invalid_objects(place: Path) -> None:
     with Store.open(place) as store:
         junk = store.parts.objects.path("ab" * 32).with_name("junk")
         junk.parent.mkdir(exist_ok=True)
@@ -176,7 +176,7 @@ def test_a_link_that_comes_while_a_store_is_open_is_not_followed(place: Path) ->
         ):
             with pytest.raises(StoreError, match="is a link"):
                 action()
-    assert (place.parent / "secret").read_text() == "not to be read"
+    assert (place.parent / "secret").read_text() == "this must never be read"
 
 
 @pytest.mark.parametrize("what", ["secret", "empty"])
@@ -212,7 +212,7 @@ def test_directories_whose_files_move_are_the_stores_own(
 
 
 @pytest.mark.parametrize("name", one_in(3, ["objects", "spool", "cache"]))
-def test_what_is_others_stays_where_a_link_leads(place: Path, docs: Path, name: str) -> None:
+def test_files_behind_links_are_kept(place: Path, docs: Path, name: str) -> None:
     before = held(docs)
     (place / "config.toml").write_text("view_cache_bytes = 9000\n")
     let_lead(place / name, docs)
@@ -308,7 +308,7 @@ def beginning(filesystem: Filesystem) -> bytes:
         filesystem.release(handle)
 
 
-def test_what_comes_after_the_sums_is_not_shown(
+def test_data_after_the_checksummed_part_is_not_served(
     linked: tuple[Store, Callable[[str], None]], tmp_path: Path
 ) -> None:
     store, _ = linked
@@ -374,7 +374,7 @@ def test_a_linked_file_is_not_just_any(
     assert all(reason in one for one in told), told
 
 
-def test_nothing_is_shown_of_a_file_whose_sums_nobody_knew(
+def test_linked_file_with_unknown_checksums_is_not_served(
     linked: tuple[Store, Callable[[str], None]], tmp_path: Path
 ) -> None:
     store, name = linked
@@ -389,7 +389,7 @@ def test_nothing_is_shown_of_a_file_whose_sums_nobody_knew(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root reads what the store's owner may not")
-def test_what_the_owner_of_the_store_may_not_read_is_not_shown(
+def test_linked_file_unreadable_to_the_owner_is_not_served(
     linked: tuple[Store, Callable[[str], None]], tmp_path: Path
 ) -> None:
     store, _ = linked

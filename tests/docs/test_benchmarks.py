@@ -320,7 +320,7 @@ def ended(name: str, *arguments: str) -> int:
     return end.value.code
 
 
-def test_what_was_named_and_is_missing_is_not_passed(
+def test_named_but_missing_suite_fails(
     tmp_path: Path, mountable: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = ("--folder", str(tmp_path))
@@ -330,7 +330,7 @@ def test_what_was_named_and_is_missing_is_not_passed(
     assert "A BOUND WAS MISSED" in capsys.readouterr().err
 
 
-def test_what_was_not_named_and_is_missing_is_told(
+def test_unnamed_missing_suite_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def figures(name: str, *_: object) -> dict[str, Any]:
@@ -355,7 +355,7 @@ def test_what_was_not_named_and_is_missing_is_told(
 @pytest.mark.parametrize(
     "name", ["bitflips", "crash", "faults", "mount_io", "mutations", "smallfiles"]
 )
-def test_a_folder_that_is_not_there_is_told(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_folder_is_reported(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert ended(name, "--folder", "/nosuch/folder") == 2
     assert "directory not found: /nosuch/folder" in capsys.readouterr().err
 
@@ -364,7 +364,7 @@ def test_a_folder_that_is_not_there_is_told(name: str, capsys: pytest.CaptureFix
     ("name", "option", "value"),
     [("fuzz", "--seeds", "/nosuch"), ("faults", "--part", "x"), ("faults", "--part", "3/2")],
 )
-def test_a_wrong_option_is_told(
+def test_invalid_option_is_reported(
     name: str, option: str, value: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert ended(name, option, value) == 2
@@ -372,14 +372,14 @@ def test_a_wrong_option_is_told(
 
 
 @pytest.mark.parametrize("words", [("formats",), ("covers", "--frames", "2", "--width", "96")])
-def test_a_choice_of_nothing_is_told(
+def test_unknown_choice_is_reported(
     words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert ended(*words, "--only", "nosuch") == 2
     assert "nosuch" in capsys.readouterr().err
 
 
-def test_an_operation_that_is_not_there_is_told() -> None:
+def test_unknown_operation_is_reported() -> None:
     if not has_compiler():
         pytest.skip("the layer needs a compiler")
     command = [sys.executable, "-m", "benchmarks.faults", "--only", "nosuch"]

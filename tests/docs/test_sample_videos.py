@@ -95,7 +95,7 @@ def test_a_frame_is_the_callers_to_change() -> None:
 
 
 @pytest.mark.parametrize("index", [-1, BUSY.frames])
-def test_there_are_no_frames_beyond_the_ends(index: int) -> None:
+def test_indices_beyond_the_ends_are_refused(index: int) -> None:
     with pytest.raises(IndexError):
         BUSY.frame(index)
     with pytest.raises(IndexError):
@@ -320,7 +320,7 @@ def test_ground_truth_is_loaded_as_it_was_saved(tmp_path: Path) -> None:
         ("x.mp4", Encoding(faststart=True, fragmented=True)),
     ],
 )
-def test_what_a_container_cannot_hold_is_refused(
+def test_unsupported_codecs_of_a_container_are_refused(
     tmp_path: Path, name: str, encoding: Encoding
 ) -> None:
     with pytest.raises(ValueError, match=name.removeprefix("x")):

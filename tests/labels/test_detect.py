@@ -91,7 +91,7 @@ class Overtaken(Fake):
             yield frame, boxes
 
 
-def test_what_runs_twice_at_once_stores_every_box_once(store: Store, video: Video) -> None:
+def test_concurrent_runs_store_every_box_once(store: Store, video: Video) -> None:
     assert video.labels.detect(Overtaken(store["a.mp4"])) == 64
     assert frames_with_boxes(video) == examined(video) == list(range(120))
 
@@ -150,7 +150,7 @@ def _box(frame: int) -> Detection:
     ),
 )
 @pytest.mark.parametrize("block", [1, 64])
-def test_what_a_detector_gives_no_answer_for_is_not_examined(
+def test_frames_without_a_result_are_not_examined(
     video: Video, block: int, answers: Callable[[list[int]], Any]
 ) -> None:
     class Careless(Fake):
@@ -164,7 +164,7 @@ def test_what_a_detector_gives_no_answer_for_is_not_examined(
     assert frames_with_boxes(video) == examined(video) == list(range(64))
 
 
-def test_whoever_reports_may_stop_it(video: Video) -> None:
+def test_progress_callback_may_cancel(video: Video) -> None:
     def stop(done: int, total: int) -> None:
         if done == 70:
             raise KeyboardInterrupt

@@ -40,7 +40,7 @@ QUICK = settings(
 @pytest.mark.parametrize("format", FORMATS)
 @QUICK
 @given(data=st.data(), bases=st.tuples(st.integers(0, 1), st.integers(0, 1)))
-def test_what_is_written_is_read_again_exactly(
+def test_written_labels_are_read_back_exactly(
     format: str, data: st.DataObject, bases: tuple[int, int]
 ) -> None:
     rows, examined = data.draw(files(format))
@@ -179,14 +179,14 @@ def test_words_of_yaml_may_have_quotes(tmp_path: Path, text: str, names: list[st
         ("names:\n  0: a\n  00: b\n", 3, "class 0 has two names"),
     ],
 )
-def test_other_yaml_is_no_list_of_names(tmp_path: Path, text: str, line: int, told: str) -> None:
+def test_invalid_yaml_of_names_is_refused(tmp_path: Path, text: str, line: int, told: str) -> None:
     path = tmp_path / "data.yaml"
     path.write_text(text)
     with pytest.raises(UsageError, match=rf"data\.yaml, line {line}: {told}"):
         names_for("yolo", path)
 
 
-def test_characters_that_no_yaml_has_are_told(tmp_path: Path) -> None:
+def test_special_characters_in_yaml_are_reported(tmp_path: Path) -> None:
     path = tmp_path / "data.yaml"
     path.write_text("names: [a\x01b]\n")
     with pytest.raises(UsageError, match=r"data\.yaml: invalid YAML: special characters"):
@@ -283,7 +283,7 @@ def test_coco_images_are_frames_by_an_explicit_rule(tmp_path: Path) -> None:
         read(coco(tmp_path, width=100, height=50), "coco")
 
 
-def test_what_roboflow_puts_behind_a_name_is_no_frame(tmp_path: Path) -> None:
+def test_roboflow_suffix_is_not_a_frame_number(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     image = {"id": 0, "file_name": "truck_mp4-12_jpg.rf.0a1b2c3d4e5f60718293a4b5c6d7e8f9.jpg"}
     box = {"image_id": 0, "category_id": 1, "bbox": [1, 1, 5, 5]}
@@ -303,7 +303,7 @@ def test_a_short_number_behind_a_name_is_a_frame() -> None:
         ({"source": {"name": "x", "parameters": [1]}}, "parameters"),
     ],
 )
-def test_what_an_annotation_of_coco_cannot_mean_is_told_with_its_place(
+def test_invalid_coco_annotation_is_reported_with_its_place(
     tmp_path: Path, told: dict[str, object], place: str
 ) -> None:
     path = write(tmp_path, "coco", [Detection(0, "car", (0, 0, 5, 5))], [])
@@ -593,7 +593,7 @@ SURROGATE = (
         ),
     ],
 )
-def test_what_is_garbled_is_refused_with_its_place(
+def test_malformed_files_are_refused_with_their_place(
     tmp_path: Path, format: str, name: str, text: str | bytes, complaint: str
 ) -> None:
     path = tmp_path / name
@@ -632,7 +632,7 @@ def test_boxes_without_area_may_be_left_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("track", one_in(3, [0, 1, 2]))
 @pytest.mark.parametrize("confidence", [None, 0.9, 1.0, -3.0])
-def test_yolo_tracks_are_no_corners_of_polygons(
+def test_yolo_tracks_are_not_read_as_polygons(
     track: int, confidence: float | None, tmp_path: Path
 ) -> None:
     places = [(10.0, 20.0, 300.0, 400.0), (-200.0, 0.0, 300.0, 500.5), (0.0, 0.0, 957.0, 539.0)]
@@ -640,7 +640,7 @@ def test_yolo_tracks_are_no_corners_of_polygons(
     assert list(read(write(tmp_path, "yolo", rows, []), "yolo").columns) == rows
 
 
-def test_digits_that_are_no_number_are_letters(tmp_path: Path) -> None:
+def test_unicode_digits_are_not_frame_numbers(tmp_path: Path) -> None:
     """A small two is a digit to Python, and no number."""
     for name in ("²1.txt", "²10.txt", "²2.txt"):
         (tmp_path / name).write_text("0 .5 .5 .1 .1\n")
@@ -657,7 +657,7 @@ def test_two_files_about_one_frame_are_refused(tmp_path: Path) -> None:
         read(tmp_path, "voc")
 
 
-def test_other_files_are_no_empty_export(tmp_path: Path) -> None:
+def test_unrelated_files_are_not_an_empty_export(tmp_path: Path) -> None:
     (tmp_path / "1.png").touch()
     for format in ("yolo", "voc"):
         with pytest.raises(UsageError, match="found"):
@@ -666,7 +666,7 @@ def test_other_files_are_no_empty_export(tmp_path: Path) -> None:
         format_of(tmp_path)
 
 
-def test_formats_are_told_by_name(tmp_path: Path) -> None:
+def test_format_errors_name_the_format(tmp_path: Path) -> None:
     (tmp_path / "v").mkdir()
     (tmp_path / "v" / "1.xml").touch()
     (tmp_path / "y").mkdir()
@@ -682,7 +682,7 @@ def test_formats_are_told_by_name(tmp_path: Path) -> None:
         read_labels(tmp_path, "csv", CLIP)
 
 
-def test_what_a_format_has_no_place_for_is_told() -> None:
+def test_content_unsupported_by_a_format_is_reported() -> None:
     rows = DetectionColumns.from_detections(
         [
             Detection(1, "a", (0, 0, 1, 1), source=Source("x"), attributes={"visibility": 1}),
@@ -703,7 +703,7 @@ def test_what_a_format_has_no_place_for_is_told() -> None:
     assert unsupported_content("coco", DetectionColumns.of([1], "a", [(0, 0, 1, 1)])) == []
 
 
-def test_who_has_examined_what_is_told_or_reported_lost() -> None:
+def test_examined_frames_are_kept_or_reported_lost() -> None:
     rows = DetectionColumns.from_detections([Detection(1, "a", (0, 0, 1, 1), source=Source("x"))])
     by_one = [Examined(Source("x"), range(2)), Examined(Source("x"), range(4, 6))]
     by_two = [*by_one, Examined(Source("y"), range(2))]

@@ -79,7 +79,7 @@ def test_context_shows_what_stands_still_in_the_run() -> None:
     assert hit(motion_regions(run, 320, 240, context=empty))
 
 
-def test_what_cannot_be() -> None:
+def test_invalid_requests_are_refused() -> None:
     small, large = (frames_of(Scene(64 * k, 48 * k, frames=2, numbered=False)) for k in (2, 4))
     with pytest.raises(UsageError):
         motion_regions([*small, *large], 256, 192)

@@ -159,7 +159,7 @@ def test_inputs(
     assert video.labels.detect(OnnxDetector(path, side=64), every=60) == 0  # it has looked there
 
 
-def test_files_that_are_no_such_models(onnx: Any, tmp_path: Path) -> None:
+def test_unsupported_models_are_refused(onnx: Any, tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     good = a_model(onnx, path, {"o": columns((1, 1, 1, 1, 1))}).read_bytes()
     for data in (b"", b"no model", b"\xff" * 1000, good[: len(good) // 2], bytes(5000)):

@@ -125,7 +125,7 @@ def test_replaced_once_then_deleted(store: Store) -> None:
     assert fsck.collect(store.parts, dry_run=True).objects == []
 
 
-def test_what_would_save_nothing_is_tried_once(store: Store) -> None:
+def test_replacement_without_savings_is_tried_once(store: Store) -> None:
     put(store, "a.mp4", 31, "original=replaceable,psnr=55,replace-after=30d")
     (entry,) = run(store)
     assert entry.action is Action.LEFT
@@ -137,7 +137,7 @@ def test_what_would_save_nothing_is_tried_once(store: Store) -> None:
     assert [one.action for one in run(store)] == [Action.REPLACED]
 
 
-def test_what_is_left_alone_costs_others_nothing(
+def test_skipped_videos_are_not_compared_with_each_other(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each is looked up, not compared with all of them: there may be thousands."""
@@ -179,7 +179,7 @@ def test_holds_of_a_video_whose_name_is_any_bytes(store: Store) -> None:
     assert [one.action for one in run(store)] == [Action.DELETED]
 
 
-def test_only_holds_that_keep_something_from_its_end_are_told(store: Store) -> None:
+def test_only_holds_that_block_an_action_are_reported(store: Store) -> None:
     short = shutil.disk_usage(store.path).free + 100_000_000_000
     for name, policy in (
         ("forever.mp4", "original=keep"),
@@ -248,9 +248,7 @@ def touch(store: Store) -> None:
 
 
 @pytest.mark.parametrize("meanwhile", [clear_policy, move_away, touch])
-def test_what_is_not_due_any_more_is_not_deleted(
-    store: Store, meanwhile: Callable[[Store], None]
-) -> None:
+def test_outdated_delete_is_not_applied(store: Store, meanwhile: Callable[[Store], None]) -> None:
     """Others were encoded for hours since it was planned."""
     video = put(store, "cam/a.mp4", 100, "original=keep")
     video.policy.set(None)
@@ -266,7 +264,7 @@ def test_what_is_not_due_any_more_is_not_deleted(
         assert seen.retention.log() == []
 
 
-def test_what_is_not_due_any_more_is_not_replaced(store: Store) -> None:
+def test_outdated_replacement_is_not_applied(store: Store) -> None:
     """Replacing it would still be allowed; its age says nothing any more."""
     rules = "original=replaceable,psnr=34,codec=h264"
     video = put(store, "a.mp4", 31, f"{rules},replace-after=30d")
@@ -341,7 +339,7 @@ def test_the_oldest_go_while_a_directory_has_more_than_its_policy_says(store: St
 
 
 @pytest.mark.parametrize("policy", [None, "delete-after=99d"])
-def test_what_goes_by_no_limit_any_more_is_not_due(store: Store, policy: str | None) -> None:
+def test_video_no_longer_under_a_limit_is_not_due(store: Store, policy: str | None) -> None:
     for days in (3, 2):
         put(store, f"cam/{days}.mp4", days, "original=keep").policy.set(None)
     store.set_policy("cam/", "delete-above=1")
@@ -354,7 +352,7 @@ def test_what_goes_by_no_limit_any_more_is_not_due(store: Store, policy: str | N
     assert list(store) == ["cam/2.mp4"]
 
 
-def test_who_is_in_several_directories_goes_if_all_have_too_much(store: Store) -> None:
+def test_video_in_several_directories_goes_when_all_are_full(store: Store) -> None:
     a, b = put(store, "a/1.mp4", 9, "original=keep"), put(store, "b/2.mp4", 8, "original=keep")
     for one in (a, b):
         one.policy.set(None)
@@ -373,7 +371,7 @@ def test_who_is_in_several_directories_goes_if_all_have_too_much(store: Store) -
     assert list(store) == ["b/2.mp4"]
 
 
-def test_what_stays_for_another_directory_pushes_out_nothing(store: Store) -> None:
+def test_shared_videos_push_out_no_others(store: Store) -> None:
     """Links into one that has room: else each new recording would go for what cannot."""
     for name in ("cam1/1.mp4", "cam1/2.mp4", "cam1/3.mp4"):
         put(store, name, 9 - len(store), "original=keep").policy.set(None)
@@ -393,7 +391,7 @@ def test_what_stays_for_another_directory_pushes_out_nothing(store: Store) -> No
     assert run(store) == []
 
 
-def test_held_ones_are_told_that_would_make_room(
+def test_holds_that_block_freeing_space_are_reported(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("cam1/a.mp4", "cam1/b.mp4", "cam1/c.mp4", "cam1/d.mp4"):
@@ -418,7 +416,7 @@ def test_held_ones_are_told_that_would_make_room(
     assert told() == (["cam1/b.mp4"], ["cam1/a.mp4", "cam1/d.mp4"])
 
 
-def test_what_was_to_go_for_both_reasons_goes_for_the_one_that_is_left(
+def test_delete_for_two_reasons_needs_only_one(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Others write as fast as room is made."""
@@ -477,7 +475,7 @@ def test_a_large_directory_is_added_up_once(store: Store, added_up: list[bool]) 
     assert [*store] == ["cam1/d.mp4", "elsewhere.mp4"]
 
 
-def test_what_changes_while_a_directory_is_added_up_is_not_overlooked(
+def test_change_during_the_sum_of_a_directory_is_noticed(
     store: Store, added_up: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("cam1/a.mp4", "cam1/b.mp4"):
@@ -497,9 +495,7 @@ def test_what_changes_while_a_directory_is_added_up_is_not_overlooked(
     assert added_up == [False, True]
 
 
-def test_what_did_not_go_is_still_there_for_the_next(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_undone_delete_is_due_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next change of another is counted as the one would have been that was undone."""
     for name in ("cam1/a.mp4", "cam1/b.mp4", "cam1/c.mp4"):
         put(store, name, 9 - len(store), "original=keep").policy.set(None)
@@ -555,7 +551,7 @@ def test_others_have_their_turn_between_deletions(
     assert rests.count(0.1) == 3
 
 
-def test_what_a_file_elsewhere_has_as_well_is_no_directorys(store: Store) -> None:
+def test_bytes_shared_with_another_directory_do_not_count(store: Store) -> None:
     """It would not be free, and nothing else goes for it."""
     for name in ("cam1/a.mp4", "archive/a.mp4"):
         aged(store, store.ingest(FOLDER / NAME, name), 100, "original=keep")
@@ -580,7 +576,7 @@ def test_a_directory_that_has_room_again_loses_nothing_more(store: Store) -> Non
     assert list(store) == ["cam1/b.mp4"]
 
 
-def test_what_is_not_there_takes_up_nothing_of_a_directory(store: Store) -> None:
+def test_missing_bytes_do_not_count_for_a_directory(store: Store) -> None:
     for name in ("cam1/lost.mp4", "cam1/b.mp4", "cam1/c.mp4", "cam1/d.mp4"):
         put(store, name, 9 - len(store), "original=keep").policy.set(None)
     with store.catalog.writing() as change:
@@ -623,7 +619,7 @@ def test_nothing_makes_room_on_a_disk_that_is_not_mounted(store: Store) -> None:
     assert [one.name for one in run(store)] == ["a.mp4"]
 
 
-def test_what_is_not_there_makes_no_room(store: Store) -> None:
+def test_missing_bytes_free_no_space(store: Store) -> None:
     """Some of the objects are missing, as after writes to the unmounted store."""
     short = shutil.disk_usage(store.path).free + 100_000_000_000
     gone = put(store, "gone.mp4", 200, f"delete-below={short}")
@@ -658,7 +654,7 @@ def one_more(store: Store) -> None:
 
 
 @pytest.mark.parametrize("meanwhile", [hold_one, keep_one, one_more])
-def test_who_has_the_same_bytes_goes_only_if_all_do(
+def test_videos_with_the_same_bytes_are_deleted_together(
     store: Store, meanwhile: Callable[[Store], None]
 ) -> None:
     """One of them alone would free nothing."""
@@ -676,7 +672,7 @@ def test_who_has_the_same_bytes_goes_only_if_all_do(
         assert {entry.action for entry in seen.retention.log()} <= {Action.HELD}
 
 
-def test_what_others_have_is_free_with_the_last_of_them(store: Store) -> None:
+def test_shared_bytes_are_freed_with_the_last_video(store: Store) -> None:
     size = (FOLDER / NAME).stat().st_size
     rules = "original=replaceable,psnr=34,codec=h264,replace-after=30d"
     for name, policy in (
@@ -823,7 +819,7 @@ def write_over(store: Store, name: str) -> None:
         change.tree.update(info.ino, mtime_ns=time.time_ns())
 
 
-def test_what_is_corrected_later_was_not_stored_by_a_clock_that_was_behind(
+def test_corrected_times_are_not_from_a_late_clock(
     store: Store, clock: Callable[[float], None]
 ) -> None:
     info = put(store, "a.mp4", 27, "delete-after=30d").info
@@ -843,7 +839,7 @@ def test_what_is_corrected_later_was_not_stored_by_a_clock_that_was_behind(
     assert go(store) == ["a.mp4"]
 
 
-def test_what_came_while_the_clock_was_behind_is_not_old(
+def test_video_stored_while_the_clock_was_late_is_not_old(
     store: Store, clock: Callable[[float], None]
 ) -> None:
     put(store, "a.mp4", 1, "delete-after=30d")
@@ -864,7 +860,7 @@ def test_what_came_while_the_clock_was_behind_is_not_old(
         assert {one.action for one in seen.retention.log()} == {Action.DELETED}
 
 
-def test_what_is_written_over_is_not_as_old_as_its_file_says(
+def test_overwritten_video_ages_from_the_write(
     store: Store, clock: Callable[[float], None]
 ) -> None:
     """As by `cp -p` over it: the file has the time of what was copied."""
@@ -888,7 +884,7 @@ def test_what_is_written_over_is_not_as_old_as_its_file_says(
     assert go(store) == ["a.mp4"]
 
 
-def test_what_is_written_over_while_the_clock_is_ahead_ages_from_when_it_is_right(
+def test_overwrite_under_a_fast_clock_ages_from_its_correction(
     store: Store, clock: Callable[[float], None]
 ) -> None:
     video = put(store, "a.mp4", 1, "delete-after=30d")

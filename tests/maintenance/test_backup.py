@@ -182,7 +182,7 @@ def test_files_outside_are_named(store: Store, target: Path) -> None:
     assert same(store, target)
 
 
-def test_damage_is_told_and_not_copied(store: Store, target: Path) -> None:
+def test_damage_is_reported_and_not_copied(store: Store, target: Path) -> None:
     video = store["portrait.mp4"]
     (segment,) = store.catalog.segments(store["traffic.mp4"].info)
     for key in (video.info.digest, segment.object_key):
@@ -213,9 +213,7 @@ def _scrub(target: Path) -> None:
 
 
 @pytest.mark.parametrize("cannot_tell", [False, True])
-def test_what_a_backup_has_damaged_is_copied_anew(
-    store: Store, target: Path, cannot_tell: bool
-) -> None:
+def test_damaged_copy_is_copied_again(store: Store, target: Path, cannot_tell: bool) -> None:
     back_up(store.parts, target)
     info = store["portrait.mp4"].info
     _flip(ObjectStore(StoreDirectory.open(target)).path(info.digest))
@@ -254,9 +252,7 @@ def test_a_backup_that_others_keep_is_not_taken_for_one_that_cannot_tell(
     assert same(store, target)
 
 
-def test_damage_of_a_backup_is_not_forgotten_where_nobody_has_a_good_copy(
-    store: Store, target: Path
-) -> None:
+def test_damage_of_a_backup_is_kept_without_a_good_copy(store: Store, target: Path) -> None:
     back_up(store.parts, target)
     digest = store["portrait.mp4"].info.digest
     path = ObjectStore(StoreDirectory.open(target)).path(digest)
@@ -284,7 +280,7 @@ def test_damage_that_the_store_knows_of_is_none_of_the_backup(store: Store, targ
 
 
 @pytest.mark.parametrize("what", ["folder", "object"])
-def test_what_lies_in_the_place_of_a_copy_is_no_fault_of_the_store(
+def test_obstacle_in_the_backup_is_not_blamed_on_the_store(
     store: Store, target: Path, what: str
 ) -> None:
     back_up(store.parts, target)
@@ -342,9 +338,7 @@ def test_files_that_were_in_use_are_nothing_wrong_in_a_backup(store: Store, targ
     assert fsck.under_way(store.parts) == 0
 
 
-def test_a_damaged_frame_table_is_told_and_can_be_made_again_there(
-    store: Store, target: Path
-) -> None:
+def test_damaged_frame_table_is_reported_and_can_be_rebuilt(store: Store, target: Path) -> None:
     assert back_up(store.parts, target).tables == ()
     with closing(sqlite3.connect(store.path / "catalog.sqlite3")) as raw, raw:
         raw.execute(
@@ -358,9 +352,7 @@ def test_a_damaged_frame_table_is_told_and_can_be_made_again_there(
         assert copy["portrait.mp4"][3].index == 3
 
 
-def test_a_video_whose_row_makes_no_sense_is_told_and_the_rest_is_copied(
-    store: Store, target: Path
-) -> None:
+def test_video_with_an_invalid_row_does_not_stop_the_backup(store: Store, target: Path) -> None:
     broken, *others = store.find()
     original = broken.info.original.id
     with closing(sqlite3.connect(store.path / "catalog.sqlite3")) as database, database:
@@ -374,7 +366,7 @@ def test_a_video_whose_row_makes_no_sense_is_told_and_the_rest_is_copied(
 
 
 @pytest.mark.parametrize("what", ["directory", "pipe", "link"])
-def test_what_lies_in_the_place_of_an_object_is_told_and_not_copied(
+def test_obstacle_at_an_object_is_reported_and_not_copied(
     store: Store, target: Path, what: str
 ) -> None:
     """All else is; as where the disk does not give the bytes of one."""
@@ -542,9 +534,7 @@ def test_killed_anywhere_it_is_the_last_backup_or_this_one(store: Store, tmp_pat
     assert at > 0
 
 
-def test_who_collects_garbage_in_the_backup_takes_nothing_from_it(
-    store: Store, target: Path
-) -> None:
+def test_gc_in_the_backup_keeps_new_objects(store: Store, target: Path) -> None:
     """The copied objects are not referenced yet."""
     back_up(store.parts, target)
     store.ingest(FOLDER / "open-gop.mkv")
@@ -561,7 +551,7 @@ def test_who_collects_garbage_in_the_backup_takes_nothing_from_it(
     assert same(store, target)
 
 
-def test_who_has_the_backup_open_is_waited_for(store: Store, target: Path) -> None:
+def test_backup_waits_for_open_readers(store: Store, target: Path) -> None:
     back_up(store.parts, target)
     store.remove("portrait.mp4")
     looking = Store.open(target)
@@ -576,7 +566,7 @@ def test_who_has_the_backup_open_is_waited_for(store: Store, target: Path) -> No
     assert same(store, target)
 
 
-def test_who_goes_on_looking_into_the_backup_keeps_it(
+def test_backup_fails_while_a_reader_keeps_it_open(
     store: Store, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(catalog_swap, "WAIT_SECONDS", 0.2)
@@ -608,7 +598,7 @@ def test_nothing_else_is_written_over(store: Store, target: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize("sign", ["{", "[]", '{"for": 1}'])
-def test_a_sign_that_makes_no_sense_is_told_of(store: Store, target: Path, sign: str) -> None:
+def test_invalid_backup_sign_is_reported(store: Store, target: Path, sign: str) -> None:
     back_up(store.parts, target)
     path = StoreDirectory.open(target).backup_sign
     path.write_text(sign)
@@ -662,7 +652,7 @@ def _damage(catalog: Path, table: str) -> None:
         file.write(bytes(size))
 
 
-def test_a_backup_whose_catalog_is_empty_is_made_anew(store: Store, target: Path) -> None:
+def test_backup_with_an_empty_catalog_is_rebuilt(store: Store, target: Path) -> None:
     """As a full disk or a power cut leaves it."""
     back_up(store.parts, target)
     StoreDirectory.open(target).catalog_file.write_bytes(b"")
@@ -670,7 +660,7 @@ def test_a_backup_whose_catalog_is_empty_is_made_anew(store: Store, target: Path
     assert same(store, target)
 
 
-def test_what_is_found_without_a_catalog_stays_known(store: Store, target: Path) -> None:
+def test_damage_found_without_a_catalog_stays_known(store: Store, target: Path) -> None:
     """The disk of the backup has rotten, its catalog too, and the store has lost the object."""
     back_up(store.parts, target)
     key = store["traffic.mp4"].info.digest
@@ -701,18 +691,14 @@ def spoil(directory: StoreDirectory, statement: str) -> None:
 
 
 @pytest.mark.parametrize("table", ["nodes", "inspections"])
-def test_a_backup_whose_catalog_lacks_a_table_is_made_anew(
-    store: Store, target: Path, table: str
-) -> None:
+def test_backup_without_a_catalog_table_is_rebuilt(store: Store, target: Path, table: str) -> None:
     back_up(store.parts, target)
     spoil(StoreDirectory.open(target), f"DROP TABLE {table}")
     assert back_up(store.parts, target).copied == 0
     assert same(store, target)
 
 
-def test_who_is_interrupted_leaves_the_last_catalog_as_another_version_wrote_it(
-    store: Store, target: Path
-) -> None:
+def test_interrupted_backup_keeps_the_last_catalog(store: Store, target: Path) -> None:
     back_up(store.parts, target)
     directory = StoreDirectory.open(target)
     with next_program():
@@ -814,9 +800,7 @@ def test_killed_in_the_middle(store: Store, target: Path) -> None:
     assert same(store, target)
 
 
-def test_who_waited_for_the_end_of_a_backup_leaves_the_next_one_alone(
-    store: Store, target: Path
-) -> None:
+def test_waiting_finish_leaves_the_next_backup_alone(store: Store, target: Path) -> None:
     back_up(store.parts, target)
     directory = StoreDirectory.open(target)
     coming = directory.incoming

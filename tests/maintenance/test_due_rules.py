@@ -89,7 +89,7 @@ def test_several_policies_allow_what_each_of_them_does(one: str, other: str, bot
         assert most_protective(order) == RetentionPolicy.parse(both)
 
 
-def test_what_was_done_is_not_done_again() -> None:
+def test_completed_stages_are_not_repeated() -> None:
     assert stage_of(aged(31, is_replaced=True), NOW) is None
     assert stage_of(aged(91, is_replaced=True), NOW) is RetentionStage.DECAY
     assert stage_of(aged(91, is_replaced=True, is_decayed=True), NOW) is None
@@ -97,7 +97,7 @@ def test_what_was_done_is_not_done_again() -> None:
     assert stage_of(aged(400, RetentionPolicy()), NOW) is None
 
 
-def test_what_is_kept_is_deleted_when_that_is_said() -> None:
+def test_kept_originals_are_deleted_by_a_rule() -> None:
     kept = RetentionPolicy.parse("original=keep,delete-after=1y,delete-below=1G")
     assert [stage_of(aged(days, kept), NOW) for days in (364, 365)] == [None, RetentionStage.DELETE]
     assert [one.aged.name for one in due_for_room([aged(1, kept)], FreeSpace(0), NOW)] == ["1"]
@@ -127,7 +127,7 @@ def test_the_oldest_make_room_until_there_is_enough() -> None:
     assert due_for_room(videos, FreeSpace(1 << 30), NOW) == []
 
 
-def test_who_has_the_same_bytes_makes_room_together() -> None:
+def test_videos_with_the_same_bytes_free_space_together() -> None:
     two = [replace(aged(days), digest="same", holders=2) for days in (9, 4, 2)]
     videos = [two[1], aged(3), two[2], aged(1)]
     for short, names in ((50, ["3"]), (150, ["3", "4", "2"]), (250, ["3", "4", "2", "1"])):
@@ -158,7 +158,7 @@ def test_the_oldest_go_while_their_directory_has_more() -> None:
     assert gone(100, is_missing=True) == ["3", "2", "1"]
 
 
-def test_what_stays_for_a_directory_that_has_room_pushes_out_nothing_of_others() -> None:
+def test_shared_videos_push_out_no_others() -> None:
     rules = RetentionPolicy.parse("delete-above=200")
     a, b = 7, 8
     both = [aged(days, rules, limited_by=(a, b)) for days in (9, 8, 7)]
@@ -186,7 +186,7 @@ def test_what_stays_for_a_directory_that_has_room_pushes_out_nothing_of_others()
     assert gone(0, 600) == []
 
 
-def test_what_makes_room_goes_for_any_reason_that_is_left() -> None:
+def test_delete_for_space_needs_one_remaining_reason() -> None:
     rules = RetentionPolicy.parse("delete-below=1K,delete-above=99")
     one = aged(1, rules, limited_by=(7,))
     share = {7: Share(99, {one.digest: one.size})}
@@ -201,7 +201,7 @@ def test_what_makes_room_goes_for_any_reason_that_is_left() -> None:
         assert [reason_still(due, one, room) for due in dues] == reasons
 
 
-def test_what_depends_on_what_nobody_knows_is_not_told() -> None:
+def test_space_freed_by_unknown_holders_is_unknown() -> None:
     same = [replace(aged(days), digest="same", holders=3) for days in (9, 4, 2)]
     one_unknown, two_unknown = FreedSpace(), FreedSpace()
     one_unknown.perhaps(same[0])

@@ -232,7 +232,7 @@ def test_no_mount_begins_while_orphans_are_deleted(
         pass
 
 
-def test_a_mount_waits_for_who_only_looks_whether_there_is_one(store: Store) -> None:
+def test_mount_waits_for_a_check_of_the_mount_lock(store: Store) -> None:
     directory = store.parts.directory
     with ExitStack() as looking:
         assert looking.enter_context(directory.unmounted())
@@ -253,7 +253,7 @@ def test_a_mount_waits_for_one_that_is_about_to_end(store: Store) -> None:
 
 
 @pytest.mark.parametrize("repair", one_in(2, [False, True]))
-def test_a_file_that_becomes_a_video_meanwhile_has_no_missing_bytes(
+def test_file_promoted_in_between_has_no_missing_bytes(
     store: Store, monkeypatch: pytest.MonkeyPatch, repair: bool
 ) -> None:
     with store.catalog.writing() as change:
@@ -283,7 +283,7 @@ def test_spool_bytes_that_are_missing_or_in_excess(store: Store) -> None:
 
 
 @pytest.mark.parametrize("what", one_in(3, ["directory", "pipe", "link"]))
-def test_what_lies_in_the_place_of_private_bytes_is_told(store: Store, what: str) -> None:
+def test_obstacle_at_private_bytes_is_reported(store: Store, what: str) -> None:
     with store.catalog.writing() as change:
         node = change.tree.create(
             ROOT, "notes", 0o100644, uid=0, gid=0, now_ns=1, state=FileState.PLAIN
@@ -324,9 +324,7 @@ def test_tiles_in_the_place_of_whose_pack_something_else_lies(store: Store, what
 
 @pytest.mark.parametrize("deep", one_in(3, [False, True]))
 @pytest.mark.parametrize("what", ["directory", "pipe", "link"])
-def test_an_object_in_the_place_of_which_something_else_lies(
-    store: Store, what: str, deep: bool
-) -> None:
+def test_obstacle_at_an_object_is_repaired(store: Store, what: str, deep: bool) -> None:
     in_the_place_of(object_of(store), what)
     for repair in (False, True):
         found = fsck.run(store.parts, repair=repair, deep=deep)
@@ -343,7 +341,7 @@ def test_directories_among_the_objects(store: Store) -> None:
 
 
 @pytest.mark.thorough
-def test_a_directory_of_somebody_among_the_objects_is_left_alone(store: Store) -> None:
+def test_foreign_directory_among_the_objects_is_kept(store: Store) -> None:
     theirs = store.parts.directory.objects / "ab" / (62 * "c")
     theirs.mkdir(parents=True)
     (theirs / "notes.txt").touch()
@@ -395,7 +393,7 @@ def test_a_missing_object_that_nothing_needs_is_let_go(store: Store) -> None:
 
 
 @pytest.mark.thorough
-def test_an_object_that_waits_to_be_recorded_is_no_garbage(store: Store) -> None:
+def test_unrecorded_object_of_an_ingest_is_not_garbage(store: Store) -> None:
     """An ingest waits for another writer while its bytes are already in place."""
     stored, found = store.parts.objects, [Finding("", "")]
     before = set(stored.all_keys())
@@ -429,7 +427,7 @@ def test_garbage(store: Store) -> None:
     assert not stray.exists()
 
 
-def test_what_somebody_keeps_beside_the_settings_is_theirs(store: Store) -> None:
+def test_foreign_files_next_to_the_settings_are_kept(store: Store) -> None:
     settings = store.parts.directory.settings
     store.settings.save(settings)
     copies = ["my-settings.toml", "config-2026.toml", "1-config.toml", ".config.toml.old.tmp"]
@@ -474,7 +472,7 @@ def test_a_video_without_its_table_is_indexed_again(store: Store) -> None:
     assert store["cam/a.mp4"][5].index == 5
 
 
-def test_a_video_that_goes_meanwhile_is_no_finding(
+def test_video_removed_during_fsck_is_not_a_finding(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner, "_CHECKS", (("videos", originals.videos),))
@@ -494,7 +492,7 @@ def test_a_video_that_goes_meanwhile_is_no_finding(
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("lost", ["frame_pages", "sound_pages"])
-def test_a_video_that_goes_while_it_is_indexed_again_is_no_finding(
+def test_video_removed_during_reindexing_is_not_a_finding(
     store: Store, monkeypatch: pytest.MonkeyPatch, lost: str
 ) -> None:
     sql(store, f"DELETE FROM {lost}")
@@ -505,7 +503,7 @@ def test_a_video_that_goes_while_it_is_indexed_again_is_no_finding(
 
 
 @pytest.mark.thorough
-def test_objects_and_tiles_that_go_meanwhile_are_no_findings(
+def test_objects_and_tiles_removed_during_fsck_are_not_findings(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store["cam/a.mp4"].tiles.retile("uniform:2x2")
@@ -680,7 +678,7 @@ def test_a_linked_file_that_changed(store: Store, tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_a_linked_file_that_somebody_writes_is_not_indexed_again(
+def test_linked_file_being_written_is_not_reindexed(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mine = Path(shutil.copy(CLIP, tmp_path / "mine.mp4"))
@@ -705,7 +703,7 @@ def test_a_linked_file_that_somebody_writes_is_not_indexed_again(
     assert [one.repaired for one in found] == [True]
 
 
-def test_an_object_that_may_not_be_read_is_told_and_not_called_damaged(
+def test_unreadable_object_is_reported_but_not_as_damaged(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = object_of(store)
@@ -829,7 +827,7 @@ def test_content(store: Store) -> None:
     assert found.check == "content"
 
 
-def test_collecting_takes_only_what_nobody_needs(store: Store) -> None:
+def test_gc_takes_only_unreferenced_files(store: Store) -> None:
     stray = store.parts.objects.path("e" * 64)
     stray.parent.mkdir(exist_ok=True)
     stray.write_bytes(b"12345")
@@ -856,7 +854,7 @@ def test_many_strays_are_collected_in_one_go(store: Store, monkeypatch: pytest.M
     assert len(begun) < 10
 
 
-def test_what_cannot_be_deleted_is_not_compared_with_all_the_rest(
+def test_undeletable_objects_are_looked_up_in_linear_time(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     count = 60
@@ -877,9 +875,7 @@ def test_what_cannot_be_deleted_is_not_compared_with_all_the_rest(
     assert len(compared) < 10 * count
 
 
-def test_what_is_deleted_by_the_thousand_lets_others_write_in_between(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bulk_deletion_lets_other_writers_in(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     parts = store.parts
     keys = [parts.objects.put_bytes(b"%d" % number, "garbage").key for number in range(25)]
     with store.catalog.writing() as change:

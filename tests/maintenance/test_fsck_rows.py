@@ -235,7 +235,7 @@ def test_a_row_that_makes_no_sense_is_named(place: Path) -> None:
             store.node("cam/a.mp4")
 
 
-def test_text_that_is_none(place: Path) -> None:
+def test_text_that_cannot_be_decoded(place: Path) -> None:
     with closing(sqlite3.connect(place / "catalog.sqlite3")) as raw, raw:
         raw.execute("PRAGMA ignore_check_constraints = ON")
         raw.execute("UPDATE pins SET role = CAST(x'ff00' AS TEXT)")
@@ -246,7 +246,7 @@ def test_text_that_is_none(place: Path) -> None:
     assert "text that cannot be decoded" in told
 
 
-def test_bytes_that_a_video_needs_are_no_garbage_where_their_own_row_is_wrong(place: Path) -> None:
+def test_needed_bytes_with_an_invalid_row_are_not_garbage(place: Path) -> None:
     with Store.open(place) as store:
         path = store.parts.bytes_of(store["cam/a.mp4"].original)
     with closing(sqlite3.connect(place / "catalog.sqlite3")) as raw, raw:
@@ -260,7 +260,7 @@ def test_bytes_that_a_video_needs_are_no_garbage_where_their_own_row_is_wrong(pl
     assert path.exists()
 
 
-def test_private_bytes_stay_whatever_their_row_says(place: Path) -> None:
+def test_private_bytes_with_an_invalid_row_are_kept(place: Path) -> None:
     with Store.open(place) as store:
         it = Driver(Filesystem(store.parts))
         it.write("/notes.txt", b"mine")
@@ -317,7 +317,7 @@ def paths(store: Store) -> list[str]:
         return [path for path, _ in seen.tree.walk()]
 
 
-def test_what_lies_in_a_lost_directory_stays_there(store: Store) -> None:
+def test_entries_of_a_lost_directory_stay_in_it(store: Store) -> None:
     for name in ("dir/sub/a.mp4", "dir/b.mp4"):
         store.ingest(CLIP, name)
     number = store.node("dir").ino
@@ -349,7 +349,7 @@ def test_files_may_have_the_names_that_lost_ones_would_get(store: Store) -> None
     assert list(store) == [LOST, f"{LOST}.1/#{number}", f"{LOST}.1/#{number}.1"]
 
 
-def test_a_directory_in_itself_that_nobody_can_reach(store: Store) -> None:
+def test_unreachable_directory_cycle(store: Store) -> None:
     store.ingest(CLIP, "a/b/c.mp4")
     a, b = store.node("a").ino, store.node("a/b").ino
     sql(store, "UPDATE entries SET parent = ? WHERE ino = ?", b, a)
@@ -386,7 +386,7 @@ def test_a_directory_with_two_parents(store: Store) -> None:
     assert len(list(store)) == 1
 
 
-def test_a_name_in_what_is_no_directory(store: Store) -> None:
+def test_name_below_a_file(store: Store) -> None:
     file = store.ingest(CLIP, "file").info.ino
     number = store.ingest(CLIP, "a.mp4").info.ino
     sql(store, "UPDATE entries SET parent = ? WHERE ino = ?", file, number)

@@ -103,7 +103,7 @@ def _holds_monday(target: Path) -> bool:
         )
 
 
-def test_a_store_goes_back_whatever_its_log_has(place: Path) -> None:
+def test_restore_with_any_state_of_the_log(place: Path) -> None:
     told: list[tuple[int, int]] = []
     done = restore(place / "backup", place / "store", on_progress=lambda *now: told.append(now))
     assert (done.videos, done.files, done.linked, done.missing) == (2, 1, (), ())
@@ -114,7 +114,7 @@ def test_a_store_goes_back_whatever_its_log_has(place: Path) -> None:
     assert not (place / "store/vfsd-backup.json").exists()
 
 
-def test_what_was_there_is_kept_beside_it(place: Path) -> None:
+def test_replaced_store_is_kept(place: Path) -> None:
     kept = restore(place / "backup", place / "store").replaced
     assert kept is not None
     assert kept.parent == place / "store"
@@ -125,7 +125,7 @@ def test_what_was_there_is_kept_beside_it(place: Path) -> None:
 
 
 @pytest.mark.parametrize("disk", ["the same", "another"])
-def test_what_was_there_by_links_is_kept_beside_it(place: Path, elsewhere: Path, disk: str) -> None:
+def test_replaced_store_behind_links_is_kept(place: Path, elsewhere: Path, disk: str) -> None:
     """And stays where it was, too."""
     store, there = place / "store", (place if disk == "the same" else elsewhere) / "there"
     there.mkdir()
@@ -144,7 +144,7 @@ def test_what_was_there_by_links_is_kept_beside_it(place: Path, elsewhere: Path,
     assert _holds_monday(store)
 
 
-def test_what_is_kept_is_whole_though_others_come_and_go_meanwhile(
+def test_replaced_catalog_is_whole_despite_concurrent_opens(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Closing the catalog moves its log into it, and opening it starts another."""
@@ -179,7 +179,7 @@ def _label(store: Store, source: str) -> None:
         )
 
 
-def test_settings_go_back_also_to_none(place: Path) -> None:
+def test_restore_removes_settings_missing_in_the_backup(place: Path) -> None:
     assert not (place / "backup" / "config.toml").exists()
     (place / "store" / "config.toml").write_text("tune = false\n")
     replaced = restore(place / "backup", place / "store").replaced
@@ -212,7 +212,7 @@ def test_the_backup_and_what_is_restored_from_it_are_the_same_store(tmp_path: Pa
         assert Catalog.owner_at(f"sqlite:///{tmp_path / name}/catalog.sqlite3") == mine
 
 
-def test_a_backup_in_which_nobody_has_written_whose_it_is(place: Path) -> None:
+def test_backup_without_a_store_identity(place: Path) -> None:
     """As versions have left it that did not do that."""
     with closing(sqlite3.connect(place / "backup" / "catalog.sqlite3")) as database, database:
         database.execute("DELETE FROM store_identity")
@@ -377,7 +377,9 @@ def test_where_private_files_cannot_come_to_another_disk_the_store_stays(
 
 
 @pytest.mark.parametrize("what", ["pipe", "socket"])
-def test_what_has_no_bytes_is_in_nobodys_way(place: Path, elsewhere: Path, what: str) -> None:
+def test_missing_private_bytes_do_not_block_a_restore(
+    place: Path, elsewhere: Path, what: str
+) -> None:
     _move_files(place / "store", elsewhere / "store")
     path = elsewhere / "store/spool/901"
     if what == "pipe":
@@ -390,7 +392,7 @@ def test_what_has_no_bytes_is_in_nobodys_way(place: Path, elsewhere: Path, what:
     assert _holds_monday(place / "store")
 
 
-def test_what_a_backup_has_lost_is_named(place: Path) -> None:
+def test_missing_object_of_a_backup_is_reported(place: Path) -> None:
     with Store.open(place / "backup") as backup:
         key = backup["monday.mp4"].info.digest
         path = backup.parts.objects.path(key)
@@ -403,7 +405,7 @@ def test_what_a_backup_has_lost_is_named(place: Path) -> None:
         assert not store.parts.objects.exists(key)
 
 
-def test_what_a_backup_has_damaged_and_the_store_has_not_is_not_damaged(place: Path) -> None:
+def test_damaged_object_is_taken_from_the_store(place: Path) -> None:
     with Store.open(place / "backup") as backup:
         path = backup.parts.objects.path(backup["tiled.mp4"].info.digest)
         path.chmod(0o600)
@@ -457,7 +459,7 @@ def test_of_a_video_whose_row_makes_no_sense_the_rest_is_restored(place: Path) -
         assert store["monday.mp4"].read(frames=[3]).data.any()
 
 
-def test_what_a_backup_has_no_file_of_is_named(place: Path) -> None:
+def test_object_without_a_backup_file_is_reported(place: Path) -> None:
     with Store.open(place / "backup") as backup:
         key = backup["monday.mp4"].info.digest
         path = backup.parts.objects.path(key)
@@ -469,7 +471,7 @@ def test_what_a_backup_has_no_file_of_is_named(place: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["flipped", "shorter", "link", "gone", "directory"])
-def test_what_the_store_has_is_compared_too(place: Path, damage: str) -> None:
+def test_existing_objects_are_compared_as_well(place: Path, damage: str) -> None:
     with Store.open(place / "store") as store:
         key = store["tiled.mp4"].info.digest
         path = store.parts.objects.path(key)
@@ -491,7 +493,7 @@ def test_what_the_store_has_is_compared_too(place: Path, damage: str) -> None:
     assert _holds_monday(place / "store")
 
 
-def test_what_lies_in_the_place_of_a_folder_is_no_fault_of_the_backup(place: Path) -> None:
+def test_obstacle_at_a_folder_is_not_blamed_on_the_backup(place: Path) -> None:
     with Store.open(place / "store") as store:
         fsck.collect(store.parts)
         before = list(store)
@@ -510,7 +512,7 @@ def test_what_lies_in_the_place_of_a_folder_is_no_fault_of_the_backup(place: Pat
     assert _holds_monday(place / "store")
 
 
-def test_who_collects_garbage_meanwhile_takes_nothing_from_it(place: Path) -> None:
+def test_gc_during_a_restore_keeps_new_objects(place: Path) -> None:
     """The copied objects are not referenced yet."""
     with Store.open(place / "store") as store:
         fsck.collect(store.parts)
@@ -527,7 +529,7 @@ def test_who_collects_garbage_meanwhile_takes_nothing_from_it(place: Path) -> No
     assert _holds_monday(place / "store")
 
 
-def test_who_goes_on_collecting_is_told_of(place: Path) -> None:
+def test_persistent_gc_during_a_restore_is_reported(place: Path) -> None:
     def meanwhile(done: int, total: int) -> None:
         if done == total:
             with Store.open(place / "store") as store:
@@ -566,7 +568,7 @@ def test_an_error_that_comes_when_all_is_back_says_so(
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
-def test_an_error_that_leaves_the_rest_to_who_opens_the_store_says_so(
+def test_late_failure_says_that_the_new_catalog_is_complete(
     place: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     """The disk fails when nothing is missing any more but names."""
@@ -616,7 +618,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_who_has_the_store_open_keeps_it(place: Path) -> None:
+def test_restore_needs_exclusive_access(place: Path) -> None:
     with Store.open(place / "store") as store:
         with pytest.raises(BusyError, match="another process has"):
             restore(place / "backup", place / "store")
@@ -626,7 +628,7 @@ def test_who_has_the_store_open_keeps_it(place: Path) -> None:
     assert _holds_monday(place / "store")
 
 
-def test_nobody_backs_up_or_restores_beside_it(place: Path) -> None:
+def test_concurrent_backup_or_restore_is_refused(place: Path) -> None:
     refused = []
 
     def meanwhile(_: int, __: int) -> None:
@@ -639,7 +641,7 @@ def test_nobody_backs_up_or_restores_beside_it(place: Path) -> None:
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_a_catalog_that_has_sizes_wrong_keeps_nobody_from_copying(place: Path, there: bool) -> None:
+def test_wrong_sizes_in_the_catalog_do_not_block_copying(place: Path, there: bool) -> None:
     """As after a flipped bit: the bytes are those of their names, and no others are to be had."""
     for root in ("store", "backup"):
         with Store.open(place / root):
@@ -688,14 +690,12 @@ def test_a_copy_takes_the_place_of_the_log_too(place: Path) -> None:
 @pytest.mark.parametrize(
     "command", one_in(3, [(("ls",),), (("doctor",),), (("fsck", "--deep"),), (("gc",),)])
 )
-def test_also_after_somebody_has_looked_into_the_backup(
-    place: Path, command: tuple[str, ...]
-) -> None:
+def test_restore_after_commands_on_the_backup(place: Path, command: tuple[str, ...]) -> None:
     run_command("-s", place / "backup", *command)
     assert copied_back(place) == ["monday.mp4"]
 
 
-def test_what_was_written_into_a_backup_is_not_lost_by_closing_it_twice(place: Path) -> None:
+def test_writes_to_a_backup_survive_two_closes(place: Path) -> None:
     with Store.open(place / "backup") as one, Store.open(place / "backup") as other:
         one.ingest(FOLDER / "mjpeg.avi", "mine.avi")
         one.close()  # while others have it open
@@ -703,6 +703,6 @@ def test_what_was_written_into_a_backup_is_not_lost_by_closing_it_twice(place: P
     assert copied_back(place) == ["mine.avi", "monday.mp4"]
 
 
-def test_a_store_that_is_no_backup_has_no_log_when_nobody_has_it_open(place: Path) -> None:
+def test_ordinary_store_has_no_log_when_closed(place: Path) -> None:
     Store.open(place / "store").close()
     assert not (place / "store/catalog.sqlite3-wal").exists()

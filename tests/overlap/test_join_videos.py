@@ -168,7 +168,7 @@ def test_joining_again_changes_nothing(store: Store) -> None:
     assert joined(store) == before
 
 
-def test_what_is_joined_with_another_video_stays_and_is_told(store: Store) -> None:
+def test_already_joined_frames_stay_and_are_reported(store: Store) -> None:
     """A frame is joined once."""
     before = joined(store)
     report = join(store, WEST, "again.mp4", seconds_each=0.3)
@@ -218,7 +218,7 @@ def test_cameras_that_are_turned_are_joined_upright(store: Store, tmp_path: Path
     assert faults(store) == []
 
 
-def test_what_should_not_be_joined_is_not(store: Store, clips: Path) -> None:
+def test_invalid_joins_are_refused(store: Store, clips: Path) -> None:
     with pytest.raises(NotFoundError):
         join(store, EAST, "later.mp4")
     with pytest.raises(UsageError):
@@ -278,7 +278,7 @@ def test_when_one_goes_the_other_has_its_original(store: Store, name: str, clips
     assert faults(store) == []
 
 
-def test_when_one_is_written_anew_both_are_by_themselves(store: Store, clips: Path) -> None:
+def test_overwriting_a_video_splits_its_pair(store: Store, clips: Path) -> None:
     store.ingest(clips / "later.mp4", EAST, replace=True)
     assert joined(store) == []
     assert store.catalog.joined(store[WEST].info) == []
@@ -306,7 +306,7 @@ def test_both_are_charged_and_go_together(store: Store) -> None:
     assert faults(store) == []
 
 
-def test_what_was_pinned_with_the_other_makes_room_in_both_budgets(store: Store) -> None:
+def test_pinning_a_pair_evicts_in_both_budgets(store: Store) -> None:
     (pair,) = joined(store)
     west, east = store[WEST], store[EAST]
     east.budget.pin()
@@ -321,7 +321,7 @@ def test_what_was_pinned_with_the_other_makes_room_in_both_budgets(store: Store)
     assert faults(store) == []
 
 
-def test_what_would_go_goes_in_pairs_and_no_more(store: Store) -> None:
+def test_eviction_removes_whole_pairs_and_no_more(store: Store) -> None:
     (pair,) = joined(store)
     costs = [left.size + right.size for left, right in pair.segments]
     limit = store.budget.usage().used - max(costs) // 2
@@ -373,7 +373,7 @@ def test_a_picture_that_stands_still_is_joined_run_by_run(store: Store, tmp_path
     assert faults(store) == []
 
 
-def test_what_is_damaged_is_found_and_taken_away(store: Store) -> None:
+def test_damaged_joint_is_found_and_removed(store: Store) -> None:
     first, second, *others = packs_of(store)
     first.unlink()
     data = bytearray(second.read_bytes())
@@ -387,7 +387,7 @@ def test_what_is_damaged_is_found_and_taken_away(store: Store) -> None:
     assert len(store[EAST].read().data) == FRAMES
 
 
-def test_what_is_damaged_is_not_shown(store: Store) -> None:
+def test_damaged_joint_is_not_read(store: Store) -> None:
     take_tiles(store)
     (pair,) = joined(store)
     first, *others = packs_of(store)
@@ -438,7 +438,7 @@ def test_stopping_keeps_what_is_done(store: Store) -> None:
 
 
 @pytest.mark.parametrize(("step", "frames"), one_in(3, [("stored", 9), ("half", 9), ("both", 9)]))
-def test_whoever_is_killed_leaves_whole_segments(store: Store, step: str, frames: int) -> None:
+def test_killed_join_leaves_whole_segments(store: Store, step: str, frames: int) -> None:
     split(store, WEST)
     _die(store, step)
     (pair,) = joined(store)
@@ -451,7 +451,7 @@ def test_whoever_is_killed_leaves_whole_segments(store: Store, step: str, frames
 
 
 @pytest.mark.thorough
-def test_two_who_join_the_same_do_not_get_in_each_others_way(store: Store) -> None:
+def test_concurrent_joins_of_the_same_pair(store: Store) -> None:
     split(store, WEST)
     program = [sys.executable, "-m", "tests.support.killed_join"]
     command = [*program, str(store.path), WEST, EAST, "none"]

@@ -96,7 +96,7 @@ def test_only_the_named_ones_are_looked_at(store: Store) -> None:
     assert (report.videos, list(report.pairs)) == (2, [])
 
 
-def test_looking_is_nobodys_read(store: Store, tmp_path: Path) -> None:
+def test_search_is_not_logged_as_a_read(store: Store, tmp_path: Path) -> None:
     overlaps(store)
     store.close()
     with Store.open(tmp_path / "store") as again:

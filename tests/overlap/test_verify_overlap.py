@@ -77,7 +77,7 @@ def test_where_nothing_moves_nothing_tells_the_time() -> None:
     assert "without motion" in found.why
 
 
-def test_light_that_changes_is_no_movement() -> None:
+def test_changing_light_is_not_movement() -> None:
     still = FilmedScene.of(Cameras(noise=0), frames=120, density=0, seed=1)
     left, right = pictures(still)
     for at, picture in enumerate(left):
@@ -165,13 +165,13 @@ def test_known_cameras_are_found(overlap: float, seed: int) -> None:
     assert np.linalg.norm(off[inside], axis=1).max() < 2
 
 
-def test_different_scenes_have_none() -> None:
+def test_different_scenes_do_not_align() -> None:
     scenes = [Scene(frames=60, seed=seed, numbered=False) for seed in (3, 4)]
     left, right = ([scene.frame(at) for at in (0, 12, 24, 48)] for scene in scenes)
     assert align_videos(matched(left, right), SIZE, SIZE) is None
 
 
-def test_the_same_sign_in_the_corner_of_different_scenes_is_no_overlap() -> None:
+def test_same_overlay_in_different_scenes_is_not_an_overlap() -> None:
     """Cameras of one make write the same into the same corner."""
     scenes = [Scene(frames=60, seed=seed, numbered=False) for seed in (3, 4)]
     sign = RNG.integers(0, 2, (8, 20)).repeat(4, axis=0).repeat(4, axis=1)[:, :, None] * 255

@@ -87,7 +87,7 @@ def least_psnr(found: Pixels, exact: Pixels, highest: int) -> float:
         ],
     ),
 )
-def test_tiles_have_what_is_told_of_them(
+def test_tiles_reach_their_reported_psnr(
     store: Store,
     tmp_path: Path,
     request: pytest.FixtureRequest,
@@ -110,7 +110,7 @@ def test_tiles_have_what_is_told_of_them(
 
 
 @pytest.mark.parametrize("codec", ["fast", "lossless"])
-def test_renditions_have_what_is_told_of_them_with_blue_first(
+def test_renditions_in_bgr24_reach_their_reported_psnr(
     store: Store, tmp_path: Path, codec: str
 ) -> None:
     """FFmpeg scales to bgr24 by other sums than to rgb24."""
@@ -127,7 +127,7 @@ def test_renditions_have_what_is_told_of_them_with_blue_first(
         assert least_psnr(found.data, exact.data, 255) >= found.psnr - ROUNDING, form
 
 
-def test_what_was_offered_has_what_is_told_of_it(store: Store, tmp_path: Path) -> None:
+def test_imported_rendition_reaches_its_reported_psnr(store: Store, tmp_path: Path) -> None:
     video = clip(store, tmp_path / "a.mkv", TOLD_LEFT, "yuv420p10le")
     size = (WIDTH // 2, HEIGHT // 2)
     video.renditions.write(

@@ -95,7 +95,7 @@ def video(store: Store, tmp_path: Path) -> Video:
         ("both", "mixed.ts"),
     ],
 )
-def test_reads_go_by_what_each_picture_means(
+def test_reads_use_the_colour_properties_of_each_frame(
     store: Store, tmp_path: Path, change: str, name: str
 ) -> None:
     parts = CHANGES[change]
@@ -127,7 +127,7 @@ def test_hevc_may_go_over_to_a_format_of_another_name(store: Store, tmp_path: Pa
         [LIMITED_709, LIMITED_601, UNTOLD],
     ],
 )
-def test_what_a_decoder_met_before_makes_no_difference(
+def test_earlier_frames_of_a_decoder_do_not_matter(
     store: Store, tmp_path: Path, parts: list[Coding], threads: int
 ) -> None:
     """With silent parameter sets a decoder keeps the previous values."""

@@ -42,7 +42,7 @@ def packets_that_do_not_tell(path: Path) -> Path:
 
 
 @pytest.mark.parametrize("coding", [LIMITED_709, FULL_709], ids=["limited", "full"])
-def test_reads_views_and_tiles_go_by_the_container(
+def test_reads_views_and_tiles_use_the_container_tags(
     store: Store, tmp_path: Path, coding: Coding
 ) -> None:
     path = told_by_container(tmp_path / "a.mkv", coding)
@@ -62,7 +62,7 @@ def test_reads_views_and_tiles_go_by_the_container(
     assert least_psnr(video.read(size=SIZE).data, small) > 37
 
 
-def test_copied_packets_keep_what_was_told_of_them(store: Store, tmp_path: Path) -> None:
+def test_copied_packets_keep_the_container_tags(store: Store, tmp_path: Path) -> None:
     path = packets_that_do_not_tell(tmp_path / "a.mkv")
     video = store.ingest(path)
     assert (video.original.media.color_range, video.original.media.color_space) == (
@@ -92,7 +92,7 @@ def test_a_view_of_what_tells_nothing_tells_nothing(store: Store, tmp_path: Path
         assert b"colr" not in file.read()
 
 
-def test_what_is_written_with_colours_is_read_by_them(store: Store) -> None:
+def test_video_written_with_colours_is_read_with_them(store: Store) -> None:
     planes = np.stack([coded(shown(n), FULL_709).to_ndarray() for n in range(8)])
     video = store.write(
         "a.mkv",

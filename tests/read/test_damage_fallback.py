@@ -129,7 +129,7 @@ def test_a_pack_that_is_made_again_does_not_rely_on_the_one_that_is_there(store:
     assert objects.path(key).read_bytes() == b"a pack"
 
 
-def test_a_disk_that_does_not_read_is_no_proof(
+def test_read_error_is_not_proof_of_damage(
     store: Store, video: Video, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (made,) = video.tiles.retile("uniform:1x1", span=(0, 1))

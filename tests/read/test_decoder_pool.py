@@ -97,9 +97,7 @@ def test_the_memory_stays_within_its_budget(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("clip", one_in(3, CLIPS))
-def test_what_was_decoded_once_is_not_decoded_again(
-    store: Store, clip: str, fed: list[int]
-) -> None:
+def test_pooled_frames_are_not_decoded_again(store: Store, clip: str, fed: list[int]) -> None:
     store.ingest(FOLDER / clip, "video")
     video = store["video"]
     indices = random_frames(video, 40)
@@ -156,7 +154,7 @@ def test_of_what_is_forgotten_nothing_is_kept(store: Store, fed: list[int]) -> N
 
 
 @pytest.mark.parametrize("clip", one_in(3, CLIPS))
-def test_what_nobody_has_used_for_long_is_given_up(store: Store, clip: str, fed: list[int]) -> None:
+def test_idle_decoders_are_released(store: Store, clip: str, fed: list[int]) -> None:
     descriptors = len(os.listdir("/proc/self/fd"))
     store.ingest(FOLDER / clip, "video")
     video, pool = store["video"], store.tools.pool

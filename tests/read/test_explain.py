@@ -100,13 +100,13 @@ def test_of_no_frames_nothing_is_decoded(video: Video) -> None:
         video.explain(frames=range(5, 5), region=(5000, 0, 5010, 10))
 
 
-def test_what_is_outside_is_refused(video: Video) -> None:
+def test_region_outside_of_the_frame_is_refused(video: Video) -> None:
     with pytest.raises(OutOfRangeError):
         video.explain(region=(0, 0, 400, 10))
 
 
 @pytest.mark.thorough
-def test_what_a_view_takes_is_told_before_it_is_made(video: Video) -> None:
+def test_explain_matches_the_saved_view(video: Video) -> None:
     found = video.explain_save("clip.mp4", frames=slice(20, 110))
     assert (found.made, found.frames) == ("spliced", 90)
     (copied,) = (step for step in found.steps if step.does == "copy")
@@ -138,7 +138,7 @@ def test_the_ends_of_a_spliced_view_lie_as_they_are_stored(
 
 
 @pytest.mark.parametrize("frames", [None, range(5, 5)])
-def test_what_cannot_be_read_is_not_explained(video: Video, frames: range | None) -> None:
+def test_explain_fails_like_the_read(video: Video, frames: range | None) -> None:
     asked = {"frames": frames, "region": (0, 0, 51, 51), "format": "yuv420p"}
     told = []
     for way in (video.read, video.explain):
@@ -158,14 +158,14 @@ def why(video: Video, **asked: object) -> list[tuple[range, UnusedReason]]:
     return [(one.span, one.why) for one in found.passed_over]
 
 
-def test_tiles_that_are_used_are_not_told_as_passed_over(video: Video) -> None:
+def test_used_tiles_are_not_listed_as_passed_over(video: Video) -> None:
     video.tiles.retile("uniform:3x4")
     assert why(video, region=REGION) == []
     assert why(video, region=REGION, psnr=math.inf) == []  # exact reads never use tiles
     assert why(video, frames=range(5, 5), region=REGION) == []
 
 
-def test_tiles_that_are_too_coarse_are_told(video: Video) -> None:
+def test_tiles_below_the_requested_psnr_are_listed(video: Video) -> None:
     (segment,) = video.tiles.retile("uniform:3x4", span=(1, 2))
     assert why(video, region=REGION, psnr=70) == [(range(30, 60), UnusedReason.QUALITY)]
     assert why(video, span=(0, 1), region=REGION, psnr=70) == []
@@ -177,7 +177,7 @@ def test_tiles_that_are_too_coarse_are_told(video: Video) -> None:
     assert 0 < one.seconds < one.original_seconds
 
 
-def test_tiles_that_would_cost_more_are_told_with_both_prices(video: Video) -> None:
+def test_more_expensive_tiles_are_listed_with_both_costs(video: Video) -> None:
     video.tiles.retile("uniform:3x5", span=(1, 2))
     (one,) = video.explain(span=(1, 2)).passed_over
     assert (one.span, one.why) == (range(30, 60), UnusedReason.COST)
@@ -185,7 +185,7 @@ def test_tiles_that_would_cost_more_are_told_with_both_prices(video: Video) -> N
     assert one.seconds > one.original_seconds > 0
 
 
-def test_each_frame_that_tiles_have_is_taken_from_them_or_told(video: Video) -> None:
+def test_every_tiled_frame_is_used_or_listed(video: Video) -> None:
     """Of made-up tiles, which cover each other in part, and may lack some of themselves."""
     rng = np.random.default_rng(5)
     seen: set[UnusedReason] = set()

@@ -102,7 +102,7 @@ def test_tiles_are_scaled_and_converted_as_the_original_is(
 
 @pytest.mark.parametrize("order", one_in(2, [[True], [True, False], [False, True]]))
 @pytest.mark.parametrize("codec", ["fast", "stitchable"])
-def test_what_is_told_of_colours_is_what_reads_make_of_the_original(
+def test_reported_psnr_of_colours_matches_the_original(
     store: Store, tmp_path: Path, order: list[bool], codec: str, kvazaar: None
 ) -> None:
     """Where a decoder calls some pictures interlaced and others not, too."""
@@ -162,7 +162,7 @@ def test_regions_of_odd_fields_are_those_of_the_whole_picture(
         assert np.array_equal(whole[..., ::-1], rgb)
 
 
-def test_tiles_of_odd_fields_have_what_is_told(store: Store, tmp_path: Path) -> None:
+def test_tiles_of_odd_fields_reach_their_reported_psnr(store: Store, tmp_path: Path) -> None:
     """Fields of 119 rows; all tiles have fewer."""
     video = store.ingest(write_odd_fields(tmp_path / "odd.mkv", "yuv422p"))
     assert video.original.media.interlaced

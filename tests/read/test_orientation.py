@@ -94,7 +94,7 @@ def test_views_are_displayed_so_too(store: Store, tmp_path: Path, way: str) -> N
 
 
 @pytest.mark.parametrize("way", ["askew", "hflip", "transpose"])
-def test_what_is_told(store: Store, tmp_path: Path, way: str) -> None:
+def test_rotation_is_recorded(store: Store, tmp_path: Path, way: str) -> None:
     video, _ = clip(store, tmp_path, way)
     media = video.original.media
     assert (media.rotation, media.mirrored) == {

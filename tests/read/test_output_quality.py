@@ -132,7 +132,7 @@ def test_it_is_not_held_by_never_taking_anything(stored: Store) -> None:
             assert holds(video, asked, size, slice(0, FRAMES), figure - 0.1), (asked, size)
 
 
-def test_chroma_that_was_lost_is_told_and_counts(tmp_path: Path) -> None:
+def test_lost_chroma_is_reported_and_counts(tmp_path: Path) -> None:
     with new_store(tmp_path / "store") as store:
         video = store.ingest(saturated(tmp_path / NAME, "yuv420p"))
         segments = video.renditions.make(HALF, settings=TileSettings("lossless"))
@@ -186,7 +186,7 @@ def test_crops_are_held_to_it(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("codec", ["hevc", "h264"])
-def test_what_was_lost_before_is_counted_in_every_form(tmp_path: Path, codec: str) -> None:
+def test_earlier_loss_counts_in_every_format(tmp_path: Path, codec: str) -> None:
     """Errors of an original that took the place of another, of tiles of it, and renditions."""
     ways = [(form, size) for form in PIXEL_FORMATS for size in SIZES]
     with new_store(tmp_path / "store") as store:
@@ -233,9 +233,7 @@ def spotted(path: Path) -> Path:
 @pytest.mark.parametrize(
     "region", one_in(2, [SPOT, Rect(33, 32, 63, 64), Rect(0, 0, 64, 64), Rect(32, 32, 160, 128)])
 )
-def test_what_is_told_of_tiles_holds_for_a_part_of_them(
-    tmp_path: Path, form: str, region: Rect
-) -> None:
+def test_reported_psnr_of_tiles_holds_for_a_part(tmp_path: Path, form: str, region: Rect) -> None:
     with new_store(tmp_path / "store") as store:
         video = store.ingest(spotted(tmp_path / NAME))
         video.tiles.retile("uniform:2x2", settings=TileSettings(psnr=36))
@@ -250,7 +248,7 @@ def test_what_is_told_of_tiles_holds_for_a_part_of_them(
         assert worst_psnr(asked.data, exact.data, form) >= whole - ROUNDING
 
 
-def test_chroma_that_is_made_anew_is_not_told_to_be_that_of_tiles(tmp_path: Path) -> None:
+def test_resampled_chroma_has_no_higher_psnr(tmp_path: Path) -> None:
     """Of an odd picture that is turned, an even region may begin between samples of chroma."""
     with new_store(tmp_path / "store") as store:
         media = store.ingest(saturated(tmp_path / NAME, "yuv420p")).original.media
@@ -285,7 +283,7 @@ def odd_noise(path: Path, pixel_format: str) -> Path:
 @pytest.mark.parametrize(
     ("codec", "pixel_format"), [("fast", "yuv444p"), ("fast", "yuv420p"), (STITCHABLE, "yuv420p")]
 )
-def test_what_makes_odd_tiles_even_makes_them_no_better(
+def test_padding_odd_tiles_does_not_raise_psnr(
     tmp_path: Path, codec: str, pixel_format: str
 ) -> None:
     if codec == STITCHABLE and not kvazaar_available():
@@ -305,7 +303,7 @@ def test_what_makes_odd_tiles_even_makes_them_no_better(
             assert has - 0.4 < found.psnr <= has
 
 
-def test_of_odd_tiles_an_older_vfsd_has_told_too_much(tmp_path: Path) -> None:
+def test_odd_tiles_of_older_versions_are_corrected(tmp_path: Path) -> None:
     """All that they have lost may lie in what is read, which is less than was measured."""
     with new_store(tmp_path / "store") as store:
         media = store.ingest(odd_noise(tmp_path / NAME, "yuv444p")).original.media
@@ -329,7 +327,7 @@ def forget_likeness(store: Store) -> None:
 
 
 @pytest.mark.parametrize("form", one_in(3, ["rgb24", "gray", "yuv420p"]))
-def test_what_was_not_measured_serves_no_cut_off(tmp_path: Path, form: str) -> None:
+def test_unmeasured_cells_serve_no_requested_psnr(tmp_path: Path, form: str) -> None:
     with new_store(tmp_path / "store") as store:
         video = store.ingest(saturated(tmp_path / NAME, "yuv420p"))
         video.renditions.make(HALF)

@@ -108,7 +108,7 @@ def test_scans_say_what_was_looked_for(place: Path) -> None:
     assert (all_.source, all_.original_frames) == ("both", 1)
 
 
-def test_what_detectors_look_at_is_told_apart(place: Path) -> None:
+def test_reads_of_detectors_have_their_own_kind(place: Path) -> None:
     with Store.open(place) as store:
         store[NAME].labels.detect(MotionDetector(), span=(0, 1))
     assert {one.kind for one in remembered(place)} == {"detect"}
@@ -120,7 +120,7 @@ def test_nothing_is_noted_where_nothing_may_be_written(place: Path) -> None:
     assert remembered(place) == []
 
 
-def test_asking_is_no_reading(place: Path) -> None:
+def test_queries_are_not_logged_as_reads(place: Path) -> None:
     with Store.open(place) as store:
         video = store[NAME]
         video.explain(region=(0, 0, 16, 16))
@@ -212,7 +212,7 @@ def test_a_busy_catalog_costs_the_note_and_not_the_read(place: Path) -> None:
     assert remembered(place) == []
 
 
-def test_what_is_not_remembered_is_counted(place: Path) -> None:
+def test_dropped_reads_are_counted(place: Path) -> None:
     with Store.open(place) as store:
         video, reads = store[NAME], store.tools.read_log
         assert isinstance(reads, ReadLog)
@@ -242,7 +242,7 @@ def test_a_program_that_closes_nothing_is_remembered_as_well(place: Path) -> Non
     assert [one.first_frame for one in remembered(place)] == [11]
 
 
-def test_notes_are_no_change_that_others_have_to_look_at(place: Path) -> None:
+def test_logged_reads_do_not_notify_watchers(place: Path) -> None:
     with Store.open(place) as store, Store.open(place) as other:
         watch = other.catalog.watch()
         assert watch.changed()
@@ -256,7 +256,7 @@ def test_notes_are_no_change_that_others_have_to_look_at(place: Path) -> None:
         watch.close()
 
 
-def test_people_who_like_sql_have_a_view(place: Path) -> None:
+def test_sql_view_of_reads(place: Path) -> None:
     with Store.open(place) as store:
         store[NAME][4]
     with closing(sqlite3.connect(place / "catalog.sqlite3")) as catalog, catalog:
@@ -290,7 +290,7 @@ def test_a_program_ends_in_the_middle_of_a_read(place: Path, begun: str) -> None
 
 
 @pytest.mark.thorough
-def test_stores_that_nobody_closes_leave_nothing_behind(place: Path) -> None:
+def test_unclosed_stores_leave_no_resources(place: Path) -> None:
     def held() -> tuple[int, int]:
         gc.collect()
         names = [thread.name for thread in threading.enumerate()]

@@ -119,7 +119,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch, *, ahead: int, part: int) -> No
 
 
 @pytest.mark.parametrize("seed", one_in(4, range(12)))
-def test_all_come_in_order_whatever_is_made_beside_what(
+def test_frames_arrive_in_order_for_any_schedule(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = random.Random(seed)
@@ -134,7 +134,7 @@ def test_all_come_in_order_whatever_is_made_beside_what(
     assert made.closed == 0
 
 
-def test_a_stretch_is_made_beside_the_one_before() -> None:
+def test_next_stretch_starts_before_the_previous_ends() -> None:
     """The first of them cannot end until the second one has begun."""
     second_begun = threading.Event()
 
@@ -216,7 +216,7 @@ def test_no_more_is_made_than_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     assert made.most_at_work <= threads + 1
 
 
-def test_who_takes_one_has_few_made() -> None:
+def test_reading_one_frame_decodes_few() -> None:
     made = Made()
     with ThreadPoolExecutor(2) as workers:
         next(reading(stretches([50], made), workers))
@@ -235,7 +235,7 @@ def test_pictures_larger_than_all_that_may_be_ahead(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("taken", [0, 1, 2, 7, 30])
-def test_who_stops_early_leaves_no_hand_open(taken: int) -> None:
+def test_stopped_reader_leaves_no_worker(taken: int) -> None:
     made = Made()
     with ThreadPoolExecutor(2) as workers:
         pictures = reading(stretches([9, -3, 9, 9, 20], made, hands=2), workers)
@@ -247,7 +247,7 @@ def test_who_stops_early_leaves_no_hand_open(taken: int) -> None:
     assert not [thread for thread in threading.enumerate() if "ThreadPool" in thread.name]
 
 
-def test_who_stops_when_the_threads_have_ended_leaves_no_hand_open() -> None:
+def test_stopped_reader_after_shutdown_leaves_no_worker() -> None:
     made = Made()
     workers = ThreadPoolExecutor(2)
     pictures = reading(stretches([40, 40], made), workers)
@@ -309,7 +309,7 @@ def test_an_error_is_its_own_jobs_and_the_next_goes_on() -> None:
         assert right.result(PATIENCE) is None
 
 
-def test_what_is_cancelled_is_not_begun() -> None:
+def test_cancelled_tasks_do_not_start() -> None:
     done: list[int] = []
     gate = threading.Event()
     with ThreadPoolExecutor(1) as workers:
@@ -323,7 +323,7 @@ def test_what_is_cancelled_is_not_begun() -> None:
     assert third.done()
 
 
-def test_what_was_taken_is_done_when_threads_end_and_no_more_is_taken() -> None:
+def test_shutdown_finishes_accepted_tasks_only() -> None:
     done: list[int] = []
     gate = threading.Event()
     workers = ThreadPoolExecutor(1)

@@ -94,7 +94,7 @@ def test_a_read_in_its_size_is_the_rendition(store: Store, clip: str) -> None:
         assert exact.psnr == math.inf
 
 
-def test_what_fits_is_read_from_it_and_nothing_else(store: Store, video: Video) -> None:
+def test_matching_rendition_is_the_only_source(store: Store, video: Video) -> None:
     video.renditions.make((160, 120))
     take_tiles(store)
     assert is_from_rendition(video, (160, 120))
@@ -114,7 +114,7 @@ def test_what_fits_is_read_from_it_and_nothing_else(store: Store, video: Video) 
 
 
 @pytest.mark.thorough
-def test_fractions_of_a_size_that_is_no_fraction(store: Store, video: Video) -> None:
+def test_sizes_that_are_not_simple_fractions(store: Store, video: Video) -> None:
     video.renditions.make((240, 180), settings=TileSettings(psnr=50))
     take_tiles(store)
     for size in ((240, 180), (120, 90), (80, 60)):
@@ -192,7 +192,7 @@ def test_a_rendition_that_is_damaged_or_gone_is_done_without(store: Store, video
     assert np.array_equal(video.read(size=(160, 120)).data, exact)
 
 
-def test_what_is_there_is_not_made_again(store: Store, video: Video) -> None:
+def test_existing_segments_are_not_made_again(store: Store, video: Video) -> None:
     first = video.renditions.make((160, 120), span=(0, 2))
     rest = video.renditions.make((160, 120))
     assert len(first) + len(rest) == len(video.tiles.sequences())
@@ -211,7 +211,7 @@ def test_it_is_deleted_with_its_video(store: Store, video: Video) -> None:
         assert objects(seen) == 0
 
 
-def test_gray_of_colours_is_not_told_to_be_the_same(store: Store, tmp_path: Path) -> None:
+def test_gray_of_a_colour_rendition_is_not_exact(store: Store, tmp_path: Path) -> None:
     """It is made of them when they are scaled, or before: the colours are the same, it is not."""
     path = tmp_path / "rgb.mkv"
     with av.open(str(FOLDER / "traffic.mp4")) as container:

@@ -155,7 +155,7 @@ def test_every_way_in_makes_them(tmp_path: Path, how: str) -> None:
 
 
 @pytest.mark.parametrize("clip", one_in(3, ["traffic.mp4", "transport.ts", "variable-rate.mkv"]))
-def test_what_is_hit_is_refused_and_all_else_is_exact(tmp_path: Path, clip: str) -> None:
+def test_damaged_frames_are_refused_and_others_are_exact(tmp_path: Path, clip: str) -> None:
     with new_store(tmp_path / "store") as store:
         video = store.ingest(FOLDER / clip, "a")
         video.verify()
@@ -288,7 +288,7 @@ def test_an_open_reader_takes_the_good_copy_that_is_put_back(
             assert file.read_some(LAST.start, 10) == CLIP.read_bytes()[LAST.start :][:10]
 
 
-def test_nobody_reads_the_damaged_file_while_the_good_copy_takes_its_place(
+def test_damaged_file_is_not_read_during_its_repair(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     right = CLIP.read_bytes()[LAST.start :][:10]
@@ -360,7 +360,7 @@ def _padding(byte: bytes) -> bytes:
     return struct.pack(">I4s", 8 + BLOCK_BYTES, b"free") + byte * BLOCK_BYTES
 
 
-def test_linked_files_are_compared_as_long_as_nobody_writes_them(tmp_path: Path) -> None:
+def test_linked_files_are_verified_until_they_change(tmp_path: Path) -> None:
     mine = Path(shutil.copy(CLIP, tmp_path / "mine.mp4"))
     with new_store(tmp_path / "store") as store:
         store.ingest(mine, "a", link=True).verify()
@@ -420,7 +420,7 @@ def test_bytes_that_come_again_do_not_rely_on_those_that_are_there(
 
 
 @pytest.mark.thorough
-def test_what_is_replaced_does_not_rest_on_a_damaged_object(
+def test_replacement_does_not_reuse_a_damaged_object(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As when the same original was replaced before, and that has changed on the disk since."""
@@ -675,7 +675,7 @@ def test_of_damage_in_too_many_places_no_note_is_made(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", one_in(3, ["file", "sums", "note", "place", "run", "no sums"]))
-def test_a_scrub_of_something_else_begins_anew(large: Path, what: str) -> None:
+def test_scrub_of_other_files_starts_over(large: Path, what: str) -> None:
     with Store.open(large) as store:
         original = store["a.mp4"].original
         path = store.parts.bytes_of(original)
@@ -703,9 +703,7 @@ def test_a_scrub_of_something_else_begins_anew(large: Path, what: str) -> None:
         assert [one.repaired for one in last.run()] == ["recomputed"] * (what == "sums")
 
 
-def test_what_was_looked_at_is_written_down_while_another_file_is_read(
-    large: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_scrub_saves_progress_while_reading(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A killed scrub does nothing at its end."""
     clock = [100.0]
     monkeypatch.setattr("vfsd.maintenance.scrub.time.monotonic", lambda: clock[0])
@@ -761,7 +759,7 @@ def test_a_scrub_tells_what_it_passes_over_and_knows_to_be_damaged(
         assert fsck.run(store.parts, deep=True) == []
 
 
-def test_what_nobody_has_looked_at_is_older_than_anything(place: Path) -> None:
+def test_unverified_objects_count_as_oldest(place: Path) -> None:
     with Store.open(place) as store:
         count = Scrubber(store.parts).planned[0]
         for seconds in (3600, 1e12, 1e300, math.inf):
@@ -771,9 +769,7 @@ def test_what_nobody_has_looked_at_is_older_than_anything(place: Path) -> None:
             assert Scrubber(store.parts, older_than=seconds).planned[0] == 0
 
 
-def test_a_linked_file_that_cannot_be_opened_keeps_nobody_from_the_rest(
-    place: Path, tmp_path: Path
-) -> None:
+def test_unreadable_linked_file_does_not_stop_the_scrub(place: Path, tmp_path: Path) -> None:
     folder = tmp_path / "disk"
     folder.mkdir()
     mine = Path(shutil.copy(FOLDER / "portrait.mp4", folder))
@@ -797,7 +793,7 @@ def test_a_linked_file_that_cannot_be_opened_keeps_nobody_from_the_rest(
 
 
 @pytest.mark.parametrize("what", ["link", "file"])
-def test_an_original_that_cannot_be_put_back_is_told_and_others_are(
+def test_failed_repair_is_reported_and_others_are_repaired(
     place: Path, tmp_path: Path, what: str
 ) -> None:
     with Store.open(place) as store:
@@ -877,9 +873,7 @@ def test_a_backup_knows_nothing_of_damage_elsewhere(place: Path, tmp_path: Path)
 @pytest.mark.parametrize(
     "what", one_in(3, ["nothing", "fifo", "link", "directory", "short", "above"])
 )
-def test_an_original_that_is_no_more_there_is_damaged_as_a_whole(
-    place: Path, tmp_path: Path, what: str
-) -> None:
+def test_missing_original_counts_as_fully_damaged(place: Path, tmp_path: Path, what: str) -> None:
     with Store.open(place) as store:
         path = object_of(store)
         whole = path.read_bytes()

@@ -93,7 +93,7 @@ def test_of_accusations_at_the_same_time_none_is_lost(store: Store) -> None:
         '{"/\\ud800": {"crashes": 1, "at": 1, "how": "", "barred": true}}',
     ],
 )
-def test_what_cannot_be_read_accuses_nobody(store: Store, told: str) -> None:
+def test_unreadable_quarantine_file_accuses_no_video(store: Store, told: str) -> None:
     (store.path / "suspects.json").write_text(told)
     assert store.parts.quarantine.barred() == {}
     assert len(store["v.mp4"].read(frames=slice(0, 1)).data) == 1

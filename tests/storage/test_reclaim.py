@@ -109,7 +109,7 @@ def test_only_what_went_is_looked_at(
     assert fsck.collect(store.parts).objects == [LEFT_BEHIND]
 
 
-def test_what_many_files_hold_is_asked_at_once(store: Store) -> None:
+def test_shared_objects_are_looked_up_in_one_query(store: Store) -> None:
     for number in range(30):
         store.ingest(FOLDER / "mjpeg.avi", f"cam1/{number}.avi")
     asked: list[str] = []

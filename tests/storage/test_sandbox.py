@@ -89,7 +89,7 @@ def test_another_process_finds_what_this_one_finds(examiner: Examiner, name: str
     assert alike(examiner.examine(FOLDER / name), examine(FOLDER / name))
 
 
-def test_what_is_refused_is_refused_in_the_same_words(examiner: Examiner, tmp_path: Path) -> None:
+def test_sandboxed_refusal_has_the_same_message(examiner: Examiner, tmp_path: Path) -> None:
     cut = tmp_path / "cut.mp4"
     cut.write_bytes((FOLDER / "traffic.mp4").read_bytes()[:3000])
     text = tmp_path / "notes.txt"
@@ -179,7 +179,7 @@ def _examined_within(limits: SandboxLimits, path: Path) -> Examination:
 
 
 @pytest.mark.thorough
-def test_who_gives_up_ends_the_work(examiner: Examiner, wide_clip: Path) -> None:
+def test_cancelling_ends_the_examination(examiner: Examiner, wide_clip: Path) -> None:
     class EnoughError(Exception):
         pass
 
@@ -324,7 +324,7 @@ PLAYLISTS = {
 
 @pytest.mark.parametrize("kind", one_in(4, PLAYLISTS))
 @pytest.mark.parametrize("suffix", [".mp4", ".m3u8", ".txt"])
-def test_lists_of_other_files_open_none(
+def test_playlists_open_no_other_files(
     tmp_path: Path, traps: Traps, examiner: Examiner, kind: str, suffix: str
 ) -> None:
     for target in (str(traps.video), traps.video.as_uri(), traps.url):

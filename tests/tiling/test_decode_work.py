@@ -35,7 +35,7 @@ def test_a_tile_is_decoded_once_up_to_its_last_wanted_frame() -> None:
     assert decoded_pixels(layout, boxes).cost(tile_cost=5) == 40_020
 
 
-def test_what_lies_outside_the_picture_costs_nothing() -> None:
+def test_boxes_outside_of_the_frame_cost_nothing() -> None:
     layout = TileLayout((100, 100), (100,))
     outside = np.array([(-20, 0, 0, 10), (200, 0, 220, 10), (0, -9, 10, 0), (0, 100, 10, 110)])
     assert decoded_pixels(layout, outside, [0, 1, 2, 3]) == (0, 0)

@@ -56,7 +56,7 @@ def test_text_is_widths_x_heights() -> None:
     "nonsense",
     ["", "480", "x", "480x", "x480", "1x2x3", "0x10", "1+x2", "+1x2", "-1x2", "01x2", "1x2\n"],
 )
-def test_nonsense_is_no_layout(nonsense: str) -> None:
+def test_invalid_layouts_are_refused(nonsense: str) -> None:
     with pytest.raises(UsageError):
         TileLayout.parse(nonsense)
 

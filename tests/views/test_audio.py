@@ -243,7 +243,7 @@ def test_players_have_nothing_to_complain_of(tmp_path: Path, view: str, containe
     assert done.stderr == ""
 
 
-def test_seeking_finds_sound_beside_the_picture(tmp_path: Path) -> None:
+def test_seeking_finds_sound_near_the_frame(tmp_path: Path) -> None:
     clip = make_talking(tmp_path / "clip.mp4", "aac")
     with shelved(tmp_path, clip) as shelf:
         for container in ("mp4", "mkv"):
@@ -309,7 +309,7 @@ def test_unreadable_sound_leaves_the_video_as_it_is(tmp_path: Path) -> None:
         assert len(decoded(shelf.read(clip.name, "full.mp4"))) == 75
 
 
-def test_a_video_without_sound_has_none(shelf: Shelf) -> None:
+def test_video_without_sound(shelf: Shelf) -> None:
     assert json.loads(shelf.read("portrait.mp4", "info.json"))["sound"] is None
     told = json.loads(shelf.read("portrait.mp4", "explain/full.mp4.json"))
     assert (told["sound"], told["silence"]) == (None, "the video has no sound")

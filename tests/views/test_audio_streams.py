@@ -40,7 +40,7 @@ def _pictures_of(name: str) -> str:
 
 
 @pytest.mark.parametrize(("codec", "name", "options", "takers"), one_in(4, SOURCES))
-def test_it_sounds_as_it_does_beside_the_pictures_of_the_file(
+def test_audio_stream_matches_the_sound_of_the_file(
     tmp_path: Path, codec: str, name: str, options: dict[str, str], takers: tuple[str, ...]
 ) -> None:
     clip = make_talking(tmp_path / name, codec, video_codec=_pictures_of(name), options=options)
@@ -126,7 +126,7 @@ def test_sound_without_index_is_silent_until_verified(tmp_path: Path) -> None:
         assert packets(shelf.read(clip.name, "full.mp4"))
 
 
-def test_a_clock_that_is_set_back_is_told(tmp_path: Path) -> None:
+def test_backward_timestamps_are_reported(tmp_path: Path) -> None:
     one = make_talking(tmp_path / "one.ts", "aac").read_bytes()
     clip = tmp_path / "twice.ts"
     clip.write_bytes(one + one)

@@ -73,7 +73,7 @@ def test_pictures_are_what_read_gives(shelf: Shelf, container: str, codec: str) 
 
 
 @pytest.mark.parametrize(("container", "codec"), one_in(5, NEW))
-def test_players_are_told_the_truth(
+def test_players_receive_the_true_properties(
     shelf: Shelf, tmp_path: Path, container: str, codec: str
 ) -> None:
     path = tmp_path / f"view.{container}"
@@ -216,7 +216,7 @@ def test_lossless_views_of_tiles_are_as_good_as_they_ask_for(
         shelf.views.close()
 
 
-def test_what_samples_mean_is_told_where_packets_do_not(shelf: Shelf) -> None:
+def test_container_tags_are_written_to_views(shelf: Shelf) -> None:
     video = shelf.video("mjpeg.avi")
     (frame, *_) = decoded(shelf.read("mjpeg.avi", "frames=0-2,codec=ffv1.mkv"))
     assert video.original.media.color_range == "full"
@@ -287,21 +287,21 @@ def test_the_nearest_layout_is_taken(source: str, layout: str, lost: str | None)
     assert lossless_layout(media_of(64, 48, source)) == LosslessLayout(layout, lost)
 
 
-def test_colours_that_cannot_be_turned_are_told(tmp_path: Path) -> None:
+def test_colour_loss_of_a_rotation_is_reported(tmp_path: Path) -> None:
     assert lossless_layout(media_of(64, 48, "yuv420p", 90)) == LosslessLayout("yuv420p")
     found = lossless_layout(media_of(64, 48, "yuv422p10le", 270))
     assert found.layout == "yuv444p10le"
     assert found.lost is not None
 
 
-def test_what_another_layout_loses_is_told(shelf: Shelf) -> None:
+def test_loss_of_another_pixel_format_is_reported(shelf: Shelf) -> None:
     path = "explain/t=0-1,codec=ffv1,pix=yuv444p.mkv.json"
     assert json.loads(shelf.read("traffic.mp4", path))["lost"].startswith("its pixels are yuv420p")
     assert json.loads(shelf.read("traffic.mp4", "explain/full.yuv.json"))["lost"] is None
 
 
 @pytest.mark.parametrize("pixel_format", one_in(4, ["bgr0", "gray16le", "yuv420p", "yuv444p10le"]))
-def test_what_mp4_has_of_ffv1_is_copied_and_made(tmp_path: Path, pixel_format: str) -> None:
+def test_ffv1_in_mp4_is_copied_and_encoded(tmp_path: Path, pixel_format: str) -> None:
     """A file that already has FFV1 in mp4; from other containers it is copied into mp4 on
     request."""
 
@@ -400,9 +400,7 @@ def test_noise_fits_into_what_lossless_views_are_allotted(tmp_path: Path) -> Non
         shelf.views.close()
 
 
-def test_what_does_not_fit_is_never_made_coarser(
-    fresh: Shelf, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lossless_views_are_never_coarsened(fresh: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lossless means lossless."""
     monkeypatch.setattr("vfsd.views.rate_control._LOSSLESS_SPARE_BITS", -8)
     with pytest.raises(IntegrityError, match="noise"):

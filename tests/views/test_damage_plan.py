@@ -44,7 +44,7 @@ def made(shelf: Shelf, view: str) -> str:
     return told["made"]
 
 
-def test_what_is_found_damaged_is_planned_around_the_next_time(damaged: Shelf) -> None:
+def test_known_damage_is_planned_around(damaged: Shelf) -> None:
     exact = [frame.to_ndarray() for frame in decoded(CLIP.read_bytes())]
     assert made(damaged, "full.mp4") == "copied"
     with pytest.raises(DamagedFileError):
@@ -61,7 +61,7 @@ def test_what_is_found_damaged_is_planned_around_the_next_time(damaged: Shelf) -
     assert made(damaged, "frames=0-60.mp4") == "copied"
 
 
-def test_what_only_the_original_has_is_copied_all_the_same(damaged: Shelf) -> None:
+def test_exact_copies_ignore_tiles(damaged: Shelf) -> None:
     """`psnr=inf` wants no tiles: what is whole can be read, the rest is refused."""
     for _ in range(2):
         assert made(damaged, "psnr=inf.mp4") == "copied"

@@ -82,7 +82,7 @@ def test_a_view_can_be_given_to_libraries(shelf: Shelf) -> None:
         ],
     ),
 )
-def test_whatever_a_mount_has_in_the_folder_can_be_read(fresh: Shelf, name: str) -> None:
+def test_all_view_files_can_be_read_in_python(fresh: Shelf, name: str) -> None:
     video = fresh.video("traffic.mp4")
     video.labels.add_box(3, "car", (10, 20, 60, 70), source="me")
     wanted = fresh.read("traffic.mp4", name)
@@ -91,7 +91,7 @@ def test_whatever_a_mount_has_in_the_folder_can_be_read(fresh: Shelf, name: str)
         assert file.seek(0, os.SEEK_END) == len(wanted) > 0
 
 
-def test_what_is_no_view_is_told(shelf: Shelf) -> None:
+def test_invalid_view_names_are_refused(shelf: Shelf) -> None:
     video = shelf.video("traffic.mp4")
     name: Any
     for name, error in (
@@ -186,7 +186,7 @@ def test_a_file_is_there_whole_or_not_at_all(shelf: Shelf, tmp_path: Path) -> No
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.mp4"]
 
 
-def test_what_no_ending_holds_is_refused(shelf: Shelf, tmp_path: Path) -> None:
+def test_arguments_unsupported_by_the_extension_are_refused(shelf: Shelf, tmp_path: Path) -> None:
     video = shelf.video("traffic.mp4")
     for name, more in (
         ("a.avi", {}),
@@ -201,7 +201,7 @@ def test_what_no_ending_holds_is_refused(shelf: Shelf, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_what_cannot_be_seeked_gets_the_file_of_the_mount(shelf: Shelf, tmp_path: Path) -> None:
+def test_pipes_get_the_bytes_of_the_mount(shelf: Shelf, tmp_path: Path) -> None:
     pipe = tmp_path / "pipe.mp4"
     os.mkfifo(pipe)
     got = io.BytesIO()

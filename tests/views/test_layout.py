@@ -71,7 +71,7 @@ def test_a_video_without_tiles_has_a_picture_as_well(fresh: Shelf) -> None:
     assert (first != tiled).any()
 
 
-def test_who_reads_a_picture_sees_one_state_of_it(fresh: Shelf) -> None:
+def test_open_layout_image_shows_one_state(fresh: Shelf) -> None:
     video = fresh.video(NAME)
     before = fresh.read(NAME, "layout.png")
     file = fresh.open(NAME, "layout.png")
@@ -239,7 +239,7 @@ def test_areas_that_overlap_are_counted() -> None:
         assert (read_counts(read, 40, 30) == expected).all()
 
 
-def test_what_was_read_of_those_frames_is_counted(store: Store) -> None:
+def test_reads_are_counted_per_pixel(store: Store) -> None:
     video = store["traffic.mp4"]
     video.tiles.retile("uniform:2x2", span=(0, 1))
     video.labels.add([Detection(9, "car", (200, 100, 240, 130.5))], "test")
@@ -274,7 +274,7 @@ def test_pictures_show_boxes_tiles_and_heat(store: Store) -> None:
     assert solid > 3 * faint > 0
 
 
-def test_what_was_read_is_coloured_and_nothing_else(store: Store) -> None:
+def test_only_read_areas_are_coloured(store: Store) -> None:
     video = store["traffic.mp4"]
     cold = frame_of(draw_layout(context_of(video).table, store.tools, facts_of(store, frame=10)))
     with Store.open(store.path) as other:

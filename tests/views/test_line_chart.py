@@ -51,7 +51,7 @@ def test_names_of_curves_that_meet_or_are_cut_off_do_not_cover_each_other() -> N
         assert not bands[1] & bands[2]
 
 
-def test_what_comes_to_nothing_and_what_takes_one_step_are_drawn(tmp_path: Path) -> None:
+def test_flat_and_single_step_curves_are_drawn(tmp_path: Path) -> None:
     assert rows(panel("", "queries", {"a": once(0, 0)}, {"a": RED}), RED)
     draw(tmp_path / "one.png", "", AXES, {"a": once(3)}, {"a": RED})
     written: Any = cv2.imread(str(tmp_path / "one.png"))

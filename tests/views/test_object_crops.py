@@ -86,7 +86,7 @@ def test_the_pixels_may_come_from_tiles(fresh: Shelf) -> None:
         assert np.abs(shown.astype(int) - crop.data).mean() < 6
 
 
-def test_what_was_not_seen_is_not_there(fresh: Shelf) -> None:
+def test_undetected_objects_have_no_files(fresh: Shelf) -> None:
     _, label = fill(fresh)
     ino = fresh.video(NAME).info.ino
     for path in (

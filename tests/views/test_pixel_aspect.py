@@ -92,7 +92,7 @@ def test_of_what_is_turned_height_is_what_was_width(store: Store, tmp_path: Path
         assert b" A45:64 " in file.readline()
 
 
-def test_nothing_is_told_where_the_source_tells_nothing(store: Store, tmp_path: Path) -> None:
+def test_unknown_aspect_stays_unknown(store: Store, tmp_path: Path) -> None:
     video = store.ingest(written(tmp_path / "plain.mp4", None))
     assert shape(video, "size=64x64.h264")[2] is None
     with video.views.open("size=64x64.y4m") as file:
@@ -109,7 +109,7 @@ def test_a_rendition_has_the_shape_of_its_pixels(store: Store, video: Video) -> 
 
 
 @pytest.mark.parametrize("before", [(1, 16384), (16384, 1), (853, 479), (16383, 16381)])
-def test_what_16_bits_cannot_tell_is_told_as_nearly_as_they_can(before: tuple[int, int]) -> None:
+def test_aspect_beyond_16_bits_is_approximated(before: tuple[int, int]) -> None:
     found = scaled_aspect(Fraction(1001, 997), before, (16384, 2))
     exact = Fraction(1001, 997) * Fraction(before[0] * 2, before[1] * 16384)
     assert max(found.numerator, found.denominator) < 1 << 16

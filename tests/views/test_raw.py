@@ -47,9 +47,7 @@ def test_rgb_is_what_read_gives(shelf: Shelf, name: str) -> None:
         ],
     ),
 )
-def test_what_a_name_asks_for_is_what_read_gives(
-    shelf: Shelf, path: str, arguments: dict[str, object]
-) -> None:
+def test_raw_views_equal_read(shelf: Shelf, path: str, arguments: dict[str, object]) -> None:
     for name in ("traffic.mp4", "open-gop.mkv"):
         video = shelf.video(name)
         wanted = video.read(**arguments).data.tobytes()  # type: ignore[arg-type]
@@ -121,7 +119,7 @@ def test_planes_of_odd_pictures_are_those_of_ffmpeg(shelf: Shelf, layout: str) -
     assert shelf.read("odd-size.webm", f"frames=0-5,pix={layout}.raw") == right
 
 
-def test_whole_planes_of_odd_pictures_are_what_read_gives(shelf: Shelf) -> None:
+def test_planes_of_odd_frames_equal_read(shelf: Shelf) -> None:
     """As far as arrays hold them."""
     found = shelf.video("odd-size.webm").read(frames=range(5), format="yuv444p").data
     assert shelf.read("odd-size.webm", "frames=0-5,pix=yuv444p.raw") == found.tobytes()

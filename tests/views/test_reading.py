@@ -113,7 +113,7 @@ def test_a_slot_is_made_once_however_many_wait(
     assert len(made) == len(set(made))
 
 
-def test_who_waits_for_a_failure_hears_of_it_and_may_try_again(
+def test_failed_render_is_reported_and_can_be_retried(
     fresh: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make = TranscodedView.make
@@ -158,7 +158,7 @@ def test_a_sequential_reader_finds_the_next_slots_made(fresh: Shelf) -> None:
     file.close()
 
 
-def test_nothing_is_made_ahead_for_who_jumps(fresh: Shelf) -> None:
+def test_no_prefetch_after_a_seek(fresh: Shelf) -> None:
     file = fresh.open("traffic.mp4", "size=96x64.mp4")
     assert isinstance(file, RenderedFile)
     runner = file._prefetcher
@@ -170,7 +170,7 @@ def test_nothing_is_made_ahead_for_who_jumps(fresh: Shelf) -> None:
     file.close()
 
 
-def test_who_writes_a_file_has_slots_made_from_the_beginning(fresh: Shelf) -> None:
+def test_sequential_copy_prefetches_from_the_start(fresh: Shelf) -> None:
     file = fresh.open("traffic.mp4", "size=96x64.mp4")
     assert isinstance(file, RenderedFile)
     file.read_sequentially(1)
@@ -178,7 +178,7 @@ def test_who_writes_a_file_has_slots_made_from_the_beginning(fresh: Shelf) -> No
     file.close()
 
 
-def test_what_was_asked_for_before_a_jump_is_no_reason_to_go_on_there(fresh: Shelf) -> None:
+def test_stale_readahead_does_not_trigger_prefetch(fresh: Shelf) -> None:
     """The kernel asks for more than its reader, and gets some of it after that has jumped."""
     file = fresh.open("traffic.mp4", "size=96x64.mp4")
     assert isinstance(file, RenderedFile)
@@ -307,7 +307,7 @@ def test_crops_of_what_was_seen_are_reads_of_their_area(fresh: Shelf) -> None:
     assert one.labels == (("car",),)
 
 
-def test_looking_is_no_reading(fresh: Shelf) -> None:
+def test_metadata_access_is_not_logged_as_a_read(fresh: Shelf) -> None:
     ino = fresh.video(NAME).info.ino
     for path in ("info.json", "full.mp4", "roi=160x120+0+0.mp4", "frames/000001.jpg"):
         fresh.views.stat(ino, path)
@@ -317,7 +317,7 @@ def test_looking_is_no_reading(fresh: Shelf) -> None:
     assert remembered(fresh) == []
 
 
-def test_what_others_read_does_not_make_views_anew(fresh: Shelf) -> None:
+def test_reads_do_not_invalidate_resolved_views(fresh: Shelf) -> None:
     fresh.video(NAME).labels.add([Detection(4, "car", (10, 20, 60, 50))], "test")
     other = ViewResolver(fresh.store.parts, fresh.store.tools, lambda made, _ino, _path: made)
     ino = fresh.video(NAME).info.ino

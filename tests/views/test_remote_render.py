@@ -118,7 +118,7 @@ def test_the_same_bytes_come_from_there(made: Made, fresh: Shelf) -> None:
     assert made.process.decoder_memory > 0
 
 
-def test_who_has_a_view_open_reads_on_when_others_make_tiles(made: Made, fresh: Shelf) -> None:
+def test_open_view_is_stable_while_tiles_are_made(made: Made, fresh: Shelf) -> None:
     right = fresh.read(NAME, "t=0-1.rgb")
     video = made.shelf.video(NAME)
     for is_known_there in (False, True):
@@ -163,7 +163,7 @@ def test_another_is_started_where_one_was_killed(made: Made) -> None:
     assert not made.accused
 
 
-def test_one_that_crashes_is_told_of(made: Made) -> None:
+def test_crashed_renderer_is_reported(made: Made) -> None:
     made.shelf.read(NAME, "frames/000001.png")
     assert made.process.pid is not None
     end(made.process.pid, signal.SIGSEGV)
@@ -175,7 +175,7 @@ def is_stopped(thread: Path) -> bool:
     return (thread / "stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
-def test_one_that_hangs_is_ended_as_soon_as_nobody_wants_what_it_makes(
+def test_hung_renderer_is_killed_after_cancellation(
     made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(render_client, "_STUCK_SECONDS", 0.2)
@@ -210,13 +210,13 @@ def test_something_else_in_that_place_is_not_taken_for_it(made: Made) -> None:
     assert made.process.make(order, nobody_gives_up)
 
 
-def test_without_anybody_who_starts_one_views_are_made_here(made: Made, fresh: Shelf) -> None:
+def test_views_render_in_process_without_a_renderer(made: Made, fresh: Shelf) -> None:
     made.process.close()
     path = "frames/000007.png"
     assert made.shelf.read(NAME, path) == fresh.read(NAME, path)
 
 
-def test_what_is_damaged_is_told_as_it_is_here(made: Made) -> None:
+def test_damage_is_reported_as_in_process(made: Made) -> None:
     video = made.shelf.video(NAME)
     path = made.shelf.store.parts.bytes_of(video.original)
     whole = path.read_bytes()
@@ -247,7 +247,7 @@ def test_errors_come_as_what_they_are() -> None:
 @pytest.mark.parametrize(
     "told", [b"", b"SystemExit {}", b"NotFoundError []", b'NotFoundError {"text": 1}', b"\xff {}"]
 )
-def test_nobody_vouches_for_what_is_said(told: bytes) -> None:
+def test_replies_are_validated(told: bytes) -> None:
     with pytest.raises(IntegrityError):
         error_of(told)
     with pytest.raises(IntegrityError):
@@ -259,7 +259,7 @@ def test_nobody_vouches_for_what_is_said(told: bytes) -> None:
 # --------------------------------------------------------------------------- what it is put on
 
 
-def test_memory_is_used_again_when_nobody_looks_at_it_any_more() -> None:
+def test_unused_buffers_are_reused() -> None:
     sheets, size = BufferPool(), 3 << 20
     first = sheets.acquire(size)
     os.pwrite(first.fd, b"hello", 0)
@@ -313,7 +313,7 @@ def test_memory_that_comes_again_is_mapped_once() -> None:
     assert mapped() == before
 
 
-def test_what_is_mapped_there_goes_when_nobody_needs_it(made: Made) -> None:
+def test_unused_mappings_are_released(made: Made) -> None:
     """Sizes that no other view has, more of them than memory is kept idle for."""
     for number in range(16):
         made.shelf.read(NAME, f"t=0-0.1,size={1000 + 80 * number}x{700 + 40 * number}.rgb")
@@ -322,7 +322,7 @@ def test_what_is_mapped_there_goes_when_nobody_needs_it(made: Made) -> None:
     assert mapped(pid) <= mapped()  # each of these is mapped here, idle or in the cache
 
 
-def test_what_is_mapped_there_goes_also_when_an_order_could_not_be_sent(
+def test_mappings_of_unsent_orders_are_released(
     made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order = made.order("size=1000x700.rgb")
@@ -432,7 +432,7 @@ def test_it_does_not_stand_back_for_long_where_it_gets_too_little(other: Other) 
 
 
 @pytest.mark.parametrize("seconds", [0, 3600])
-def test_what_is_made_after_long_is_the_same(fresh: Shelf, seconds: float) -> None:
+def test_late_render_is_identical(fresh: Shelf, seconds: float) -> None:
     """Whether the decoder that stood there is still there or not."""
     path = "full.rgb"
     video, pool = fresh.video(NAME), fresh.store.tools.pool

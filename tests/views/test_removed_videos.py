@@ -179,7 +179,7 @@ def opened(path: Path) -> int:
     return count
 
 
-def test_what_is_put_there_at_the_end(shelf: Shelf) -> None:
+def test_late_cache_entries_are_removed(shelf: Shelf) -> None:
     cache = FileCache.of_store(shelf.store.parts)
     gone, other = digest_of(shelf, NAME), digest_of(shelf, OTHER)
     shelf.store.remove(NAME)
@@ -199,7 +199,7 @@ def nameless(cache: Path) -> int:
     return sum(link.startswith(f"{cache}/") and link.endswith("(deleted)") for link in links)
 
 
-def test_what_a_mount_has_for_the_kernel(shelf: Shelf) -> None:
+def test_files_for_passthrough_are_removed(shelf: Shelf) -> None:
     store, cache = shelf.store, shelf.store.parts.directory.cache
     with closing(Views(store.parts, store.tools, whole_bytes=1 << 24)) as views:
         mount = Shelf(store, views)
@@ -276,7 +276,7 @@ def test_the_next_mount_takes_it(shelf: Shelf) -> None:
     require_rest(shelf)
 
 
-def test_what_is_a_link_leads_to_what_is_others(shelf: Shelf, tmp_path: Path) -> None:
+def test_symlinks_are_not_followed(shelf: Shelf, tmp_path: Path) -> None:
     cache, gone = shelf.store.parts.directory.cache, digest_of(shelf, NAME)
     theirs = tmp_path / "theirs"
     (cache / gone).rename(theirs)

@@ -35,7 +35,7 @@ def right(shelf: Shelf) -> bytes:
     return shelf.read("traffic.mp4", VIEW)
 
 
-def test_what_was_rendered_is_found_by_others(
+def test_rendered_views_are_shared_across_instances(
     fresh: Shelf, right: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert fresh.read("traffic.mp4", VIEW) == right
@@ -59,7 +59,7 @@ def test_files_may_vanish_or_be_damaged_at_any_time(fresh: Shelf, right: bytes) 
         shutil.rmtree(cache)
 
 
-def test_a_view_is_no_work_once_all_of_it_is_kept(
+def test_fully_cached_view_is_not_work(
     fresh: Shelf, right: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert is_work(fresh, VIEW)
@@ -165,7 +165,7 @@ def test_the_file_used_longest_ago_goes_first(tmp_path: Path) -> None:
     assert cache.get(names[4]) == bytes(200)
 
 
-def test_what_dead_writers_left_goes_too(tmp_path: Path) -> None:
+def test_leftovers_of_dead_writers_are_removed(tmp_path: Path) -> None:
     left = tmp_path / DIGEST / f"tmp-{new_name()}"
     left.parent.mkdir()
     left.write_bytes(b"half")
@@ -177,7 +177,7 @@ def test_what_dead_writers_left_goes_too(tmp_path: Path) -> None:
     assert young.exists()
 
 
-def test_a_cache_that_cannot_be_written_is_no_harm(tmp_path: Path) -> None:
+def test_unwritable_cache_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     cache = FileCache(tmp_path / "file" / "below", 1000)
     name = cache_file_name(DIGEST, f"{'a' * 64}.1")

@@ -52,7 +52,7 @@ def until_given_up(begun: threading.Event, seen: list[str]) -> Callable[[Checkpo
     return work
 
 
-def test_what_the_last_one_does_not_want_any_more_ends(lane: RenderPool) -> None:
+def test_render_ends_when_its_last_reader_leaves(lane: RenderPool) -> None:
     begun, landed, seen = threading.Event(), threading.Event(), list[str]()
     render = RenderTask(until_given_up(begun, seen), nothing)
     assert render.add_reader()
@@ -68,7 +68,7 @@ def test_what_the_last_one_does_not_want_any_more_ends(lane: RenderPool) -> None
     lane.close()
 
 
-def test_who_waits_is_served_before_what_is_made_ahead(lane: RenderPool) -> None:
+def test_waiting_readers_come_before_prefetch(lane: RenderPool) -> None:
     order: list[int] = []
     begun, go = threading.Event(), threading.Event()
 
@@ -128,7 +128,7 @@ def test_a_waiter_without_patience_leaves_the_others_theirs(lane: RenderPool) ->
     lane.close()
 
 
-def test_what_was_given_up_is_made_anew_for_who_comes_next(lane: RenderPool) -> None:
+def test_cancelled_render_is_restarted_for_the_next_reader(lane: RenderPool) -> None:
     cache = RenderCache(MemoryCache(100), None)
     begun, seen = threading.Event(), list[str]()
     deadline = time.monotonic() + 10
@@ -185,7 +185,7 @@ def test_a_lane_closes_although_ctrl_c_came_while_a_thread_was_started(
     lane.close()
 
 
-def test_nobody_waits_for_a_thread_that_the_system_does_not_give(
+def test_failure_to_start_a_thread_does_not_block(
     lane: RenderPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Refused(threading.Thread):
@@ -232,7 +232,7 @@ def test_the_foremost_comes_first() -> None:
     assert order == [1, 2, 3]
 
 
-def test_who_is_far_from_all_others_does_not_wait() -> None:
+def test_distant_decodes_do_not_wait() -> None:
     """Or who jumps would wait until all is decoded that was wanted before."""
     turns = DecodeLocks()
     with turns.acquire("a", 0), turns.acquire("a", 100_000):
@@ -283,7 +283,7 @@ WAIT = 30.0
 """Seconds until something that does not happen is taken for an error."""
 
 
-def test_several_at_a_time_where_nobody_is_in_a_hurry() -> None:
+def test_several_at_a_time_without_foreground_reads() -> None:
     rate_limiter = RateLimiter(lambda: False)
     met = threading.Barrier(2, timeout=WAIT)
 
@@ -298,7 +298,7 @@ def test_several_at_a_time_where_nobody_is_in_a_hurry() -> None:
     assert not met.broken
 
 
-def test_one_at_a_time_where_somebody_is() -> None:
+def test_one_at_a_time_with_foreground_reads() -> None:
     rate_limiter = RateLimiter(lambda: True)
     inside: list[int] = []
     most = 0
@@ -330,7 +330,7 @@ def test_many_bytes_take_their_time_in_few_parts_as_in_many(parts: int, size: in
     assert time.perf_counter() - began > 100 * 2**20 / 1.5e9
 
 
-def test_who_is_alone_does_not_wait() -> None:
+def test_single_render_does_not_wait() -> None:
     lone = RateLimiter(lambda: True)
     began = time.perf_counter()
     with lone.limit(64 << 30):  # which is 45 seconds' worth where others wait

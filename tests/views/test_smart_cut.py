@@ -177,7 +177,7 @@ def test_seeking_leads_into_each_part(
         ],
     ),
 )
-def test_what_cannot_be_spliced_is_encoded(shelf: Shelf, name: str, path: str) -> None:
+def test_unsuitable_cuts_are_encoded(shelf: Shelf, name: str, path: str) -> None:
     assert rendition(shelf.video(name), path).made == "encoded"
 
 
@@ -277,7 +277,7 @@ def test_hevc_of_all_kinds_is_spliced(tmp_path: Path, size: tuple[int, int], opt
     release(kept)
 
 
-def test_why_nothing_is_copied_is_told(shelf: Shelf) -> None:
+def test_reason_for_not_copying_is_reported(shelf: Shelf) -> None:
     told = {
         path: json.loads(shelf.read(name, f"explain/{path}.json"))["why"]
         for name, path in [
@@ -326,7 +326,7 @@ def test_packets_that_only_a_later_one_makes_whole_are_not_the_last(tmp_path: Pa
     release(kept)
 
 
-def test_its_size_is_told_before_anything_is_made(fresh: Shelf) -> None:
+def test_size_is_known_before_rendering(fresh: Shelf) -> None:
     size = fresh.size("traffic.mp4", "frames=5-100.mp4")
     made = rendition(fresh.video("traffic.mp4"), "frames=5-100.mp4")
     assert made.slots.size == size
@@ -340,7 +340,7 @@ def test_only_what_is_encoded_is_kept_in_files(fresh: Shelf) -> None:
     assert len(kept) == len(made.storable) == 2
 
 
-def test_what_is_remembered_of_it_are_its_ends(fresh: Shelf) -> None:
+def test_only_the_ends_are_logged_as_reads(fresh: Shelf) -> None:
     made = rendition(fresh.video("traffic.mp4"), "frames=5-100.mp4")
     pictures = made.pictures(range(len(made.slots)))
     assert pictures is not None

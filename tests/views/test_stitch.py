@@ -203,7 +203,7 @@ def is_stitched(shelf: Shelf, name: str, path: str) -> bool:
         ],
     ),
 )
-def test_what_is_stitched(tiled: Shelf, path: str, right: bool) -> None:
+def test_stitched_views(tiled: Shelf, path: str, right: bool) -> None:
     assert is_stitched(tiled, "traffic.mp4", path) == right
     count = len(decoded(tiled.read("traffic.mp4", path)))
     assert count in (120, 40, 19, 10) or not right
@@ -359,7 +359,7 @@ def first_segment(video: Video) -> list[PlannedSegment]:
     return [PlannedSegment(video.tiles.sequences(None, 0.5)[0], layout)]
 
 
-def test_other_tiles_are_another_file_when_nobody_has_it_open(one: Shelf) -> None:
+def test_new_tiles_give_a_new_file_after_close(one: Shelf) -> None:
     path = f"roi={INNER}.mp4"
     file = one.open("traffic.mp4", path)
     before = one.read("traffic.mp4", path)
@@ -388,7 +388,7 @@ def zero(path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [zero, Path.unlink])
-def test_tiles_that_are_gone_are_an_error_and_told(
+def test_missing_tiles_raise_a_logged_error(
     one: Shelf, change: Callable[[Path], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     video = one.video("traffic.mp4")

@@ -102,7 +102,7 @@ def test_hidden_frames_stay_hidden(shelf: Shelf) -> None:
     assert numbers(shelf.read("edit-list.mp4", "full.mp4")) == list(range(7, 7 + len(video)))
 
 
-def test_colours_are_told(shelf: Shelf) -> None:
+def test_colours_are_written_to_the_stream(shelf: Shelf) -> None:
     (first, *_) = decoded(shelf.read("mjpeg.avi", "frames=0-5.h264"))
     assert first.format.name == "yuvj420p"  # full range
     assert first.colorspace == 5  # bt470bg
@@ -132,9 +132,7 @@ def test_all_sizes_have_room_for_plain_gray() -> None:
                 assert size + sets < room + 24 * count
 
 
-def test_what_is_allotted_too_little_becomes_coarser(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_small_slots_are_coarsened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rate_control, "_SIZE_MARGIN", 0.12)
     with new_store(tmp_path / "store") as store:
         store.ingest(FOLDER / "traffic.mp4", "a.mp4")
@@ -148,7 +146,7 @@ def test_what_is_allotted_too_little_becomes_coarser(
         views.close()
 
 
-def test_what_fits_is_not_given_up_for_large_first_packets() -> None:
+def test_large_first_packets_do_not_coarsen_a_segment() -> None:
     """Those of AV1 hold what later pictures refer to."""
     scene = Scene(320, 240, frames=30, density=0.4, seed=5)
     pictures = [planes(scene.frame(index)) for index in range(30)]
@@ -169,7 +167,7 @@ def planes(picture: npt.NDArray[np.uint8]) -> npt.NDArray[Any]:
     return av.VideoFrame.from_ndarray(picture, format="rgb24").to_ndarray(format="yuv420p")
 
 
-def test_what_is_encoded_again_is_not_decoded_again(
+def test_second_encode_reuses_decoded_frames(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decoded_for: list[int] = []

@@ -104,7 +104,7 @@ def test_names_that_say_nothing_are_not_found(shelf: Shelf, path: str) -> None:
         shelf.views.list(ino, path)
 
 
-def test_folders_and_inodes_that_are_none(shelf: Shelf) -> None:
+def test_unknown_folders_and_inodes(shelf: Shelf) -> None:
     ino = shelf.video("traffic.mp4").info.ino
     for path in ("", "frames", "layout", "explain", "explain/frames", "why", "why/frames"):
         with pytest.raises(NotFoundError):
@@ -132,7 +132,7 @@ def test_folders_and_inodes_that_are_none(shelf: Shelf) -> None:
         ("size=20000x2.mp4", UsageError),
     ],
 )
-def test_what_cannot_be_had_is_refused(
+def test_invalid_views_are_refused(
     shelf: Shelf, path: str, error: type[UsageError | OutOfRangeError]
 ) -> None:
     ino = shelf.video("traffic.mp4").info.ino
@@ -142,9 +142,7 @@ def test_what_cannot_be_had_is_refused(
         shelf.views.open(ino, path)
 
 
-def test_sizes_are_told_without_reading_the_video(
-    fresh: Shelf, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stat_does_not_read_the_video(fresh: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> object:
         raise AssertionError("stat reads the video")
 

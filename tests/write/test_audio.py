@@ -106,7 +106,7 @@ def test_sound_of_pictures_that_are_not_good_enough_is_left_out(
 
 @pytest.mark.parametrize("name", one_in(3, ["a.mp4", "a.mov", "a.mkv"]))
 @pytest.mark.parametrize("codec", ["aac", "opus"])
-def test_what_is_encoded_is_in_step(store: Store, name: str, codec: str) -> None:
+def test_encoded_sound_is_in_sync(store: Store, name: str, codec: str) -> None:
     if (name, codec) == ("a.mov", "opus"):
         pytest.skip("mov does not hold it")
     video = store.write(name, PICTURES, fps=25, sound=(TONE, RATE), sound_codec=codec)
@@ -247,7 +247,7 @@ def test_sound_that_pauses_for_half_a_day_is_where_it_belongs_or_refused(
 
 
 @pytest.mark.parametrize("name", ["a.mp4", "a.mov", "a.mkv"])
-def test_pictures_may_pause_for_long_beside_sound(store: Store, name: str) -> None:
+def test_long_pause_of_frames_with_sound(store: Store, name: str) -> None:
     pts = [number + (40 * 3600 * 25 if number >= 25 else 0) for number in range(50)]
     video = store.write(name, PICTURES, time_base=Fraction(1, 25), pts=pts, sound=(TONE, RATE))
     assert video.read().seconds == pytest.approx(np.array(pts) / 25, abs=1e-9)
@@ -273,7 +273,7 @@ def test_pictures_may_pause_for_long_beside_sound(store: Store, name: str) -> No
         ("a.mp4", {"sound_codec": "aac"}, "needs sound to encode"),
     ],
 )
-def test_what_cannot_be_written_is_said_and_leaves_nothing(
+def test_invalid_sound_is_refused_and_leaves_nothing(
     store: Store, name: str, options: dict[str, Any], what: str
 ) -> None:
     with pytest.raises(UsageError) as raised:

@@ -126,7 +126,7 @@ def test_six_channels_stay_in_their_order(store: Store) -> None:
 @pytest.mark.parametrize("ending", one_in(4, ["mp4", "mov", "mkv"]))
 @pytest.mark.parametrize("codec", ["aac", "opus"])
 @pytest.mark.parametrize("rate", [RATE, 44_100])
-def test_what_is_encoded_is_in_step(store: Store, codec: str, ending: str, rate: int) -> None:
+def test_encoded_sound_is_in_sync(store: Store, codec: str, ending: str, rate: int) -> None:
     if ending not in ENDINGS[codec]:
         pytest.skip("mov does not hold it")
     at = np.arange(2 * rate) / rate
@@ -152,7 +152,7 @@ def test_what_is_encoded_is_in_step(store: Store, codec: str, ending: str, rate:
 
 @pytest.mark.parametrize("ending", one_in(3, ["mp4", "mov"]))
 @pytest.mark.parametrize("codec", ["aac", "flac", "opus", "pcm"])
-def test_what_there_is_of_the_video_has_its_sound(store: Store, codec: str, ending: str) -> None:
+def test_growing_video_has_sound(store: Store, codec: str, ending: str) -> None:
     if ending not in ENDINGS[codec]:
         pytest.skip(f"{ending} does not hold it")
     name = f"a.{ending}"
@@ -236,7 +236,7 @@ def test_pictures_do_not_wait_for_sound_that_never_comes(store: Store) -> None:
     assert not heard(content(store, writer.video))[1].any()
 
 
-def test_sound_that_was_missed_is_silent_and_it_goes_on_where_it_is_told(store: Store) -> None:
+def test_gap_in_sound_is_filled_with_silence(store: Store) -> None:
     with opened(store, fps=5, sound_codec="flac") as writer:
         writer.write(PICTURES[:5])
         writer.write_sound(SHORT[:RATE])
@@ -260,7 +260,7 @@ def test_sound_that_was_missed_is_silent_and_it_goes_on_where_it_is_told(store: 
     assert np.array_equal(found, wanted)
 
 
-def test_what_is_refused_leaves_what_was_written(store: Store) -> None:
+def test_refused_piece_keeps_earlier_ones(store: Store) -> None:
     stereo = np.stack([SHORT, SHORT], axis=1)
     with opened(store, sound_codec="flac") as writer:
         refused: list[tuple[Any, str]] = [
@@ -331,7 +331,7 @@ def test_more_sound_than_pictures_is_said_and_they_can_still_come(store: Store) 
         ("a.mp4", {"sound": SoundFormat(RATE, 2, "talk")}, "samples must be"),
     ],
 )
-def test_what_cannot_be_opened_is_said_and_leaves_nothing(
+def test_invalid_options_are_refused_and_leave_nothing(
     store: Store, name: str, form: dict[str, Any], what: str
 ) -> None:
     with pytest.raises(UsageError) as raised:
@@ -462,7 +462,7 @@ _RECORDER = """
 """
 
 
-def test_what_a_killed_process_wrote_is_heard_by_who_has_it_and_leaves_nothing(
+def test_sound_of_a_killed_writer_is_readable_while_open(
     store: Store,
 ) -> None:
     command = [sys.executable, "-c", textwrap.dedent(_RECORDER), str(store.path)]

@@ -99,7 +99,7 @@ def test_a_writer_measures_each_group_when_it_is_complete(
         ({"psnr": 90}, "frames 0 to 24 with 90 dB"),
     ],
 )
-def test_what_cannot_be_reached_is_said_and_leaves_nothing(
+def test_unreachable_psnr_is_refused_and_leaves_nothing(
     store: Store, options: dict[str, float], what: str
 ) -> None:
     noise = np.random.default_rng(0).integers(0, 255, (30, 48, 64, 3), np.uint8)
@@ -109,7 +109,7 @@ def test_what_cannot_be_reached_is_said_and_leaves_nothing(
     assert is_as_before(store, [])
 
 
-def test_what_is_easy_takes_few_bytes(store: Store) -> None:
+def test_simple_frames_take_few_bytes(store: Store) -> None:
     data = smooth(30, 160, 96)
     rough = store.write("rough.mp4", data, fps=25, psnr=38).original.size
     fine = store.write("fine.mp4", data, fps=25, psnr=50).original.size
@@ -149,7 +149,7 @@ def test_the_last_pictures_may_be_the_ones_that_cannot_be_as_good(store: Store) 
     assert len(store.recover(recording)) == 25
 
 
-def test_who_writes_groups_of_one_picture_goes_on_without_those_that_are_not_as_good(
+def test_intra_only_writer_drops_frames_below_the_psnr(
     store: Store,
 ) -> None:
     with store.writer("a.mp4", width=128, height=96, fps=25, psnr=60, key_interval=1) as writer:

@@ -115,9 +115,7 @@ def test_bytes_that_were_never_indexed_in_place_are_not_taken_for_it(
 
 
 @pytest.mark.parametrize("what", ["link", "unknown"])
-def test_what_a_catalog_may_not_show_is_not_indexed_for_it(
-    store: Store, mine: Path, what: str
-) -> None:
+def test_unconfirmed_linked_file_is_not_reindexed(store: Store, mine: Path, what: str) -> None:
     video = store.ingest(mine, "a.mp4", link=True)
     if what == "link":
         mine.rename(mine.with_name("moved.mp4"))
@@ -175,7 +173,7 @@ def test_where_nothing_was_labelled_a_lost_table_is_made_without_decoding(
     assert not store["a.mp4"].original.verified
 
 
-def test_a_table_that_somebody_else_puts_right_meanwhile_stays(
+def test_table_repaired_concurrently_is_kept(
     store: Store, clip: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flip_page(store, store.ingest(clip, "a.mp4"))

@@ -77,7 +77,7 @@ def numbers(store: Store, name: str) -> list[int]:
     return [int(value) for value in store[name].read().data[:, 0, 0, 0]]
 
 
-def test_what_a_killed_writer_has_written_becomes_a_video(store: Store) -> None:
+def test_recording_of_a_killed_writer_can_be_recovered(store: Store) -> None:
     killed_recording(store.path, "cam/live.mp4")
     assert list(store) == []
     (one,) = store.recordings()
@@ -94,7 +94,9 @@ def test_what_a_killed_writer_has_written_becomes_a_video(store: Store) -> None:
 
 
 @pytest.mark.thorough
-def test_nobody_throws_it_away_unasked(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+def test_recordings_are_not_deleted_by_default(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
     killed_recording(store.path, "live.mp4")
     (one,) = store.recordings()
     for repair in (False, True):
@@ -130,7 +132,7 @@ def test_it_goes_when_it_is_old(store: Store) -> None:
 
 
 @pytest.mark.thorough
-def test_a_name_that_is_taken_or_written_is_left_to_who_has_it(store: Store) -> None:
+def test_name_in_use_is_not_taken_by_recovery(store: Store) -> None:
     for name in ("a.mp4", "a.mp4", "b.mp4"):
         killed_recording(store.path, name)
     store.ingest(CLIP, "a.mp4")
@@ -155,7 +157,7 @@ def test_it_may_get_a_name_of_ones_own(store: Store) -> None:
     assert is_as_before(store, ["a.mp4", "new/b.mp4"])
 
 
-def test_what_shows_no_picture_is_refused_and_stays(store: Store) -> None:
+def test_recording_without_frames_is_refused_and_kept(store: Store) -> None:
     file = create_partial(store.parts.objects, "live.mp4")
     file.path.write_bytes(b"not much of a video")
     assert store.recordings() == []  # it is being written
@@ -231,7 +233,7 @@ def test_one_recovers_it_at_a_time(store: Store) -> None:
     assert store.recordings() == [one]
 
 
-def test_what_was_published_is_no_recording_any_more(store: Store) -> None:
+def test_published_video_is_not_a_recording(store: Store) -> None:
     """Its writer was killed before it could take the other name away."""
     file = create_partial(store.parts.objects, "a.mp4")
     file.path.write_bytes(CLIP.read_bytes())
@@ -242,7 +244,7 @@ def test_what_was_published_is_no_recording_any_more(store: Store) -> None:
     assert is_as_before(store, ["a.mp4"])
 
 
-def test_what_was_published_and_removed_is_no_recording_either(store: Store) -> None:
+def test_removed_video_is_not_a_recording(store: Store) -> None:
     """Its writer was killed in between, and the store was not mounted since."""
     file = create_partial(store.parts.objects, "a.mp4")
     file.path.write_bytes(CLIP.read_bytes())
@@ -258,7 +260,7 @@ def test_what_was_published_and_removed_is_no_recording_either(store: Store) -> 
     assert {store.parts.objects.main_file(path) for path in left} == {other.path}
 
 
-def test_what_was_never_published_stays_one(store: Store) -> None:
+def test_unpublished_object_is_a_recording(store: Store) -> None:
     """Its writer was killed when it was an object already, and no video yet."""
     file = create_partial(store.parts.objects, "a.mp4")
     file.path.write_bytes(CLIP.read_bytes())
@@ -270,7 +272,7 @@ def test_what_was_never_published_stays_one(store: Store) -> None:
     assert is_as_before(store, ["a.mp4"])
 
 
-def test_who_is_about_to_take_the_other_name_away_does_so(store: Store) -> None:
+def test_publisher_removes_its_own_temporary_name(store: Store) -> None:
     file = create_partial(store.parts.objects, "a.mp4")
     file.path.write_bytes(CLIP.read_bytes())
     publish_file(store.parts, file, False)
@@ -281,7 +283,7 @@ def test_who_is_about_to_take_the_other_name_away_does_so(store: Store) -> None:
 
 
 @pytest.mark.parametrize("what", ["recovered", "renamed"])
-def test_what_is_a_video_under_another_name_is_no_recording(store: Store, what: str) -> None:
+def test_video_under_another_name_is_not_a_recording(store: Store, what: str) -> None:
     """The process that published it was killed before it could remove the temporary name."""
     file = create_partial(store.parts.objects, "a.mp4")
     file.path.write_bytes(CLIP.read_bytes())
@@ -301,7 +303,7 @@ def test_what_is_a_video_under_another_name_is_no_recording(store: Store, what: 
 
 
 @pytest.mark.parametrize("given", ["stream", "pictures"])
-def test_what_comes_once_is_kept_while_the_catalog_is_locked(
+def test_unrepeatable_input_is_kept_while_the_catalog_is_locked(
     store: Store, monkeypatch: pytest.MonkeyPatch, given: str
 ) -> None:
     asked = be_impatient(store, monkeypatch, 0.1)
@@ -318,7 +320,7 @@ def test_what_comes_once_is_kept_while_the_catalog_is_locked(
     assert is_as_before(store, ["a.mp4"])
 
 
-def test_a_stream_whose_name_was_taken_meanwhile_is_kept(store: Store) -> None:
+def test_stream_is_kept_when_its_name_is_taken(store: Store) -> None:
     class Pipe(io.BytesIO):
         def read(self, size: int | None = -1, /) -> bytes:
             part = super().read(size)
@@ -407,7 +409,7 @@ def test_of_a_stream_that_breaks_is_kept_what_came(store: Store) -> None:
     assert is_as_before(store, ["a.mkv"])
 
 
-def test_what_can_be_given_again_leaves_nothing(store: Store, tmp_path: Path) -> None:
+def test_failed_write_of_repeatable_input_leaves_nothing(store: Store, tmp_path: Path) -> None:
     """Nor does a write that the caller gives up."""
     form: Any = {"size": (64, 48), "fps": 20}
     data = smooth(3, 64, 48).tobytes()[:-1]
@@ -425,7 +427,7 @@ def test_what_can_be_given_again_leaves_nothing(store: Store, tmp_path: Path) ->
     assert is_as_before(store, [])
 
 
-def test_who_lets_it_lie_in_the_block_has_not_given_it_up(
+def test_unpublished_writer_keeps_its_recording(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     be_impatient(store, monkeypatch, 0.1)

@@ -129,7 +129,7 @@ def test_the_last_picture_may_be_shorter_than_a_millisecond(store: Store) -> Non
     assert times_of(written(store, "a.mp4", MICROSECOND, [0])) == [0, MICROSECOND]
 
 
-def test_what_was_refused_is_not_in_the_video(store: Store) -> None:
+def test_refused_frames_are_not_in_the_video(store: Store) -> None:
     data = smooth(3, 64, 48)
     with store.writer("a.mp4", width=64, height=48, time_base=MICROSECOND, codec="ffv1") as writer:
         writer.write(data[0], 5)

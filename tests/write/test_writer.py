@@ -286,7 +286,7 @@ class Tensor:
         return np.array(self._data, dtype)
 
 
-def test_what_numpy_makes_an_array_of_is_one(store: Store) -> None:
+def test_array_likes_are_accepted(store: Store) -> None:
     data = smooth(6, 64, 48)
     video = store.write("a.mp4", [Tensor(data[:4]), Tensor(data[4])], fps=5, codec="ffv1")
     with store.writer("b.mp4", width=64, height=48, fps=5, codec="ffv1") as writer:
@@ -423,7 +423,7 @@ def test_a_stream_is_kept_as_it_is(store: Store, name: str) -> None:
         ],
     ),
 )
-def test_what_does_not_fit_together_is_said_and_leaves_nothing(
+def test_conflicting_arguments_are_refused_and_leave_nothing(
     store: Store, arguments: dict[str, object], what: str
 ) -> None:
     with pytest.raises(UsageError) as raised:
@@ -489,7 +489,7 @@ def test_times_that_are_the_same_in_a_container_are_refused(store: Store) -> Non
     assert is_as_before(store, ["a.mp4"])
 
 
-def test_a_stream_that_is_no_video_is_refused(store: Store) -> None:
+def test_stream_that_is_not_a_video_is_refused(store: Store) -> None:
     with pytest.raises(RefusedMediaError):
         store.write("a.mp4", b"no video at all")
     assert is_as_before(store, [])
@@ -578,7 +578,7 @@ def test_a_process_that_was_stopped_while_it_began_a_file_is_not_waited_for_for_
     assert is_as_before(store, ["a.mp4"])
 
 
-def test_a_name_that_was_taken_meanwhile_is_not_taken_away(store: Store) -> None:
+def test_name_taken_by_another_writer_is_kept(store: Store) -> None:
     writer = store.writer("a.mp4", width=64, height=48, fps=25)
     writer.write(smooth(3, 64, 48))
     store.ingest(CLIP, "a.mp4")
@@ -592,7 +592,7 @@ def test_a_name_that_was_taken_meanwhile_is_not_taken_away(store: Store) -> None
     assert is_as_before(store, ["a.mp4", "b.mp4"])
 
 
-def test_what_is_held_is_refused_before_anything_is_taken_in(store: Store) -> None:
+def test_held_video_is_refused_before_reading_input(store: Store) -> None:
     store.ingest(CLIP, "a.mp4").policy.hold("case")
     with pytest.raises(HeldError, match="case"):
         store.writer("a.mp4", width=64, height=48, fps=25, replace=True)
@@ -601,7 +601,7 @@ def test_what_is_held_is_refused_before_anything_is_taken_in(store: Store) -> No
     assert store.recordings() == []
 
 
-def test_what_was_held_meanwhile_costs_no_recording(store: Store) -> None:
+def test_hold_during_a_write_keeps_the_recording(store: Store) -> None:
     store.ingest(CLIP, "a.mp4")
     writer = store.writer("a.mp4", width=64, height=48, fps=25, replace=True)
     writer.write(smooth(3, 64, 48))
@@ -613,7 +613,7 @@ def test_what_was_held_meanwhile_costs_no_recording(store: Store) -> None:
     assert (store.recover(one).name, len(store["a.mp4"])) == ("a-recovered.mp4", 120)
 
 
-def test_a_store_that_was_closed_meanwhile_costs_no_recording(store: Store) -> None:
+def test_store_closed_during_a_write_keeps_the_recording(store: Store) -> None:
     with Store.open(store.path) as other:
         writer = other.writer("a.mp4", width=64, height=48, fps=25)
         writer.write(smooth(3, 64, 48))
@@ -628,7 +628,7 @@ def test_a_store_that_was_closed_meanwhile_costs_no_recording(store: Store) -> N
 @pytest.mark.parametrize(
     "error", [BusyError("locked"), NoSpaceError("full"), OSError(errno.EMFILE, "too many")]
 )
-def test_what_cannot_be_published_at_the_moment_is_not_lost(
+def test_failed_publish_can_be_repeated(
     store: Store, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     data = smooth(60, 64, 48)
@@ -657,9 +657,7 @@ def test_what_cannot_be_published_at_the_moment_is_not_lost(
     assert is_as_before(store, ["a.mp4"])
 
 
-def test_what_cannot_be_published_can_be_given_up(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_publish_can_be_abandoned(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(*_: object, **__: object) -> NoReturn:
         raise BusyError("locked")
 
@@ -685,7 +683,7 @@ def test_what_cannot_be_published_can_be_given_up(
 
 
 @pytest.mark.parametrize("as_stream", [True, False])
-def test_what_is_published_has_not_failed_where_its_other_name_stays(
+def test_publish_succeeds_despite_a_leftover_name(
     store: Store, monkeypatch: pytest.MonkeyPatch, as_stream: bool
 ) -> None:
     unlink = Path.unlink
@@ -725,7 +723,7 @@ def _writing(store: Store, how: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def test_what_a_killed_writer_leaves_is_in_nobodys_way(store: Store) -> None:
+def test_leftovers_of_a_killed_writer_do_not_interfere(store: Store) -> None:
     store.write("b.mp4", smooth(3, 64, 48), fps=25)
     with _writing(store, "kill") as process:
         assert process.stdout
@@ -769,7 +767,7 @@ _STREAM = """
 
 
 @pytest.mark.parametrize("room", [0, 10_000])
-def test_nothing_is_told_to_be_safe_of_a_stream_that_found_no_room(store: Store, room: int) -> None:
+def test_full_disk_does_not_report_a_stream_as_saved(store: Store, room: int) -> None:
     program = textwrap.dedent(_STREAM)
     command = [sys.executable, "-c", program, str(store.path), str(room), str(CLIP)]
     process = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -72,7 +72,7 @@ def test_bounds_hold_for_random_queries(
 
 @settings(deadline=None)
 @given(st.tuples(prices, prices, prices), st.integers(1, 300), some_terms)
-def test_bounds_hold_against_who_knows_what_we_have(
+def test_bounds_hold_against_an_adaptive_adversary(
     price: tuple[float, float, float], count: int, terms: LedgerParameters
 ) -> None:
     """Each query is one that what is made by then does not help with, and all else does."""
@@ -104,7 +104,7 @@ def test_a_replay_gives_the_same_answers(
 FORESEES_NOTHING = 1.0
 
 
-def test_what_helps_is_made_once_it_has_proved_to_and_not_before() -> None:
+def test_useful_tiling_is_made_once_it_has_paid() -> None:
     world = TableWorld({A: 5.0}, [(1.0, {A: 0.0})] * 12, [Aims("a")] * 12)
     ((number, retile),) = bill(
         world, LedgerParameters(horizon=FORESEES_NOTHING, caution=2.0)
@@ -112,18 +112,18 @@ def test_what_helps_is_made_once_it_has_proved_to_and_not_before() -> None:
     assert (number, retile.tiling, retile.price) == (9, A, 5.0)  # after ten seconds
 
 
-def test_what_hardly_helps_is_not_made() -> None:
+def test_tiling_with_small_gain_is_not_made() -> None:
     world = TableWorld({A: 5.0}, [(1.0, {A: 0.95})] * 400, [Aims("a")] * 400)
     assert bill(world, LedgerParameters()).total == pytest.approx(400.0)
 
 
-def test_what_helps_a_little_for_long_is_made_in_the_end() -> None:
+def test_small_gain_over_many_queries_is_made_eventually() -> None:
     world = TableWorld({A: 5.0}, [(1.0, {A: 0.75})] * 120, [Aims("a")] * 120)
     ((number, _),) = bill(world, LedgerParameters(horizon=FORESEES_NOTHING, caution=5.0)).retiles
     assert number == 99  # 25 seconds saved
 
 
-def test_the_first_query_is_no_reason_to_make_anything() -> None:
+def test_first_query_triggers_no_tiling() -> None:
     world = TableWorld({A: 1.0}, [(1.0, {A: 0.0})] * 2, [Aims("a")] * 2)
     assert [number for number, _ in bill(world, LedgerParameters(stake=5.0)).retiles] == [1]
 
@@ -159,7 +159,7 @@ def test_labels_that_take_turns_do_not_make_it_flap() -> None:
     assert done.total < 0.15 * 300
 
 
-def test_what_the_video_is_read_for_counts_where_it_was_not_yet() -> None:
+def test_reads_of_other_sots_count_as_evidence() -> None:
     """Two SOTs; the second is first read for one of two labels that the first is read for."""
 
     class Two(TableWorld):
@@ -180,7 +180,7 @@ def test_what_the_video_is_read_for_counts_where_it_was_not_yet() -> None:
         assert len(soon) == expected
 
 
-def test_what_changes_for_good_is_followed() -> None:
+def test_lasting_change_of_queries_is_followed() -> None:
     aims = [Aims("a")] * 50 + [Aims("b")] * 400
     rows = [(1.0, {A: 0.0, B: 1.0})] * 50 + [(1.0, {A: 1.0, B: 0.0})] * 400
     done = bill(TableWorld({A: 4.0, B: 4.0}, rows, aims), LedgerParameters())
@@ -196,7 +196,7 @@ def test_what_changes_for_good_is_followed() -> None:
         LedgerParameters(caution=1.0, horizon=5.5, doubt=0.0, stake=5.0),
     ],
 )
-def test_what_was_surely_made_is_left_when_another_is_better_by_the_lead(
+def test_better_tiling_replaces_a_paid_one_after_a_margin(
     terms: LedgerParameters,
 ) -> None:
     aims = [Aims("a"), *[Aims("b")] * 39]

@@ -70,7 +70,7 @@ def test_it_is_never_dearer_than_no_tiles_or_what_is_there(
     assert decoding(paid) + making(paid) <= decoding({}) + 1e-9
 
 
-def test_what_is_there_stays_where_new_tiles_would_not_pay() -> None:
+def test_existing_tiling_is_kept_unless_a_new_one_pays() -> None:
     world = BoxWorld(footage([{"car": (100, 100)}]), RATES, wanted_tiles)
     there = {0: Tiling.whole(uniform_layout(640, 480, 4, 4, LayoutRules()))}
     car = Query(range(10), Aims({"car"}))

@@ -70,13 +70,13 @@ def test_chance_is_not_taken_for_a_reason() -> None:
     assert max(expected) < 2.5
 
 
-def test_what_is_read_all_the_time_is_expected_to_be() -> None:
+def test_constant_reads_are_expected_to_continue() -> None:
     outlook = told(60, 50.0, [[7]] * 200)
     assert outlook.expected_reads(7) == pytest.approx(50, rel=0.1)
     assert outlook.expected_reads(8) < 0.1
 
 
-def test_what_is_no_longer_read_is_not_expected() -> None:
+def test_ended_reads_are_not_expected() -> None:
     outlook = told(60, 50.0, [[7]] * 200 + [[8]] * 200)
     assert outlook.expected_reads(7) < 2
     assert outlook.expected_reads(8) > 45
@@ -120,7 +120,7 @@ def test_regions_that_lie_close_are_one() -> None:
     assert set(found.values()) == {Rect(x, y, x + 57, y + 59) for x, y in corners}
 
 
-def test_what_is_read_much_is_made_larger_last() -> None:
+def test_frequently_read_region_is_merged_last() -> None:
     """Of three in a row, the one that is read much stays alone."""
     much, near, far = region(0, 0), region(60, 0), region(125, 0)
     found = cluster_regions([query(much, frames=1000), query(near), query(far)], 2)
@@ -141,7 +141,7 @@ def test_a_patch_holds_its_regions(regions: list[Rect], most: int) -> None:
     assert len(set(found.values())) <= most
 
 
-def test_thousands_of_regions_are_no_matter() -> None:
+def test_thousands_of_regions_are_clustered_fast() -> None:
     some = [region(17 * x % 1800, 13 * y % 1000, 20 + x) for x in range(60) for y in range(60)]
     found = cluster_regions([query(one) for one in some])
     assert len(found) > 3000

@@ -227,7 +227,7 @@ def test_only_wanted_tiles_are_paid_for_and_the_rest_is_read_from_the_original()
     assert wanted.decode(0, DOG, small) == wanted.decode(0, DOG, None)
 
 
-def test_a_world_told_other_rates_differs_in_these_alone() -> None:
+def test_world_with_other_rates_differs_only_in_costs() -> None:
     world = BoxWorld(APART, RATES)
     dear = world.at(RATES.scaled(decode=1, encode=2))
     tiled = world.tiling_around(0, CAR.aims)
