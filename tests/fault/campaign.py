@@ -258,7 +258,7 @@ class Campaign:
         counters = Counters()
         ended = in_child(lambda: self._run_into(counters, failing))
         if not counters.hits:
-            return  # it does not come so far in every run
+            return  # not every run reaches this call
         self.row.errors += 1
         if isinstance(ended, Died):
             self._problem(what, f"the operation ended with {ended}")
@@ -277,8 +277,8 @@ class Campaign:
         self.row.again += len(self.row.problems) == before
 
     def _run_into(self, counters: Counters, failing: Failing) -> tuple[str, bool, str]:
-        """(what was said, whether that is in order, how the store differs from what it should
-        be)."""
+        """(the message, whether the error is in order, the differences from the expected
+        store)."""
         root, place = self._place.root, self._place
         before = _image(place)
         message, is_clean, is_done = "", True, False

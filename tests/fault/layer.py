@@ -108,9 +108,9 @@ def build(folder: Path) -> Path:
 
 
 def environment(library: Path) -> dict[str, str]:
-    """For a process that is to have the layer.
+    """The environment of a process under the layer.
 
-    Libraries that compute with threads have one: a process that forks may have no others.
+    Numeric libraries are limited to one thread, since a process that forks must have no others.
     """
     alone = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1")
     return {**os.environ, **alone, "LD_PRELOAD": str(library), _LIBRARY: str(library)}
@@ -125,7 +125,7 @@ def begin(
     failing: Failing | None = None,
     sync: bool = False,
 ) -> None:
-    """Count from now on what this process does below `root`.
+    """Start to count the calls of this process below `root`.
 
     `log` is a descriptor that receives all calls (see `tests.fault.powercut`).  The process is
     killed before the change with the number `kill_at`.  Without `sync` nothing is really synced,

@@ -47,7 +47,7 @@ RAW = TileSettings("lossless", quality=1)
 class Place:
     """The paths that an operation works on."""
 
-    root: Path  #: all that the operation may change lies below
+    root: Path  #: the operation changes files only below this path
     inputs: Path  #: files from outside; see `make_inputs`
 
     @property
@@ -80,22 +80,22 @@ class Operation:
     name: str
     prepare: Callable[[Place], None]
     work: Callable[[Place], Steps]
-    #: whether a step survives a power cut once it is acknowledged: all of them, or those numbers
+    #: whether acknowledged steps survive a power cut: all of them, or the steps with these numbers
     durable: bool | frozenset[int] = False
-    #: names that may show anything while they are written, by step
+    #: names with undefined contents while they are written, by step
     loose: dict[int, frozenset[str]] = field(default_factory=dict)
     #: whether a step is several transactions, so that an interrupted step may be half done
     gradual: bool = False
     #: whether new objects stay after a failure, to be reused by the next attempt
     resumed: bool = False
-    #: whether a store that was not changed can be worked on again
+    #: whether the operation can be repeated if the store was not changed
     again: bool = True
     #: whether the prepared store is damaged
     damaged: bool = False
 
     @property
     def is_init(self) -> bool:
-        """Whether there is no store before."""
+        """Whether the operation creates the store."""
         return self.name.startswith("init")
 
     def is_durable(self, step: int) -> bool:
@@ -153,7 +153,7 @@ def with_videos(place: Place) -> None:
 
 
 def with_backup(place: Place) -> None:
-    """A backup of what is no longer so."""
+    """A backup of an earlier state."""
     with_videos(place)
     with place.open() as store:
         back_up(store.parts, place.backup)
@@ -218,7 +218,7 @@ def with_joined(place: Place) -> None:
 
 
 def with_rich(place: Place) -> None:
-    """A video whose original may be replaced, and one that may go."""
+    """A video with a replaceable original, and one that may be removed."""
     with_videos(place)
     with place.open() as store:
         rich = store.ingest(place.inputs / "rich.mp4")
@@ -301,7 +301,7 @@ def grow(place: Place) -> Steps:
                     writer.write(picture)
                     writer.write_sound(np.ones(320, np.int16))
         finally:
-            writer.abandon()  # what could not be published is kept until then
+            writer.abandon()  # unpublished frames are kept until this call
         yield
 
 
@@ -606,7 +606,7 @@ ALL = (
             0: frozenset({"b.mp4"}),
             1: frozenset({"b.mp4"}),
             2: frozenset({"notes.txt"}),
-            5: frozenset({"moved.txt", "second.txt"}),  # one file: its attribute is not synced yet
+            5: frozenset({"moved.txt", "second.txt"}),  # one file, attribute not synced
         },
         gradual=True,
         again=False,

@@ -4,11 +4,11 @@ Synced data is there.  For everything else, there are three models:
 
 least    nothing: neither data, nor names whose directory was not synced
 torn     any of it, in any order: blocks of writes, sizes and names, each by itself
-journal  as ext4 and XFS do: names in the order in which they came, up to some moment, and each
-         fsync, of whatever, syncs all names so far; data as in `torn`
+journal  like ext4 and XFS: names in the order of their changes, up to some moment; each fsync of
+         any file syncs all names so far; data as in `torn`
 
 A rename happens or does not, also from one directory to another, and lasts when either is synced.
-The first two are stricter than any file system of today; POSIX promises no more.
+The first two are worse than any current file system, but POSIX guarantees no more.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class _Item:
 
 @dataclass(slots=True)
 class _Change:
-    """Of a file's bytes: data from an offset on, or, without, the size or a hole."""
+    """A change of a file's bytes: data at an offset, or, without data, a new size or a hole."""
 
     what: What
     offset: int
@@ -106,7 +106,7 @@ class _Change:
 
 @dataclass(slots=True)
 class _Renaming:
-    """Of names: some go, some come."""
+    """A change of names: some are removed, some are added."""
 
     gone: tuple[str, ...]
     new: tuple[tuple[str, _Item], ...]
@@ -118,7 +118,7 @@ class _Renaming:
 
 
 class Disk:
-    """A directory as it was, and what was done to it since."""
+    """A directory in its original state, with all later changes."""
 
     def __init__(self, top: Path) -> None:
         """The contents of `top` now, all of them synced."""

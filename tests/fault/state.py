@@ -44,7 +44,7 @@ class State:
     segments: frozenset[Row]  #: (path, a segment of tiles or of a rendition)
 
     def differs(self, other: State, *, but: frozenset[str] = frozenset()) -> str:
-        """Where two differ, but for the names in `but`; empty where they are the same."""
+        """The difference of two states except for the names in `but`; empty if there is none."""
         found = []
         for what in ("names", "known"):
             mine = {row for row in getattr(self, what) if row[0] not in but}
@@ -59,7 +59,7 @@ def _short(row: Row) -> str:
 
 
 def state_of(store: Store) -> State:
-    """Of an open store."""
+    """The state of an open store."""
     names: set[Row] = set()
     known: set[Row] = set()
     segments: set[Row] = set()
@@ -75,7 +75,7 @@ def state_of(store: Store) -> State:
             if video is not None:
                 about |= {what: _rows(database, ask, *video) for what, ask in _OF_VIDEOS.items()}
                 segments.update((path, *row) for row in _rows(database, _SEGMENTS, *video))
-            # A file that waits to be judged has nothing known about it, nor has a new video.
+            # Nothing is known yet about an unjudged file or a new video.
             known.update((path, what, rows) for what, rows in about.items() if rows)
     return State(frozenset(names), frozenset(known), frozenset(segments))
 
@@ -115,8 +115,8 @@ def _digest(store: Store, node: Node) -> str:
 
 
 def image_of(root: Path) -> dict[str, str]:
-    """Every row of the catalog and every file of a store, but for times, logs, caches, and what
-    is kept of a recording that could not be published.
+    """Every row of the catalog and every file of a store, except for times, logs, caches, and the
+    frames of a recording that could not be published.
 
     For a store that this process has open by SQLite only.
     """
@@ -146,7 +146,7 @@ def image_of(root: Path) -> dict[str, str]:
 
 
 def difference(one: dict[str, str], other: dict[str, str]) -> str:
-    """Where two images differ; empty where they are the same."""
+    """The difference of two images; empty if there is none."""
     lines = [f"+{key[:100]}" for key in sorted(set(one) - set(other))]
     lines += [f"-{key[:100]}" for key in sorted(set(other) - set(one))]
     lines += [f"!{key[:100]}" for key in sorted(set(one) & set(other)) if one[key] != other[key]]

@@ -86,7 +86,7 @@ def test_age_after_clock_jump(store: Store, clock: Clock) -> None:
     clock.set_forward(2)
     with pytest.raises(ForbiddenError, match="jumped ahead"):
         ager.plan()
-    store.ingest(FOLDER / "portrait.mp4")  # is written down, with the wrong time
+    store.ingest(FOLDER / "portrait.mp4")  # is recorded with the wrong time
     clock.set_forward(-2)
     with pytest.raises(ForbiddenError, match="behind"):
         ager.plan()

@@ -31,7 +31,7 @@ def mounted(tmp_path: Path, mountable: None) -> Iterator[Mounted]:
 
 
 def kill(mounted: Mounted) -> int:
-    """Kill the daemon, and wait until the kernel has noticed; its process number."""
+    """Kill the daemon, wait until the kernel has noticed, and return its process id."""
     pid = mounted.pid
 
     def is_dead() -> bool:

@@ -42,7 +42,7 @@ def _write(trigger: Path) -> None:
 
 
 def test_disk_becomes_read_only(failing_disk: tuple[Path, Callable[[], None]]) -> None:
-    """Every change is EROFS, and everything can still be read."""
+    """Every change fails with EROFS, and everything can still be read."""
     disk, fail = failing_disk
     with new_store(disk / "store") as store:
         fs = Filesystem(store.parts)

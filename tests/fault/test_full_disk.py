@@ -348,7 +348,7 @@ def test_recording_kept(place: Path, ending: str, room: str) -> None:
                 for picture in islice(noisy(), 1000):
                     writer.write(picture)
                     if room == "at once" and not os.statvfs(place).f_bavail:
-                        other.unlink(missing_ok=True)  # FFmpeg may not know of it yet
+                        other.unlink(missing_ok=True)  # FFmpeg may not have noticed it yet
 
         with pytest.raises(NoSpaceError) as caught:
             record()

@@ -142,8 +142,8 @@ def test_kill_before_call(tmp_path: Path, under_layer: Run) -> None:
     root, log = start(tmp_path)
     done = under_layer(*PROGRAM, root, log, "kill", check=False)
     assert done.returncode == -signal.SIGKILL
-    # Seven went through: a file made, written, opened to append and written, another written,
-    # synced and cut, and one directory made; it was not renamed yet.
+    # Seven changes were made: a file was created, written and appended to, another one was
+    # written, synced and truncated, and a directory was created but not renamed yet.
     assert sorted(path.name for path in root.iterdir()) == ["a", "folder", "old"]
     assert (root / "old").read_bytes() == b"012ne"
     assert len(read_log(log)) == 7

@@ -30,7 +30,7 @@ from vfsd.mount.fuse.passthrough import require_passthrough
 
 @pytest.fixture(scope="session", autouse=True)
 def fuse(mountable: None) -> None:
-    """All of these mount."""
+    """Skip all tests here if this machine cannot mount."""
 
 
 class Mounted:
@@ -122,7 +122,7 @@ class Mounted:
 
 
 def users_of(place: Path) -> list[str]:
-    """The processes with a file or directory below `place`: pid, command and what it is."""
+    """The processes with a file or directory below `place`: pid, command and path."""
     found = []
     for link in (*Path("/proc").glob("[0-9]*/fd/*"), *Path("/proc").glob("[0-9]*/cwd")):
         with suppress(OSError):
@@ -156,7 +156,7 @@ def passthrough(fuse: None) -> str:
 def shared(
     tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest, fuse: None
 ) -> Iterator[Mounted]:
-    """A mount for all tests that only use it; its log holds no error in the end."""
+    """A mount shared by tests that only use it; its log must not contain errors at the end."""
     place = Mounted(tmp_path_factory.mktemp("shared"))
     if request.param == "ordinary":
         place.mount()

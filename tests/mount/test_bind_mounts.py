@@ -105,7 +105,7 @@ def test_bind_of_directory(
 def test_bind_of_file(shown: Mounted, tmp_path: Path, binds: ExitStack) -> None:
     single = bind(binds, shown.at / "cam1/v.mp4", tmp_path / "single.mp4")
     assert run_command("info", single, "--json").object["name"] == "cam1/v.mp4"
-    # Also where it covers another file of the mount.
+    # The path must also be right where the bind mount covers another file of the mount.
     covering = bind(binds, shown.at / "cam1/v.mp4", shown.at / "v.mp4")
     assert run_command("info", covering, "--json").object["name"] == "cam1/v.mp4"
 

@@ -122,7 +122,7 @@ def test_killed_reader(mounted: Mounted, long: Path, number: int) -> None:
 def test_reader_closes_file(mounted: Mounted, long: Path) -> None:
     fd = os.open(long, os.O_RDONLY)
     size = os.fstat(fd).st_size
-    os.posix_fadvise(fd, size // 2, 1 << 19, os.POSIX_FADV_WILLNEED)  # asks, and does not wait
+    os.posix_fadvise(fd, size // 2, 1 << 19, os.POSIX_FADV_WILLNEED)  # does not wait
     begun(mounted)
     os.close(fd)
     assert cpu_left(mounted) < _LEFT_SECONDS
@@ -136,7 +136,8 @@ def test_other_readers_served(mounted: Mounted, shorter: Path) -> None:
         other = threading.Thread(target=lambda: found.append(file.readall()))
         other.start()
         mounted.wait_for(
-            lambda: bool(found) or is_in_a_call_on(file.fileno(), other), "nobody asks"
+            lambda: bool(found) or is_in_a_call_on(file.fileno(), other),
+            "the view is not requested",
         )
         for victim in victims:
             victim.kill()
@@ -150,7 +151,7 @@ def test_other_readers_served(mounted: Mounted, shorter: Path) -> None:
 
 
 def is_in_a_call_on(fd: int, thread: threading.Thread) -> bool:
-    """Whether a thread of this process waits for the kernel to answer a call about a descriptor."""
+    """Whether a thread of this process is blocked in a system call on a descriptor."""
     try:
         call = Path(f"/proc/self/task/{thread.native_id}/syscall").read_text().split()
     except (FileNotFoundError, ProcessLookupError):

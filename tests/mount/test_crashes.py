@@ -68,7 +68,8 @@ def test_worker_ends_with_mount(mounted: Mounted, wide_clip: Path) -> None:
 
 def test_examine_memory_limit(mounted: Mounted) -> None:
     with Store.open(mounted.store) as store:
-        settings = replace(store.settings, examine_memory=20 << 20)  # less than may be typed
+        # This is less than the smallest value that users can set.
+        settings = replace(store.settings, examine_memory=20 << 20)
         settings.save(store.parts.directory.settings)
     at = mounted.mount()
     size = 4096 * 2160 * 3 // 2
@@ -95,7 +96,7 @@ def end_while_decoding(mounted: Mounted, view: Path, number: int) -> bytes | OSE
     note = mounted.store / "mount.rendering"
 
     def is_decoding() -> bool:
-        """Whether it is, and has been stopped at that."""
+        """Whether it is decoding; if so, the process is now stopped."""
         os.kill(made_by.pid, signal.SIGSTOP)
         if any(struct.unpack("<512q", note.read_bytes()[:4096])):
             return True
@@ -104,9 +105,9 @@ def end_while_decoding(mounted: Mounted, view: Path, number: int) -> bytes | OSE
 
     reader = threading.Thread(target=read)
     reader.start()
-    mounted.wait_for(is_decoding, "nobody reads")
+    mounted.wait_for(is_decoding, "the view is not decoded")
     os.kill(made_by.pid, number)
-    with suppress(ProcessLookupError):  # one that was killed is not waited for
+    with suppress(ProcessLookupError):  # a killed process may be gone already
         os.kill(made_by.pid, signal.SIGCONT)
     reader.join(30)
     (told,) = found

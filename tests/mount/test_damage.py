@@ -1,4 +1,4 @@
-"""Videos whose bytes change on disk, through the kernel."""
+"""Videos with damaged bytes on the disk, through the kernel."""
 
 from __future__ import annotations
 

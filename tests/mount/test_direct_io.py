@@ -83,7 +83,7 @@ class AsyncWriter:
         self._at = -(-ctypes.addressof(raw) // 4096) * 4096
 
     def write(self, byte: int) -> bool:
-        """Write a block of that byte; whether that was complete as soon as it was submitted."""
+        """Write a block of that byte; return whether it was complete when submitted."""
         ctypes.memset(self._at, byte, BLOCK)
         file = os.open(self._path, os.O_RDWR | os.O_DIRECT)
         request = _Request(opcode=self.PWRITE, file=file, buffer=self._at, length=BLOCK)

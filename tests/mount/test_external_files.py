@@ -87,7 +87,7 @@ def test_another_mount(shown: Mounted, tmp_path: Path) -> None:
 
 
 def test_stacked_mount(shown: Mounted, tmp_path: Path) -> None:
-    """Another file system shows what is in the mount."""
+    """Another file system shows the contents of the mount."""
     if shutil.which("mergerfs") is None:
         pytest.skip("mergerfs is not installed")
     over = tmp_path / "over"

@@ -59,7 +59,7 @@ def test_libfuse_2(mounted: Mounted, monkeypatch: pytest.MonkeyPatch, name: str)
 
 
 def use(at: Path) -> None:
-    """A little of everything."""
+    """Use some operations of each kind."""
     (at / "v.mp4").write_bytes(VIDEO)
     assert os.getxattr(at / "v.mp4", "user.vfsd.state") == b"video"
     assert (at / "v.mp4@/info.json").read_bytes().startswith(b"{")

@@ -342,7 +342,7 @@ def test_service_notification(mounted: Mounted, tmp_path: Path) -> None:
 
 
 def run_helper(*words: str | Path) -> tuple[object, str]:
-    """The exit code, and what is printed to stderr."""
+    """The exit code and the output on stderr."""
     code: object = 0
     errors = io.StringIO()
     with contextlib.redirect_stderr(errors):

@@ -1,4 +1,4 @@
-"""A store whose directory is moved while it is open, and another store that takes its path."""
+"""The directory of an open store is moved, and another store takes its path."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_mount_follows_store(
         os.unlink(old.at / "w.mp4")
         assert (second / "notes.txt").read_text() == "new notes"
         assert (second / "w.mp4").read_bytes() == OTHER_CLIP.read_bytes()
-        # The end of the old mount leaves the log of the other catalog where it is.
+        # Unmounting the old mount does not remove the log of the other catalog.
         control.unmount(old.at)
         assert (old.store / "catalog.sqlite3-wal").exists()
         (second / "later.txt").write_text("x")

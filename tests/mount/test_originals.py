@@ -67,7 +67,7 @@ def test_hold_in_mount(mounted: Mounted, tmp_path: Path) -> None:
         done = subprocess.run(command, cwd=here, capture_output=True, text=True)
         assert done.returncode != 0
         assert "not permitted" in done.stderr
-    with open(path, "rb") as file:  # libfuse renames what is open instead of removing it
+    with open(path, "rb") as file:  # libfuse renames open files instead of removing them
         with pytest.raises(PermissionError):
             path.unlink()
         assert file.read() == BYTES

@@ -72,7 +72,7 @@ print(hashlib.sha256(os.pread(int(sys.argv[1]), 1 << 24, 0)).hexdigest(), flush=
 
 def test_read_without_daemon(mounted: Mounted, place: Path, passthrough: str) -> None:
     put(place / "a.mp4")
-    mounted.unmount()  # the kernel forgets what it has seen written
+    mounted.unmount()  # drops the pages that the kernel cached on writes
     fd = os.open(mounted.mount(passthrough) / "a.mp4", os.O_RDONLY)
     try:
         read = sha256_without_the_daemon(mounted.pid, fd)

@@ -68,7 +68,7 @@ def age(root: Path, start: int = 1_100_000_000) -> None:
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """Files, links of both kinds, modes and times of the past, on a disk."""
+    """A tree on a disk with files, symbolic and hard links, modes and past times."""
     root = tmp_path / "tree"
     (root / "a/b/empty").mkdir(parents=True)
     (root / "big").write_bytes(os.urandom(3_000_000))

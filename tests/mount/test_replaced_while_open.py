@@ -161,7 +161,7 @@ def test_cached_pages_after_moves(mounted: Mounted) -> None:
     for name in ("a.mp4", "b.mp4"):
         (mounted.at / name).read_bytes()
     with Store.open(mounted.store) as store:
-        store.move("a.mp4", "away.mp4")  # the kernel has its bytes as those of a.mp4
+        store.move("a.mp4", "away.mp4")  # the kernel has cached its bytes as a.mp4
     mounted.wait_for(lambda: not (mounted.at / "a.mp4").exists(), "it has not moved")
     (mounted.at / "b.mp4").rename(mounted.at / "a.mp4")
     with Store.open(mounted.store) as store, noticed(mounted, "a.mp4"):

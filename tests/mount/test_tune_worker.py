@@ -358,7 +358,7 @@ def test_compression_of_raw_tiles(place: Place) -> None:
         )
 
 
-# ------------------------------------------------------------------------------------- the end
+# -------------------------------------------------------------------------- unmounts and kills
 
 
 def test_unmount_during_tuning(read_place: Place) -> None:

@@ -1,4 +1,4 @@
-"""A store on a FUSE disk that shows the names of one file as files of their own (mergerfs)."""
+"""A store on a FUSE disk that shows hard links of one file as separate files (mergerfs)."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def make_talking(
     video_codec: str = "libx264",
     options: dict[str, str] | None = None,
 ) -> Path:
-    """Pictures with B-frames, and a sound that never repeats, `late` seconds behind.
+    """Pictures with B-frames, and sound that never repeats and starts `late` seconds later.
 
     `options` are those of the muxer.
     """
@@ -62,7 +62,7 @@ def make_pausing(path: Path, clip: Path, at: Fraction, pause: int) -> Path:
         for index, stream in streams.items():
             mine = [packet for packet in found if packet.stream_index == index]
             times = sorted(packet.pts or 0 for packet in mine)
-            # A picture is decoded when the one two places before it is shown, the first ones first.
+            # Each picture is decoded when the one two places before it is shown.
             delay = 2 if stream.type == "video" else 0
             step = times[1] - times[0]
             early = [times[0] - step * number for number in range(delay, 0, -1)]
@@ -75,7 +75,7 @@ def make_pausing(path: Path, clip: Path, at: Fraction, pause: int) -> Path:
 
 
 def _block(number: int, offset: int, form: str) -> av.AudioFrame:
-    """A tone that rises."""
+    """A rising tone."""
     at = np.arange(number * _BLOCK, (number + 1) * _BLOCK) / RATE
     tone = 0.4 * np.sin(2 * np.pi * (200 + 150 * at) * at)
     samples = tone.astype(np.float32)[np.newaxis]

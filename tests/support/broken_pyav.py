@@ -1,4 +1,4 @@
-"""Folders for PYTHONPATH whose PyAV is broken in one way or another."""
+"""Folders for PYTHONPATH with a PyAV that is broken in different ways."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ KINDS: Mapping[str, str] = {
 
 
 def environment(folder: Path, kind: str) -> dict[str, str]:
-    """That of a process which imports a PyAV of this kind, and this tree's `vfsd`."""
+    """The environment of a process that imports such a PyAV and this tree's `vfsd`."""
     (folder / "av").mkdir(parents=True, exist_ok=True)
     (folder / "av/__init__.py").write_text(KINDS[kind])
     paths = os.pathsep.join([str(folder), *filter(None, sys.path)])

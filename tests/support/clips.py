@@ -42,7 +42,7 @@ def make_clip(
     rate: int = 25,
     container: str | None = None,
 ) -> Path:
-    """Encode `pictures` into a file whose name tells the container, unless `container` does."""
+    """Encode `pictures` into a file; its suffix selects the container unless `container` does."""
     with av.open(str(path), "w", format=container) as output:
         stream = output.add_stream(codec, rate=rate, options=dict(options or {}))
         assert isinstance(stream, VideoStream)

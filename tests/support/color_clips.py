@@ -20,14 +20,17 @@ _NUMBERS = {"bt709": 1, "smpte170m": 6}
 
 @dataclass(frozen=True, slots=True)
 class Coding:
-    """Of a part of a stream; what is None is not told, and then limited and BT.601."""
+    """The color coding of a part of a stream.
+
+    A field that is None is not signalled, and the samples are then limited range or BT.601.
+    """
 
     range: str | None = None  #: tv or pc
     matrix: str | None = None  #: bt709 or smpte170m
 
     @property
     def number(self) -> int:
-        """FFmpeg's, of the matrix."""
+        """FFmpeg's number of the matrix."""
         return _NUMBERS[self.matrix or "smpte170m"]
 
 

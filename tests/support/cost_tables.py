@@ -20,7 +20,7 @@ def tiling(aims: Aims) -> Tiling:
 
 @dataclass
 class TableWorld:
-    """One SOT.  Query n is `query(n)`, and takes what row n says: in each tiling, without, or 0."""
+    """One SOT.  The cost of `query(n)` is in row n: without tiles, and in each tiling or 0."""
 
     prices: Mapping[Tiling, float]
     rows: Sequence[tuple[float, Mapping[Tiling, float]]] = ()

@@ -1,4 +1,4 @@
-"""Clips whose container crops pictures, made of clips that do not."""
+"""Clips with cropping in the container, made from clips without cropping."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def with_aperture(
     across: tuple[int, int] = (0, 1),
     down: tuple[int, int] = (0, 1),
 ) -> Path:
-    """A copy of `clip`, an MP4 whose index stands behind its packets, with a clap box.
+    """A copy of `clip` with a clap box; `clip` is an MP4 with its index after the packets.
 
     Sizes and offsets are fractions of pixels.
     """
@@ -66,7 +66,7 @@ def in_matroska(path: Path, clip: Path) -> Path:
 
 
 def recent_ffmpeg() -> str | None:
-    """The path of an FFmpeg that crops as containers say; None where there is none."""
+    """The path of an FFmpeg that applies cropping of containers, or None."""
     try:
         import imageio_ffmpeg
     except ImportError:
@@ -81,7 +81,7 @@ _DISPLAY = (b"\x54\xb0", b"\x54\xba", b"\x54\xb2")
 
 
 def with_display(path: Path, clip: Path, fields: dict[int, int]) -> Path:
-    """A copy of the Matroska file `clip` whose Video element has these fields, by identifier.
+    """A copy of the Matroska file `clip` with these fields in its Video element, by identifier.
 
     Its own display size is removed, and so is its index.
     """

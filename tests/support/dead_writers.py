@@ -1,4 +1,4 @@
-"""Recordings whose writers were killed."""
+"""Recordings that were cut off because the writer was killed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WRITER = """
 
 
 def killed_recording(store: Path, name: str, frames: int = 50) -> None:
-    """Have a process write so many frames and more, and kill it."""
+    """Kill a process that has written at least so many frames."""
     command = [sys.executable, "-c", textwrap.dedent(_WRITER), str(store), name]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout

@@ -15,10 +15,10 @@ ORIENTATIONS = {
     "transpose": (0, 1, 1, 0),
     "transverse": (0, -1, -1, 0),
 }
-"""a, b, c, d of the display matrix: all ways in which pixels stay pixels."""
+"""a, b, c, d of the display matrix: all rotations by 90 degrees, with and without mirroring."""
 MIRRORED = tuple(name for name, (a, b, c, d) in ORIENTATIONS.items() if a * d - b * c < 0)
 ASKEW = (0.875, 0.5, -0.5, 0.875)
-"""By about 30 degrees."""
+"""A rotation by about 30 degrees."""
 
 
 def with_matrix(

@@ -1,4 +1,4 @@
-"""An examiner that remembers what it found in the bytes of a file.
+"""An examiner that remembers its results by the bytes of a file.
 
 Hundreds of tests ingest the same few sample videos, in this process or through a mount.  Each
 examination decodes a file in another process, which takes longer than the rest of such a test.
@@ -22,7 +22,7 @@ from vfsd.storage.sandbox_pool import Examiner, OnProgress, SandboxPool
 from vfsd.storage.sandbox_protocol import SandboxLimits
 
 _LARGEST = 16 << 20
-"""Bytes of the largest file that is remembered: to hash a larger one takes a while."""
+"""Bytes of the largest file that is remembered, since hashing larger files takes too long."""
 
 _Found = TypeVar("_Found", Examination, Inventory)
 
@@ -80,7 +80,7 @@ class RememberingExaminer(Examiner):
         return self._remembered(key, take, None, lambda _: True)
 
     def _key(self, fd: int, *arguments: object) -> str | None:
-        """None where the file is too large."""
+        """None if the file is too large."""
         size = os.fstat(fd).st_size
         if size > _LARGEST or self.limits != SandboxLimits():
             return None

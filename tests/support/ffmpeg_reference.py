@@ -1,4 +1,4 @@
-"""What FFmpeg's own command makes of a file: the ground truth for frames."""
+"""The output of the ffmpeg command for a file, as the reference for frames."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def decoder_for(path: Path, found: Examination) -> FrameDecoder:
 
 
 def alike(one: Examination, other: Examination) -> bool:
-    """Whether two examinations of one file have found the same."""
+    """Whether two examinations of one file have the same result."""
     if (one.sound is None) != (other.sound is None):
         return False
     plain = [(e.media, e.access, e.end_pts, e.verified, e.notes) for e in (one, other)]
@@ -110,7 +110,7 @@ def _alike_columns(one: PacketColumns, other: PacketColumns) -> bool:
 
 
 def assert_exact(path: Path, found: Examination, expected: list[str]) -> None:
-    """Each frame is as expected: in order, by two threads, alone, and every third one."""
+    """Check all frames when read in order, by two threads, one by one, and every third one."""
     table = table_of(found, page_packets=16)
     assert len(table) == len(expected)
     with decoder_for(path, found) as decoder:

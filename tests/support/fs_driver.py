@@ -16,14 +16,14 @@ SOMEBODY = Caller(1000, 1000)
 
 
 class Driver:
-    """Does to a `Filesystem` what programs do to a directory."""
+    """Calls a `Filesystem` in the same way as programs use a directory."""
 
     def __init__(self, filesystem: Filesystem, caller: Caller = ROOT_USER) -> None:
         self.fs = filesystem
         self.caller = caller
 
     def write(self, path: str, data: bytes, mode: int = 0o644) -> int:
-        """Put a file there, as a shell's redirection does; returns its inode number."""
+        """Write a file like a redirection of the shell; return its inode number."""
         handle = self.create(path, os.O_TRUNC, mode)
         self.fs.write(handle, data, 0)
         ino = self.fs.getattr(None, handle).ino

@@ -86,7 +86,7 @@ def samples(frame: av.VideoFrame) -> Planes:
 
 
 def by_libde265(program: str, packets: Sequence[bytes], folder: Path) -> list[Planes]:
-    """Every picture of an elementary stream whose pictures all have one size."""
+    """Every picture of an elementary stream in which all pictures have the same size."""
     height, width = by_ffmpeg(packets[:1])[0][0].shape
     return file_by_libde265(program, b"".join(packets), width, height, folder)
 
@@ -131,9 +131,9 @@ def are_equal(some: Sequence[Planes], others: Sequence[Planes]) -> bool:
 def differing_tiles(
     pictures: Sequence[Planes], origin: Rect, parts: Iterable[TileStream]
 ) -> list[Rect]:
-    """The tiles that are not, in every one of `pictures`, what they are when decoded alone.
+    """The tiles that differ in any of `pictures` from the same tile decoded alone.
 
-    `origin` is what the pictures show.
+    `origin` is the region that the pictures show.
     """
     found = []
     for part in parts:
@@ -145,7 +145,7 @@ def differing_tiles(
 
 
 def rects(widths: Sequence[int], heights: Sequence[int]) -> list[Rect]:
-    """Row by row."""
+    """The tiles of a layout, row by row."""
     columns, rows = ([0, *np.cumsum(sizes).tolist()] for sizes in (widths, heights))
     return [Rect(x1, y1, x2, y2) for y1, y2 in pairwise(rows) for x1, x2 in pairwise(columns)]
 

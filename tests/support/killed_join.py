@@ -29,13 +29,13 @@ def dying(function: Callable[..., Any], calls: int) -> Callable[..., Any]:
 
 
 def main(place: str, one: str, other: str, step: str) -> None:
-    if step == "stored":  # the bytes are there, the transaction has not begun
+    if step == "stored":  # after the bytes, before the transaction
         ObjectStore.put_bytes = dying(ObjectStore.put_bytes, 2)  # type: ignore[method-assign]
-    if step == "half":  # the left side is published, the right one is not
+    if step == "half":  # the left side is published, but not the right one
         Segments.publish = dying(Segments.publish, 3)  # type: ignore[method-assign]
-    if step == "both":  # in the transaction still
+    if step == "both":  # still in the transaction
         Segments.publish = dying(Segments.publish, 4)  # type: ignore[method-assign]
-    if step == "split":  # rows are gone, if the transaction was done
+    if step == "split":  # the rows are gone if the transaction was committed
         Segments.delete = dying(Segments.delete, 1)  # type: ignore[method-assign]
     with Store.open(place) as store:
         if step == "split":

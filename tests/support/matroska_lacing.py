@@ -1,4 +1,4 @@
-"""Matroska files whose sound is laced or compressed, written element by element."""
+"""Matroska files with laced or compressed sound, written element by element."""
 
 from __future__ import annotations
 

@@ -59,8 +59,11 @@ class MountStarter:
 
 
 def _become_daemon(orders: socket.socket) -> list[str]:
-    """Fork for each order, until there are no more; returns in the children, with what `main` of
-    the daemon is given, and nothing open but what that names and the standard streams."""
+    """Fork for each order until there are no more.
+
+    Returns in the children, with the arguments of the daemon's `main`.  Only the descriptors in
+    these arguments and the standard streams are open there.
+    """
     while True:
         data, fds, _, _ = socket.recv_fds(orders, _MOST, 2)
         if not data:

@@ -9,7 +9,7 @@ from vfsd.tiling import Decoded, LayoutRules, Rect, TileLayout
 
 
 def decoded(layout: TileLayout, boxes: Sequence[Rect], frames: Sequence[int] | None) -> Decoded:
-    """`decoded_pixels`, of a SOT that begins with frame 0."""
+    """`decoded_pixels` for a SOT that begins with frame 0."""
     pixels = tiles = 0
     for tile in layout.tiles:
         lengths = [

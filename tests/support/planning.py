@@ -57,8 +57,8 @@ def some_frames(rng: np.random.Generator, frames: int) -> list[int]:
 
 
 class Oracle:
-    """What every way through the parts takes, by the book: of originals that are too small for
-    their decoder to have several threads."""
+    """The cost of every choice of sources.  The originals are too small for decoding by several
+    threads."""
 
     def __init__(
         self,

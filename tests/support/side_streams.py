@@ -108,7 +108,7 @@ class Packets:
 
 @dataclass(frozen=True, slots=True)
 class Clip:
-    """How to make a clip, and what is to be found in it besides the video."""
+    """A recipe for a clip, and the streams to be found in it besides the video."""
 
     suffix: str
     add: Packets | Callable[[OutputContainer], None] | None = None

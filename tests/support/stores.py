@@ -36,7 +36,7 @@ def _made_in_full() -> Path:
 
 
 def new_store(path: Path) -> Store:
-    """As `Store.create(path)`, for tests that are not about how a store is made."""
+    """Like `Store.create(path)`, for tests that do not test the creation of stores."""
     shutil.copytree(_made_in_full(), path)
     marker = json.loads((path / _MARKER).read_text(encoding="utf-8"))
     marker["id"] = str(uuid.uuid4())
@@ -45,6 +45,6 @@ def new_store(path: Path) -> Store:
 
 
 def new_catalog(path: Path) -> Catalog:
-    """As `Catalog.create` for an SQLite file `path`."""
+    """Like `Catalog.create` for an SQLite file `path`."""
     shutil.copyfile(_made_in_full() / CATALOG, path)
     return Catalog.open(f"sqlite:///{path}")

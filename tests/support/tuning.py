@@ -1,6 +1,6 @@
 """A process that carries out the proposals: ``python -m tests.support.tuning STORE``.
 
-It says ``tuning`` when it begins, and a line for each decision.
+It prints ``tuning`` when it begins, and a line for each decision.
 """
 
 from __future__ import annotations

@@ -178,7 +178,7 @@ def test_unlinked_file_not_judged(it: Driver, store: Store, video: bytes) -> Non
     assert list(store.parts.objects.all_keys()) == []
 
 
-# ------------------------------------------------------------- hiding, for callers who know paths
+# ------------------------------------------------------------------- hiding, for callers by path
 
 
 def test_alias_lookup(it: Driver, store: Store) -> None:
@@ -217,7 +217,7 @@ def test_alias_while_open(it: Driver) -> None:
     first = it.open("/a")
     it.fs.hide("/a", ALIAS)
     second = it.open(f"/{ALIAS}")
-    it.fs.unlink(f"/{ALIAS}")  # libfuse does when it knows of no other
+    it.fs.unlink(f"/{ALIAS}")  # libfuse does so when it knows no other name
     assert it.fs.getattr(f"/{ALIAS}").nlink == 0
     it.close(first)
     assert it.fs.getattr(f"/{ALIAS}").nlink == 0

@@ -21,7 +21,7 @@ VIEWS = {"info.json": b"{}", "frames/000000.png": b"picture", "t=0-1.mp4": b"cli
 
 
 CLIP = b"clip".hex() + "/0"
-"""Its version."""
+"""The version of the source."""
 
 
 class File:
