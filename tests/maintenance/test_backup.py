@@ -333,9 +333,9 @@ def test_files_that_were_in_use_are_nothing_wrong_in_a_backup(store: Store, targ
     with Store.open(target) as copy:
         for repair in (False, True):
             assert fsck.run(copy.parts, deep=True, repair=repair) == []
-        assert fsck.under_way(copy.parts) == 2
+        assert fsck.unfinished_file_count(copy.parts) == 2
     assert {one.check for one in fsck.run(store.parts)} == {"orphans", "pending"}
-    assert fsck.under_way(store.parts) == 0
+    assert fsck.unfinished_file_count(store.parts) == 0
 
 
 def test_damaged_frame_table_is_reported_and_can_be_rebuilt(store: Store, target: Path) -> None:

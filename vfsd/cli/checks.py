@@ -77,7 +77,7 @@ def fsck(session: Session, repair: bool, deep: bool) -> None:
 
             findings = fsck.run(store.parts, repair=repair, deep=deep, on_progress=on_progress)
         unsummed = checksum_registry.missing_checksums_message(store.catalog)
-        under_way = fsck.under_way(store.parts)
+        unfinished = fsck.unfinished_file_count(store.parts)
         for finding in findings:
             if session.json:
                 print_json(
@@ -91,9 +91,9 @@ def fsck(session: Session, repair: bool, deep: bool) -> None:
                 print_line(_finding_line(finding.check, finding.message, finding.repaired))
     if unsummed:
         session.remark(f"{unsummed}; {checksum_registry.SUMS_ADVICE}")
-    if under_way:
+    if unfinished:
         session.remark(
-            f"{under_way} files were in use when this backup was made; the next mount of a "
+            f"{unfinished} files were in use when this backup was made; the next mount of a "
             "restored store completes them"
         )
     left = sum(not finding.repaired for finding in findings)

@@ -1,1 +1,1 @@
-"""Checks, backups, retention."""
+"""Maintenance of a store: fsck, scrub, backup, restore and retention."""

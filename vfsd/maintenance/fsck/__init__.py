@@ -1,36 +1,37 @@
-"""Checks that find, and repair, one broken promise each; and the collection of garbage.
+"""Checks a store for inconsistencies, repairs them on request, and collects garbage.
 
-catalog        the database file is whole, and has in each column what that may have
-orphans        no file without a name is left when nobody can have it open
-pending        no file waits for judgement when no mount is there to judge it
-links          every file counts as many names as it has, and can be reached; every name leads to
-               one; every directory lies in one other, and none in itself
-spool          every file that is no video has its private bytes, and nothing else lies there
-tiles          every segment of tiles has its pack, with the cells that it says; joined ones come
-               in pairs
-decisions      every decision to tile means the segment that it has made
-objects        every recorded object is there, in its full size
-recordings     no recording waits for `vfsd recover`
-garbage        nothing lies among the objects that the catalog does not know
-budgets        what derived data takes keeps within its budgets, and pins are of frames there are
-digests        every video in the store is called as its object
-videos         every video has an original, and a frame table that can be read and adds up
-linked         every file indexed in place is where it was, what it was, and one that may be shown
-sums           the sums of blocks are of files that there are, and as many as these have blocks;
-               (deep) of objects whose bytes are right, they are right, too
+`run` calls one function for each check.  A `Finding` carries the name of its check:
+
+catalog        the database is intact, and each column holds values of its type
+orphans        an unmounted store has no files without a name
+pending        an unmounted store has no files that still wait for classification
+links          the names form a tree, and each inode has as many names as its link count
+spool          each file that is not a video has a private file, and the spool has no others
+tiles          each segment of tiles has its pack with the recorded cells; joined segments
+               come in pairs
+decisions      each tiling decision refers to the segment that it made
+objects        each recorded object exists and has its recorded size
+recordings     no unfinished recording waits for `vfsd recover`
+garbage        the object store and the view cache hold only files that the catalog needs
+budgets        derived data stays within its budgets, and pins refer to existing frames
+digests        the digest of each video in the store is the name of its object
+videos         each video has an original, and a consistent frame table
+linked         each file indexed in place exists, is unchanged, and may be served
+sums           block checksums belong to existing files and cover them completely;
+               (deep) they match the stored bytes
 damage         no original is known to be damaged
-content        (deep) every object's bytes hash to its name
-permissions    (deep) every object may be read by who runs this
-private        (deep) the disk gives the bytes of every file that is no video
+content        (deep) the bytes of each object hash to its name
+permissions    (deep) this process may read each object
+private        (deep) each private file can be read from the disk
 
-A check that can make no sense of the catalog is itself a finding.
+A catalog too damaged for a check produces a finding of that check.
 """
 
 from __future__ import annotations
 
 from vfsd.maintenance.fsck.finding import Finding
 from vfsd.maintenance.fsck.gc import GarbageReport, collect
-from vfsd.maintenance.fsck.namespace_checks import under_way
+from vfsd.maintenance.fsck.namespace_checks import unfinished_file_count
 from vfsd.maintenance.fsck.namespace_repair import LOST_AND_FOUND
 from vfsd.maintenance.fsck.runner import OnProgress, run
 
@@ -41,5 +42,5 @@ __all__ = [
     "OnProgress",
     "collect",
     "run",
-    "under_way",
+    "unfinished_file_count",
 ]

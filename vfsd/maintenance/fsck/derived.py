@@ -21,42 +21,9 @@ from vfsd.storage.reclaim import reclaim
 from vfsd.tiling.cost import JOINED_SIDES
 
 
-def budget_faults(parts: StoreContext, *, repair: bool) -> list[str]:
-    """What is wrong, in words; with `repair` all of it is put right."""
-    with parts.catalog.reading() as seen:
-        pins = seen.derived_usage.stray_pins()
-        limits = seen.derived_usage.store_limits()
-        over = {
-            number: more
-            for number in [
-                None,
-                *sorted({one.video_id for one in seen.derived_usage.segments(None)}),
-            ]
-            if (more := exceeded(seen, number) or 0) > 0
-        }
-        names = {number: seen.videos.get(number).name for number in over if number is not None}
-    found = [f"pin {pin.id} is of frames that its video does not have" for pin in pins]
-    if limits > 1:
-        found.append(f"the store has {limits} budgets")
-    for number, more in over.items():
-        whose = "the store" if number is None else repr(names[number])
-        found.append(f"what is derived exceeds the budget of {whose} by {human_bytes(more)}")
-    if found and repair:
-        now = time.time_ns()
-        with parts.catalog.writing() as change:
-            change.derived_usage.unpin(pin.id for pin in pins)
-            if limits > 1:
-                change.derived_usage.set_limit(None, change.derived_usage.limit(None))
-            gone = make_room_in_store(change, now_ns=now)
-            for number in names:
-                gone += make_room(change, number, now_ns=now)
-        reclaim(parts, keys={one.object_key for one in gone})
-    return found
-
-
 def tiles(run: CheckRun) -> Iterator[Finding]:
-    parts = run.parts
-    with parts.catalog.reading() as seen:
+    context = run.context
+    with context.catalog.reading() as seen:
         segments = seen.segments.all()
     joined: dict[str, list[Segment]] = {}
     for segment in segments:
@@ -68,20 +35,20 @@ def tiles(run: CheckRun) -> Iterator[Finding]:
             both = joined[segment.object_key]
             size = sum(one.size for one in both)
             if sorted(one.profile for one in both) != sorted(JOINED_SIDES):
-                fault = "the other camera's that they are joined with are gone"
+                fault = "the joined tiles of the other camera are missing"
         try:
-            fault = fault or _pack_fault(parts, segment, size)
+            fault = fault or _pack_fault(context, segment, size)
         except OSError as error:
             if error.errno not in UNREADABLE and not isinstance(error, PermissionError):
                 raise
-            path = parts.objects.path(segment.object_key)
-            is_proven = not parts.objects.exists(segment.object_key)  # else the disk may come back
+            path = context.objects.path(segment.object_key)
+            is_proven = not context.objects.exists(segment.object_key)  # else the disk may recover
             fault = f"their pack {path} cannot be read: {error.strerror}"
-        if fault is None or not _is_same(parts, segment):
+        if fault is None or not _is_same(context, segment):
             continue
         repaired = run.repair and is_proven
         if repaired:
-            drop_segments(parts, [segment])
+            drop_segments(context, [segment])
         yield Finding(
             "tiles",
             f"tiles of frames {segment.first_frame} to {segment.end_frame - 1}: {fault}",
@@ -89,17 +56,17 @@ def tiles(run: CheckRun) -> Iterator[Finding]:
         )
 
 
-def _is_same(parts: StoreContext, segment: Segment) -> bool:
-    """Whether it is still there, and as it was when it was looked at."""
-    with parts.catalog.reading() as seen, suppress(NotFoundError):
+def _is_same(context: StoreContext, segment: Segment) -> bool:
+    """Whether a segment still exists and has the same pack."""
+    with context.catalog.reading() as seen, suppress(NotFoundError):
         return seen.segments.get(segment.id).object_key == segment.object_key
     return False
 
 
-def _pack_fault(parts: StoreContext, segment: Segment, expected: int) -> str | None:
-    """What is wrong with a pack that should have so many bytes.  Raises `OSError`."""
+def _pack_fault(context: StoreContext, segment: Segment, expected: int) -> str | None:
+    """Return what is wrong with a pack of `expected` bytes, or None.  Raises `OSError`."""
     try:
-        fd, table = open_pack(parts.objects.path(segment.object_key))
+        fd, table = open_pack(context.objects.path(segment.object_key))
     except FileNotFoundError:
         return f"their pack {segment.object_key} is missing"
     except IntegrityError as error:
@@ -107,7 +74,7 @@ def _pack_fault(parts: StoreContext, segment: Segment, expected: int) -> str | N
     size = os.fstat(fd).st_size
     os.close(fd)
     if size != expected:
-        return f"their pack has {size} bytes, not {expected}"
+        return f"their pack must have {expected} bytes, got {size}"
     try:
         there = table.cells
         if segment.is_joined:
@@ -117,39 +84,72 @@ def _pack_fault(parts: StoreContext, segment: Segment, expected: int) -> str | N
     if [(cell.position, cell.size) for cell in there] != [
         (cell.position, cell.size) for cell in segment.cells
     ]:
-        return "their pack has other cells"
+        return "their pack has different cells"
     return None
 
 
 def decisions(run: CheckRun) -> Iterator[Finding]:
-    parts = run.parts
-    with parts.catalog.reading() as seen:
+    context = run.context
+    with context.catalog.reading() as seen:
         decisions = seen.tiling_decisions.newest()
         segments = {segment.id: segment for segment in seen.segments.all()}
     for one in decisions:
         if one.segment_id is None:
-            continue  # what it made has gone since
+            continue  # its segment was deleted since
         segment = segments.get(one.segment_id)
         if segment is None or (segment.frames, segment.layout) != (one.frames, one.layout):
             if run.repair:
-                with parts.catalog.writing() as change:
+                with context.catalog.writing() as change:
                     change.tiling_decisions.forget_segment(one.id)
             yield Finding(
                 "decisions",
-                f"decision {one.id} calls other tiles its own",
+                f"decision {one.id} refers to tiles that it did not make",
                 repaired=run.repair,
             )
         elif one.undone_ns is not None and one.in_use:
             if run.repair:
-                with parts.catalog.writing() as change:
+                with context.catalog.writing() as change:
                     change.tiling_decisions.note_redone([segment.id])
             yield Finding(
                 "decisions",
-                f"decision {one.id} was taken back, and its tiles are in use",
+                f"decision {one.id} is marked as undone, but its tiles are in use",
                 repaired=run.repair,
             )
 
 
 def budgets(run: CheckRun) -> Iterator[Finding]:
-    for message in budget_faults(run.parts, repair=run.repair):
+    for message in _budget_faults(run.context, repair=run.repair):
         yield Finding("budgets", message, repaired=run.repair)
+
+
+def _budget_faults(context: StoreContext, *, repair: bool) -> list[str]:
+    """Return a message for each wrong pin and exceeded budget; with `repair`, correct them."""
+    with context.catalog.reading() as seen:
+        pins = seen.derived_usage.stray_pins()
+        limits = seen.derived_usage.store_limits()
+        over = {
+            number: more
+            for number in [
+                None,
+                *sorted({one.video_id for one in seen.derived_usage.segments(None)}),
+            ]
+            if (more := exceeded(seen, number) or 0) > 0
+        }
+        names = {number: seen.videos.get(number).name for number in over if number is not None}
+    found = [f"pin {pin.id} refers to frames that its video does not have" for pin in pins]
+    if limits > 1:
+        found.append(f"the store must have one budget, got {limits}")
+    for number, more in over.items():
+        owner = "the store" if number is None else repr(names[number])
+        found.append(f"derived data exceeds the budget of {owner} by {human_bytes(more)}")
+    if found and repair:
+        now = time.time_ns()
+        with context.catalog.writing() as change:
+            change.derived_usage.unpin(pin.id for pin in pins)
+            if limits > 1:
+                change.derived_usage.set_limit(None, change.derived_usage.limit(None))
+            gone = make_room_in_store(change, now_ns=now)
+            for number in names:
+                gone += make_room(change, number, now_ns=now)
+        reclaim(context, keys={one.object_key for one in gone})
+    return found

@@ -1,4 +1,4 @@
-"""What checks are given, and what they say."""
+"""The input and the output of a check: `CheckRun` and `Finding`."""
 
 from __future__ import annotations
 
@@ -11,36 +11,41 @@ from vfsd.storage.context import StoreContext
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One broken promise."""
+    """One inconsistency of a store, and whether this run repaired it."""
 
-    check: str
+    check: str  #: name of the check, as listed in `vfsd.maintenance.fsck`
     message: str
     repaired: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class CheckRun:
-    """One look at a store."""
+    """The store under test, and whether findings are to be repaired."""
 
-    parts: StoreContext
+    context: StoreContext
     repair: bool
 
     @contextmanager
     def unmounted(self) -> Iterator[bool]:
-        """Whether nobody has the store mounted.  What is to be repaired stays so in the block."""
+        """Yield whether the store is unmounted.
+
+        With `repair`, an unmounted store cannot be mounted until the block ends.
+        """
         if not self.repair:
             yield not self.mounted
             return
-        with self.parts.directory.unmounted() as alone:
-            yield alone
+        with self.context.directory.unmounted() as is_unmounted:
+            yield is_unmounted
 
     @property
     def is_backup(self) -> bool:
-        """Whether the store is one, in which things may stand as they do while a mount is up."""
-        return self.parts.directory.backup_sign.exists()
+        """Whether the store is a backup, which may hold the open files of a mounted store."""
+        return self.context.directory.backup_sign.exists()
 
     @property
     def mounted(self) -> bool:
-        """Whether the store is mounted now.  Inside a write transaction: whether a mount can have
-        changed anything before it ends."""
-        return self.parts.directory.mounted_by() is not None
+        """Whether the store is mounted now.
+
+        Inside a write transaction: whether a mount can have changed anything before it ends.
+        """
+        return self.context.directory.mounted_by() is not None

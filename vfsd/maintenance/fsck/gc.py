@@ -1,4 +1,4 @@
-"""What nothing refers to any more, and taking it away."""
+"""Garbage collection: finds files and objects that the catalog does not need, and deletes them."""
 
 from __future__ import annotations
 
@@ -19,36 +19,33 @@ from vfsd.write.partial_files import KEPT_DAYS, UnfinishedRecording, unfinished_
 
 @dataclass(frozen=True, slots=True)
 class GarbageReport:
-    """Garbage that was, or would be, taken away."""
+    """Garbage that `collect` deleted, or would delete in a dry run."""
 
     objects: list[str] = field(default_factory=list)  #: keys
-    files: list[Path] = field(default_factory=list)  #: private, temporary and rendered ones
+    files: list[Path] = field(default_factory=list)  #: private, temporary and cached ones
     bytes: int = 0
-    kept: list[UnfinishedRecording] = field(
-        default_factory=list
-    )  #: that were not finished, and stay
-    stuck: list[Path] = field(default_factory=list)  #: what cannot be deleted
+    kept: list[UnfinishedRecording] = field(default_factory=list)  #: recordings too young to delete
+    stuck: list[Path] = field(default_factory=list)  #: files that cannot be deleted
 
 
 def collect(
-    parts: StoreContext, *, dry_run: bool = False, recording_days: float = KEPT_DAYS
+    context: StoreContext, *, dry_run: bool = False, recording_days: float = KEPT_DAYS
 ) -> GarbageReport:
-    """Take away what nothing refers to: objects, private files, what died on its way, and what was
-    rendered of videos that have gone.
+    """Delete unused objects and private files, temporary files, and views of removed videos.
 
-    Recordings that were not finished stay until nobody has written to them for so many days,
-    directories until what is in them is moved away, and what may not be deleted.
+    An unfinished recording stays for `recording_days` after its last write.  Directories that are
+    not empty stay, as do files that cannot be deleted: they are reported as `stuck`.
     """
-    found = _garbage(parts, recording_days)
+    found = _garbage(context, recording_days)
     sizes = {path: _size(path) for path in found.paths}
     if dry_run:
         stuck = {path for path in sizes if is_full_directory(path)}
     else:
-        _take_away(parts, found)
-        still = _garbage(parts, recording_days).paths if sizes else []
+        _delete(context, found)
+        still = _garbage(context, recording_days).paths if sizes else []
         stuck = sizes.keys() & set(still)
     return GarbageReport(
-        [key for key in found.keys if found.places.get(key) not in stuck],
+        [key for key in found.keys if found.paths_of_objects.get(key) not in stuck],
         [path for path in found.files if path not in stuck],
         sum(size for path, size in sizes.items() if path not in stuck),
         found.kept,
@@ -58,12 +55,12 @@ def collect(
 
 @dataclass(frozen=True, slots=True)
 class _Garbage:
-    """What nothing refers to."""
+    """All garbage of a store, by its kind."""
 
-    unused: list[str]  #: keys of objects that are recorded
-    stray: list[str]  #: and of those that are not
-    places: dict[str, Path]  #: where objects lie, or would: of those keys that are some
-    left: list[Path]
+    unused: list[str]  #: keys of objects that are recorded, but not used
+    stray: list[str]  #: keys of objects that are not recorded
+    paths_of_objects: dict[str, Path]  #: by key, without names that are not keys
+    leftovers: list[Path]
     misnamed: list[Path]
     incoming: list[Path]
     spooled: list[Path]
@@ -76,46 +73,46 @@ class _Garbage:
 
     @property
     def files(self) -> list[Path]:
-        return self.left + self.misnamed + self.incoming + self.spooled + self.views
+        return self.leftovers + self.misnamed + self.incoming + self.spooled + self.views
 
     @property
     def paths(self) -> list[Path]:
-        return [*self.places.values(), *self.files]
+        return [*self.paths_of_objects.values(), *self.files]
 
 
-def _garbage(parts: StoreContext, recording_days: float) -> _Garbage:
-    with parts.catalog.reading() as seen:
+def _garbage(context: StoreContext, recording_days: float) -> _Garbage:
+    with context.catalog.reading() as seen:
         recorded = seen.objects.sizes()
         referenced = seen.objects.referenced()
         digests = seen.videos.digests()
     stray = [
-        key for key in parts.objects.all_keys() if key not in recorded and key not in referenced
+        key for key in context.objects.all_keys() if key not in recorded and key not in referenced
     ]
     unused = [key for key in recorded if key not in referenced]
-    kept = [one for one in unfinished_recordings(parts) if not one.is_older(recording_days)]
+    kept = [one for one in unfinished_recordings(context) if not one.is_older(recording_days)]
     return _Garbage(
         unused,
         stray,
-        {key: parts.objects.path(key) for key in unused + stray if is_key(key)},
-        find_leftovers(parts, but=kept),
-        parts.objects.misnamed(),
-        abandoned(parts.directory),
-        [path for _, path in stray_spool(parts)],
-        view_cache_dir.stray_files(parts.directory.cache, digests),
+        {key: context.objects.path(key) for key in unused + stray if is_key(key)},
+        find_leftovers(context, but=kept),
+        context.objects.misnamed(),
+        abandoned(context.directory),
+        [path for _, path in stray_spool(context)],
+        view_cache_dir.stray_files(context.directory.cache, digests),
         kept,
     )
 
 
-def _take_away(parts: StoreContext, found: _Garbage) -> None:
-    reclaim(parts, keys=found.unused)
-    discard_strays(parts, found.stray)
-    delete_leftovers(parts, found.left)
+def _delete(context: StoreContext, found: _Garbage) -> None:
+    reclaim(context, keys=found.unused)
+    discard_strays(context, found.stray)
+    delete_leftovers(context, found.leftovers)
     for path in found.misnamed:
         with suppress(*STAYS):
             remove(path)
-    discard_abandoned(parts.directory)
-    remove_stray_spool(parts)
-    view_cache_dir.delete(parts.directory.cache, found.views)
+    discard_abandoned(context.directory)
+    remove_stray_spool(context)
+    view_cache_dir.delete(context.directory.cache, found.views)
 
 
 def _size(path: Path) -> int:

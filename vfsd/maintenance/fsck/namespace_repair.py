@@ -1,6 +1,7 @@
-"""Turns the names in a catalog into a tree again.
+"""Repairs the names in a catalog so that they form a tree again.
 
-A pure comparison finds what is wrong; files without a valid name move below `LOST_AND_FOUND`.
+`plan_tree_repair` compares names and inodes without a catalog.  `repair_tree` applies the plan:
+files without a valid name get one in the directory `LOST_AND_FOUND`.
 """
 
 from __future__ import annotations
@@ -14,48 +15,55 @@ from vfsd.catalog import ROOT, Transaction
 from vfsd.core.model import DirectoryEntry, Node
 from vfsd.write.crash_recovery import numbered_names, unused_name
 
+LOST_AND_FOUND = "lost+found"
+
 
 @dataclass(frozen=True, slots=True)
 class TreeRepair:
-    """What has to go, and to come, to make a tree of it."""
+    """The changes that turn names and inodes into a tree."""
 
-    astray: list[DirectoryEntry] = field(default_factory=list)  #: those in what is no directory
-    nowhere: list[DirectoryEntry] = field(
-        default_factory=list
-    )  #: those of inodes that are not there
-    second: list[DirectoryEntry] = field(default_factory=list)
-    """Of directories that have another name, or lie in themselves by it."""
-    lost: list[int] = field(default_factory=list)
-    """Inodes to which no name leads that is to stay; what lies below them is lost with them."""
-    links: dict[int, int] = field(default_factory=dict)
-    """As many links as each inode has when the former have gone, and the latter have a name."""
+    outside_directories: list[DirectoryEntry] = field(default_factory=list)
+    """Names to delete: their parent is not a directory."""
+    dangling: list[DirectoryEntry] = field(default_factory=list)
+    """Names to delete: their inode does not exist."""
+    extra: list[DirectoryEntry] = field(default_factory=list)
+    """Names to delete: second names of a directory, or names that put it inside itself."""
+    unreachable: list[int] = field(default_factory=list)
+    """Inodes that need a name, without those below another unreachable directory."""
+    link_counts: dict[int, int] = field(default_factory=dict)
+    """Link count of each inode after all these changes."""
 
 
 def plan_tree_repair(
     nodes: Mapping[int, Node], names: Iterable[DirectoryEntry], orphans: Collection[int]
 ) -> TreeRepair:
-    """The root has to be a directory; `orphans` are to have no name."""
-    return _Walk(nodes, names, orphans).shape
+    """Return the changes that make a tree; the root must be a directory.
+
+    `orphans` are inodes that must not have a name, such as deleted files that are still open.
+    """
+    return _Walk(nodes, names, orphans).repair
 
 
 class _Walk:
-    """Down from the root, and then from what that has not come to."""
+    """Walks down from the root, and then from each inode that was not reached."""
 
     def __init__(
         self, nodes: Mapping[int, Node], names: Iterable[DirectoryEntry], orphans: Collection[int]
     ) -> None:
         self._nodes = nodes
-        self._names: dict[int, list[DirectoryEntry]] = {}  # by directory
-        self._above: dict[int, int] = {}  # a directory that has a name of it
+        self._names: dict[int, list[DirectoryEntry]] = {}  # by parent
+        self._above: dict[int, int] = {}  # one parent of each inode
         self._seen: set[int] = set()
-        self.shape = TreeRepair(links={ino: 2 if node.is_dir else 0 for ino, node in nodes.items()})
+        self.repair = TreeRepair(
+            link_counts={ino: 2 if node.is_dir else 0 for ino, node in nodes.items()}
+        )
         for name in names:
             if name.ino not in nodes:
-                self.shape.nowhere.append(name)
+                self.repair.dangling.append(name)
             elif (
                 name.parent not in nodes or not nodes[name.parent].is_dir or name.parent in orphans
             ):
-                self.shape.astray.append(name)
+                self.repair.outside_directories.append(name)
             else:
                 self._names.setdefault(name.parent, []).append(name)
                 self._above.setdefault(name.ino, name.parent)
@@ -63,38 +71,39 @@ class _Walk:
         left = [ino for ino in sorted(nodes) if ino not in self._seen and ino not in orphans]
         for ino in left:
             if ino not in self._above:
-                self._lose(ino)
-        for ino in left:  # what has a name, and no path: directories that lie in themselves
+                self._note_unreachable(ino)
+        for ino in left:  # the rest has names, but no path: rings of directories
             if ino not in self._seen:
-                self._lose(self._in_ring_above(ino))
+                self._note_unreachable(self._ring_member_above(ino))
         for ino in orphans:
-            self.shape.links.pop(ino, None)
+            self.repair.link_counts.pop(ino, None)
 
     def _descend(self, top: int) -> None:
-        """Count all names below a directory; a second one of another directory is one too many."""
+        """Visit and count all names below a directory, and note extra names of directories."""
         self._seen.add(top)
         waiting = [top]
         while waiting:
-            at = waiting.pop()
-            for name in self._names.get(at, ()):
+            directory = waiting.pop()
+            for name in self._names.get(directory, ()):
                 is_dir = self._nodes[name.ino].is_dir
                 if is_dir and name.ino in self._seen:
-                    self.shape.second.append(name)
+                    self.repair.extra.append(name)
                     continue
                 self._seen.add(name.ino)
-                self.shape.links[at if is_dir else name.ino] += 1
+                self.repair.link_counts[directory if is_dir else name.ino] += 1
                 if is_dir:
                     waiting.append(name.ino)
 
-    def _lose(self, ino: int) -> None:
-        self.shape.lost.append(ino)
+    def _note_unreachable(self, ino: int) -> None:
+        self.repair.unreachable.append(ino)
         if self._nodes[ino].is_dir:
             self._descend(ino)
         else:
             self._seen.add(ino)
-            self.shape.links[ino] += 1
+            self.repair.link_counts[ino] += 1
 
-    def _in_ring_above(self, ino: int) -> int:
+    def _ring_member_above(self, ino: int) -> int:
+        """Return a directory of the ring that the parents of an inode lead into."""
         passed: set[int] = set()
         while ino not in passed:
             passed.add(ino)
@@ -102,26 +111,23 @@ class _Walk:
         return ino
 
 
-LOST_AND_FOUND = "lost+found"
-
-
-def current_shape(seen: Transaction, nodes: Mapping[int, Node]) -> TreeRepair:
-    """How all names differ from those of a tree."""
+def current_tree_repair(seen: Transaction, nodes: Mapping[int, Node]) -> TreeRepair:
+    """Return the changes that make a tree of all names in the catalog."""
     return plan_tree_repair(nodes, seen.tree.all_names(), {ino for ino, _ in seen.tree.orphans()})
 
 
 def repair_tree(change: Transaction) -> None:
-    """Take away names that no tree has, give one to what is lost, and count them all."""
-    shape = current_shape(change, _nodes(change))
-    for name in (*shape.astray, *shape.nowhere, *shape.second):
+    """Delete invalid names, name unreachable inodes, and correct the link counts."""
+    plan = current_tree_repair(change, _nodes(change))
+    for name in (*plan.outside_directories, *plan.dangling, *plan.extra):
         change.tree.drop_name(name)
-    if shape.lost:
+    if plan.unreachable:
         now = time.time_ns()
-        place = _place(change, now)
-        for ino in shape.lost:
+        place = _lost_and_found(change, now)
+        for ino in plan.unreachable:
             change.tree.link(ino, place, unused_name(change, place, f"#{ino}"), now_ns=now)
     nodes = _nodes(change)
-    for ino, right in current_shape(change, nodes).links.items():
+    for ino, right in current_tree_repair(change, nodes).link_counts.items():
         if nodes[ino].nlink != right:
             change.tree.alter(ino, nlink=right)
 
@@ -130,8 +136,8 @@ def _nodes(seen: Transaction) -> dict[int, Node]:
     return {node.ino: node for node in seen.tree.all_nodes()}
 
 
-def _place(change: Transaction, now: int) -> int:
-    """The directory for what was lost, where no file has its name; else the next."""
+def _lost_and_found(change: Transaction, now: int) -> int:
+    """Return the inode of `LOST_AND_FOUND`, or of the next numbered name if a file has that one."""
     for name in numbered_names(LOST_AND_FOUND):
         there = change.tree.lookup(ROOT, name)
         if there is None:
@@ -139,4 +145,4 @@ def _place(change: Transaction, now: int) -> int:
             return change.tree.create(ROOT, name, mode, uid=0, gid=0, now_ns=now).ino
         if there.is_dir:
             return there.ino
-    raise AssertionError("numbers end nowhere")
+    raise AssertionError("unreachable: the sequence of names is infinite")

@@ -1,4 +1,4 @@
-"""All checks, one after the other."""
+"""Runs all checks of a store in order and collects their findings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CHECKS: tuple[tuple[str, Check], ...] = (
     ("recordings", objects.unfinished),
     ("garbage", objects.garbage),
     ("budgets", derived.budgets),
-    ("digests", originals.digests),  # by which it is told whose labels they are
+    ("digests", originals.digests),  # first: a digest identifies the labels of a video
     ("videos", originals.videos),
     ("linked", originals.linked),
     ("sums", originals.sums),
@@ -33,53 +33,53 @@ _DEEP: tuple[tuple[str, Check], ...] = (
     ("content", objects.content),
     ("private", namespace_checks.readable),
 )
-"""Those that read all that is stored."""
+"""Checks that read all stored bytes."""
 
-_NO_SENSE = (
+_BAD_CATALOG_ERRORS = (
     *(IntegrityError, TypeError, ValueError, LookupError),
     *(ArithmeticError, AttributeError, MemoryError),
 )
-"""What comes of a catalog that makes no sense.  Not of disks that fail or are full, nor of others
-who hold the store."""
+"""Errors that a damaged catalog can cause, unlike a failing disk, a full disk or a busy store."""
 
 OnProgress = Callable[[str, int, int], None]
-"""Called with (name of the check, checks done, checks in all)."""
+"""Called with (name of the check, checks done, total number of checks)."""
 
 
 def run(
-    parts: StoreContext,
+    context: StoreContext,
     *,
     repair: bool = False,
     deep: bool = False,
     on_progress: OnProgress | None = None,
 ) -> list[Finding]:
-    """Run every check; what they found, and whether it was repaired.
+    """Run every check, and return the findings in order.
 
-    Checks that only make sense on a store at rest are left out while it is mounted.  A store may
-    be used, and mounted, meanwhile: what was found is looked at again before it is told, and
-    inside the transaction that repairs it.  A check that can make no sense of the catalog, or may
-    not do what it has to, says so, and the next one is made.  Raises `BusyError`, `NoSpaceError`,
-    `OSError`, and `StoreError` before anything is repaired where all objects are gone, as those of
-    a disk that is not mounted.
+    The store may be in use and mounted.  A check verifies each inconsistency again before it
+    reports it, and once more inside the transaction that repairs it.  Checks that need an unmounted
+    store skip a mounted one.  A check that fails on a damaged catalog, or lacks a permission,
+    reports that as a finding, and the next check runs.
+
+    Raises `StoreError` before any repair if all objects are missing, as on a disk that is not
+    mounted.  Raises `BusyError`, `NoSpaceError` and `OSError`.
     """
     if repair:
-        parts.require_objects_present()
-    state = CheckRun(parts, repair)
+        context.require_objects_present()
+    state = CheckRun(context, repair)
     checks = [*_CHECKS, *(_DEEP if deep else ())]
     findings: list[Finding] = []
     for done, (name, check) in enumerate(checks):
         if on_progress is not None:
             on_progress(name, done, len(checks))
-        # One at a time: what was found, and repaired, before it could not go on is told, too.
+        # One at a time: findings, and repairs, before an error must be reported as well.
         try:
             for finding in check(state):
                 findings.append(finding)
-        except _NO_SENSE as error:
-            findings.append(Finding(name, f"this cannot be checked: {_said(error)}"))
+        except _BAD_CATALOG_ERRORS as error:
+            findings.append(Finding(name, f"this check cannot continue: {_error_text(error)}"))
         except PermissionError as error:
-            findings.append(Finding(name, f"this may not be looked at, or not be changed: {error}"))
+            findings.append(Finding(name, f"this check lacks a permission: {error}"))
     return findings
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return str(error) if isinstance(error, VfsdError) else f"{type(error).__name__}: {error}"
