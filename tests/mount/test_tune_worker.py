@@ -257,7 +257,7 @@ def test_unread_video(read_place: Place, clip: Path) -> None:
 
 
 def test_paused_during_reads(read_place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    for period in ("_TICK_SECONDS", "_IDLE_TICK_SECONDS", "_LOOK_SECONDS", "_LOAD_SECONDS"):
+    for period in ("_TICK_SECONDS", "_IDLE_TICK_SECONDS", "_CATALOG_SECONDS", "_LOAD_SECONDS"):
         monkeypatch.setattr(tuner_module, period, 0.1)
     read_place.settle_on(tune_cpu=SLOWLY)
     foreground = ForegroundReads()

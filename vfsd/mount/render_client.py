@@ -46,7 +46,7 @@ _MAX_BYTES = 1 << 30
 _log = logging.getLogger(__name__)
 
 
-class _GoneError(Exception):
+class _WorkerGoneError(Exception):
     """The process has ended or closed the socket."""
 
 
@@ -92,13 +92,13 @@ class RenderProcess:
                 return None
             try:
                 reply, made = worker.make(request, check)
-            except _GoneError:
+            except _WorkerGoneError:
                 reason = self._discard(worker)
                 crashes += reason is not None
                 if crashes < _MAX_CRASHES:
                     continue
                 raise IntegrityError(
-                    f"{request.path}: rendering it has ended the render process twice ({reason})",
+                    f"{request.path}: rendering ended the render process twice ({reason})",
                     hint="see the log of the mount",
                 ) from None
             self.decoder_memory = reply.decoders
@@ -174,7 +174,7 @@ class RenderProcess:
             if os.WIFEXITED(status) and not worker.has_answered:
                 self._disable("the render process does not start")
                 return None
-            worker.reason = _described(status)
+            worker.reason = _exit_description(status)
             if os.WIFSIGNALED(status) and os.WTERMSIG(status) != signal.SIGKILL:
                 self._report_crash()
             _log.error("the render process %s", worker.reason)
@@ -206,20 +206,23 @@ class _RenderWorker:
     """One render process. Each waiting thread has its own connection."""
 
     def __init__(
-        self, orders: socket.socket, pid: int, buffers: BufferPool, priority: PriorityControl
+        self, requests: socket.socket, pid: int, buffers: BufferPool, priority: PriorityControl
     ) -> None:
         self.pid = pid
         self.reason: str | None = None  #: why it has ended
         self.has_answered = False
-        self._orders = orders
+        self._requests = requests
         self._buffers = buffers
         self._priority = priority
         self._guard = threading.Lock()
         self._idle: list[_WorkerConnection] = []
 
     def make(self, request: SlotRequest, check: Checkpoint) -> tuple[RenderReply, Bytes | None]:
-        """Render a slot. Raises `_GoneError`, `OSError` without memory, and errors of `check`."""
-        with self._connection() as connection:  # first: sheets that are gone are told of once
+        """Render a slot.
+
+        Raises `_WorkerGoneError`, `OSError` without memory, and the exceptions of `check`.
+        """
+        with self._connection() as connection:  # first: each closed buffer is reported once
             buffer = self._buffers.acquire(request.room or _MAX_BYTES)
             message = RenderRequest(request, buffer.number, self._buffers.closed())
             try:
@@ -236,22 +239,22 @@ class _RenderWorker:
     def _exchange(
         self, connection: _WorkerConnection, message: RenderRequest, fd: int, check: Checkpoint
     ) -> RenderReply:
-        def meanwhile() -> None:
+        def check_while_waiting() -> None:
             self._priority.update(self.pid)
             check()
 
         try:
-            return connection.reply(message, fd, meanwhile)
-        except _GoneError:
+            return connection.reply(message, fd, check_while_waiting)
+        except _WorkerGoneError:
             connection.close()
             raise
         except (OSError, IntegrityError) as error:
             connection.close()
             _log.debug("no reply of the render process: %s", error)
-            raise _GoneError from None
+            raise _WorkerGoneError from None
 
     def close(self) -> None:
-        self._orders.close()
+        self._requests.close()
         with self._guard:
             idle, self._idle = self._idle, []
         for connection in idle:
@@ -275,10 +278,10 @@ class _RenderWorker:
             mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             try:
                 with theirs:
-                    socket.send_fds(self._orders, [START], [theirs.fileno()])
+                    socket.send_fds(self._requests, [START], [theirs.fileno()])
             except OSError:
                 mine.close()
-                raise _GoneError from None
+                raise _WorkerGoneError from None
             return _WorkerConnection(mine)
 
 
@@ -292,10 +295,10 @@ class _WorkerConnection:
         self._waiting.register(end, select.POLLIN)
 
     def reply(self, message: RenderRequest, fd: int, check: Checkpoint) -> RenderReply:
-        """What comes of an order.
+        """Send a request and return its reply, calling `check` while it waits.
 
-        Raises what `check` does, as soon as nothing is done for it any more; `_GoneError` where
-        that takes too long; `OSError`, `IntegrityError`.
+        If `check` raises, the request is cancelled, and the exception is raised after its end.
+        Raises `_WorkerGoneError` if that takes too long, `OSError`, and `IntegrityError`.
         """
         socket.send_fds(self._end, [message.message()], [fd])
         try:
@@ -305,7 +308,7 @@ class _WorkerConnection:
         except BaseException as error:
             self._end.send(STOP)
             if not self._waiting.poll(_STUCK_SECONDS * 1000):
-                raise _GoneError from error
+                raise _WorkerGoneError from error
             self._end.recv(REPLY_BYTES)
             raise
         reply = RenderReply.parse(self._end.recv(REPLY_BYTES))
@@ -318,21 +321,21 @@ class _WorkerConnection:
         self._end.close()
 
 
-def _require_ready(orders: socket.socket) -> None:
+def _require_ready(requests: socket.socket) -> None:
     """Wait for `READY`. Raises `TimeoutError`, `OSError` with the reason, `IntegrityError`."""
     waiting = select.poll()
-    waiting.register(orders, select.POLLIN)
+    waiting.register(requests, select.POLLIN)
     if not waiting.poll(_END_SECONDS * 1000):
-        raise TimeoutError(f"it is not ready after {_END_SECONDS:.0f} seconds")
-    told = orders.recv(REPLY_BYTES)
-    if told != READY:
-        raise OSError(ErrorReport.parse(told).text if told else "it ended at once")
+        raise TimeoutError(f"not ready after {_END_SECONDS:.0f} seconds")
+    message = requests.recv(REPLY_BYTES)
+    if message != READY:
+        raise OSError(ErrorReport.parse(message).text if message else "ended at once")
 
 
-def _described(status: int) -> str:
+def _exit_description(status: int) -> str:
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         if number == signal.SIGKILL:
             return "was killed, perhaps for lack of memory"
-        return f"has crashed ({signal.Signals(number).name})"
-    return f"has ended with {os.waitstatus_to_exitcode(status)}"
+        return f"crashed ({signal.Signals(number).name})"
+    return f"ended with exit code {os.waitstatus_to_exitcode(status)}"

@@ -1,7 +1,7 @@
 """Background tuning of a mount.
 
-`BackgroundTuner` decides when tuning may run by `TuneRules` and `CpuAllowance`, and controls the
-worker process through `TunerProcess`.
+`BackgroundTuner` runs the worker process through `TunerProcess`. `TuneRules` and `CpuAllowance`
+decide when it may work.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ LEAST_FREE = 1 << 30
 """Bytes of free disk space that tuning never uses."""
 
 _BURST_SECONDS = 2.0
-"""The allowance of this much time may be used at once."""
+"""Length of a burst: the allowance for this time may be used at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,20 +68,20 @@ class TuneRules:
 
     @classmethod
     def of(cls, settings: StoreSettings) -> TuneRules:
-        """What a store's settings say."""
+        """Return the rules in the settings of a store."""
         hours = QuietHours.parse(settings.tune_quiet_hours)
         return cls(hours, settings.tune_max_load / 100)
 
     def obstacle(self, now: MountActivity) -> str | None:
-        """Why nothing may be done now, in words; None when it may."""
+        """Return the reason why tuning must wait, as text; None if it may run."""
         if now.calm < self.calm:
-            return "somebody reads"
+            return "a program reads a view"
         if not self.hours.includes(now.minute):
-            return "quiet hours have not begun"
+            return "outside the quiet hours"
         if now.load > self.max_load:
-            return f"others use {now.load:.0%} of the cores"
+            return f"other processes use {now.load:.0%} of the CPU"
         if now.free < self.least_free:
-            return f"only {human_bytes(now.free)} of the disk are free"
+            return f"only {human_bytes(now.free)} of disk space are free"
         return None
 
 
@@ -89,7 +89,7 @@ class CpuAllowance:
     """A rate limiter for CPU time: a share of one core, with a short burst."""
 
     def __init__(self, share: float) -> None:
-        """`share` of one core; above 1 where several cores may be used."""
+        """Limit to `share` of one core; above 1 for several cores."""
         self._share = share
         self._most = share * _BURST_SECONDS
         self._left = self._most
@@ -97,9 +97,10 @@ class CpuAllowance:
         self._pausing = False
 
     def is_left(self, at: float, used: float) -> bool:
-        """Whether work may go on at time `at`, with `used` core seconds since the last question.
+        """Return whether work may continue at time `at`, in seconds.
 
-        What has been used up has to come back by half before it may.
+        `used` is the CPU time since the last call, in core seconds. After the allowance is
+        used up, work waits until half of a burst is available again.
         """
         passed = 0.0 if self._at is None else at - self._at
         self._at = at
@@ -118,10 +119,10 @@ class FailureBackoff:
     MOST_SECONDS = 86400.0
 
     def __init__(self) -> None:
-        self._until: dict[int, tuple[float, float]] = {}  # by what: (until when, how long)
+        self._until: dict[int, tuple[float, float]] = {}  # by id: (end, seconds)
 
     def failed(self, what: int, at: float) -> float:
-        """It has failed; for how many seconds it is left alone."""
+        """Record a failure at time `at`; return the delay in seconds."""
         _, before = self._until.get(what, (0.0, 0.0))
         seconds = min(self.MOST_SECONDS, max(self.FIRST_SECONDS, 2 * before))
         self._until[what] = at + seconds, seconds
@@ -131,21 +132,21 @@ class FailureBackoff:
         self._until.pop(what, None)
 
     def resting(self, at: float) -> list[int]:
-        """All that is left alone at that time, ascending."""
+        """Return the ids that are still delayed at time `at`, in ascending order."""
         return sorted(what for what, (until, _) in self._until.items() if at < until)
 
 
 MODULE = "vfsd.mount.tune_worker"
 
 _END_SECONDS = 0.6
-"""How long it may take to end by itself."""
+"""How long the process may take to end before it is killed."""
 
 
 class TunerProcess:
     """A running `vfsd.mount.tune_worker`, which waits for its first command."""
 
     def __init__(self, directory: StoreDirectory, avoid: Sequence[int]) -> None:
-        """It leaves the videos with the ids `avoid` alone.  Raises `OSError`."""
+        """Start it. It skips the videos with the ids `avoid`. Raises `OSError`."""
         held = [] if directory.anchor is None else [directory.anchor.fd]
         task = {
             "store": str(directory.root),
@@ -164,11 +165,11 @@ class TunerProcess:
         )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._orders = self._process.stdin.fileno()
+        self._commands = self._process.stdin.fileno()
         self._reports = self._process.stdout.fileno()
         # Readers pause the worker with one byte. SIGSTOP is faster, but could stop it while it
         # holds the catalog's write lock.
-        os.set_blocking(self._orders, False)
+        os.set_blocking(self._commands, False)
         os.set_blocking(self._reports, False)
         self._guard = threading.Lock()
         self._last = b""
@@ -181,23 +182,23 @@ class TunerProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """As of `subprocess.Popen`; None while it runs."""
+        """The exit code as in `subprocess.Popen`; None while the process runs."""
         return self._process.poll()
 
-    def order(self, order: bytes) -> None:
-        """`RUN` or `PAUSE`, unless that was the last one.  Never waits."""
+    def send(self, command: bytes) -> None:
+        """Send `RUN` or `PAUSE`, unless it was the last command. Never waits."""
         with self._guard:
-            if order != self._last:
-                self._last = order
-                self._write(order)
+            if command != self._last:
+                self._last = command
+                self._write(command)
 
-    def forget_order(self) -> None:
-        """It has done what it was told to; the next order is a new one."""
+    def forget_command(self) -> None:
+        """Forget the last command after it is done, so that it can be sent again."""
         with self._guard:
             self._last = b""
 
     def reports(self) -> list[TunerReport]:
-        """What it has told since the last question."""
+        """Return the reports since the last call."""
         while True:
             try:
                 more = os.read(self._reports, 65536)
@@ -210,16 +211,16 @@ class TunerProcess:
         return [TunerReport.parse(line) for line in lines]
 
     def used(self) -> float:
-        """Core seconds since the last question."""
+        """Return the core seconds since the last call."""
         before, self._used = self._used, max(self._used, cpu_seconds(self.pid))
         return self._used - before
 
     def end(self) -> None:
-        """Have it end; kill it when it does not.  In less than a second."""
+        """End the process, by force after `_END_SECONDS`."""
         with self._guard:
             assert self._process.stdin is not None
             self._process.stdin.close()
-            self._orders = -1
+            self._commands = -1
         try:
             self._process.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:
@@ -228,21 +229,21 @@ class TunerProcess:
         assert self._process.stdout is not None
         self._process.stdout.close()
 
-    def _write(self, order: bytes) -> None:
-        if self._orders >= 0:
-            # It may have ended, or obey nothing; whoever looks after it will see.
+    def _write(self, command: bytes) -> None:
+        if self._commands >= 0:
+            # The process may have ended, or be stuck with a full pipe. The caller checks that.
             with suppress(OSError):
-                os.write(self._orders, order)
+                os.write(self._commands, command)
 
 
 _TICK_SECONDS, _IDLE_TICK_SECONDS = 0.25, 1.0
-"""How often everything is looked at, with a process and without one."""
-_LOOK_SECONDS = 2.0
-"""How often it is seen whether anybody has read or stored something."""
+"""Time between two checks, with a process and without one."""
+_CATALOG_SECONDS = 2.0
+"""Time between two checks of the catalog for new reads and lossless segments."""
 _LOAD_SECONDS = 1.0
-"""How often the load is measured, over that time."""
-_LOOKING_SHARE = 0.05
-"""The process may spend this share of the time looking for what pays."""
+"""The load is measured over intervals of this length."""
+_SEARCH_SHARE = 0.05
+"""The process may spend this share of the time on searches for work."""
 
 _log = logging.getLogger(__name__)
 
@@ -255,23 +256,23 @@ class BackgroundTuner:
         self._foreground = foreground
         self._rules = TuneRules.of(store.settings)
         self._allowance = CpuAllowance(store.settings.tune_cpu / 100)
-        self._patience = FailureBackoff()
+        self._backoff = FailureBackoff()
         self._load = _LoadMeter()
-        self._newest: tuple[int, int] | None = None  # read, and lossless segment
-        self._heeded: tuple[int, int] | None = None  # the newest when the process began to look
-        self._look_at = 0.0  # not before then
+        self._newest: tuple[int, int] | None = None  # ids of a read and a lossless segment
+        self._searched: tuple[int, int] | None = None  # `_newest` at the start of the last search
+        self._check_at = 0.0  # earliest time of the next check
         self._process: TunerProcess | None = None
-        self._working = False  # the process has something to do
+        self._working = False  # the process has not reported `DONE`
         self._making = ALL  # the video that it makes tiles of
-        self._doing = ""  # in words
-        self._noted = ""  # lately
+        self._doing = ""  # description for `state`
+        self._noted = ""  # last note in the log
         self._state = "idle"
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="vfsd-tuner", daemon=True)
 
     @property
     def state(self) -> str:
-        """What is being done, or why nothing is, in words."""
+        """The current work, or the reason for waiting, as text."""
         return self._state
 
     def start(self) -> None:
@@ -284,38 +285,38 @@ class BackgroundTuner:
             self._thread.join()
 
     def _pause(self) -> None:
-        """Somebody has come who must not be kept waiting.  In that thread."""
+        """Pause the process for a reader. Runs in the reader's thread, so it never waits."""
         process = self._process
         if process is not None:
-            process.order(PAUSE)
+            process.send(PAUSE)
 
     def _run(self) -> None:
         while not self._stop.wait(_TICK_SECONDS if self._process else _IDLE_TICK_SECONDS):
             try:
                 self._tick(time.monotonic())
             except (VfsdError, OSError) as error:
-                self._give_up(ALL, str(error), time.monotonic())
+                self._back_off(ALL, str(error), time.monotonic())
             except Exception:
                 _log.exception("background tuning stops until the store is mounted again")
-                self._state = "off: it has failed, see the log"
+                self._state = "off: failed, see the log"
                 break
         if self._process is not None:
             self._process.end()
 
     def _tick(self, now: float) -> None:
-        self._listen(now)
-        self._look(now)
+        self._read_reports(now)
+        self._check_catalog(now)
         used = 0.0 if self._process is None else self._process.used()
         self._load.note(now, used)
         has_share = self._allowance.is_left(now, used)
-        if not self._working and self._newest == self._heeded:
+        if not self._working and self._newest == self._searched:
             self._state = "idle"
             return
         obstacle = self._obstacle(now)
         if obstacle is None and not has_share:
-            obstacle = "it has had its share of the CPU"
+            obstacle = "its share of the CPU is used up"
         if obstacle is None:
-            self._go_on(now)
+            self._run_process(now)
             self._state = self._doing
         else:
             self._pause()
@@ -323,81 +324,83 @@ class BackgroundTuner:
 
     # -- the process
 
-    def _listen(self, now: float) -> None:
-        """Take note of what the process says, and of its end."""
+    def _read_reports(self, now: float) -> None:
+        """Handle the reports of the process, and its end."""
         process = self._process
         if process is None:
             return
-        code = process.exit_code  # what it has said before its end is read below
+        code = process.exit_code  # before reading, so that no report is lost
         for report in process.reports():
-            self._heed(report, process, now)
+            self._handle_report(report, process, now)
         if code is None:
             return
         process.end()
         self._process = None
         if code != 0:
-            why = f"the process that makes tiles has ended with {code}"
-            self._give_up(self._making, why, now)
+            why = f"the tuning process ended with exit code {code}"
+            self._back_off(self._making, why, now)
         if self._working:
-            self._heeded = None  # it was not through
+            self._searched = None  # the search was not complete
         self._working = False
 
-    def _heed(self, report: TunerReport, process: TunerProcess, now: float) -> None:
+    def _handle_report(self, report: TunerReport, process: TunerProcess, now: float) -> None:
         if report.what == DONE:
             self._working = False
             self._making = ALL
-            self._look_at = max(self._look_at, now + report.seconds / _LOOKING_SHARE)
-            process.forget_order()
+            self._check_at = max(self._check_at, now + report.seconds / _SEARCH_SHARE)
+            process.forget_command()
         elif report.what == MAKING:
             self._making, self._doing = report.video, report.text
         elif report.what == FAILED:
-            self._give_up(report.video, report.text, now)
+            self._back_off(report.video, report.text, now)
         elif report.what == NOTE:
             if report.text != self._noted:
                 self._noted = report.text
                 _log.info("%s", report.text)
         elif report.what == MADE:
-            self._patience.succeeded(report.video)
-            self._patience.succeeded(ALL)
+            self._backoff.succeeded(report.video)
+            self._backoff.succeeded(ALL)
             _log.info("%s", report.text)
 
-    def _go_on(self, now: float) -> None:
+    def _run_process(self, now: float) -> None:
         if self._process is None:
             self._doing = "starting"
             self._making = ALL
-            resting = self._patience.resting(now)
+            resting = self._backoff.resting(now)
             self._process = TunerProcess(self._store.parts.directory, resting)
         if not self._working:
-            self._doing = "looking for what pays"
+            self._doing = "looking for useful tiles"
             self._working = True
-            self._heeded = self._newest
-        self._process.order(RUN)
-        # Somebody may have come since the rules were asked, and have been overruled just now.
+            self._searched = self._newest
+        self._process.send(RUN)
+        # A reader may have arrived since the rules were checked; `RUN` has replaced its `PAUSE`.
         if self._foreground.calm < self._rules.calm:
-            self._process.order(PAUSE)
+            self._process.send(PAUSE)
 
-    def _give_up(self, video: int, why: str, now: float) -> None:
-        seconds = self._patience.failed(video, now)
+    def _back_off(self, video: int, why: str, now: float) -> None:
+        seconds = self._backoff.failed(video, now)
         what = "tiles" if video == ALL else f"tiles of video {video}"
-        _log.warning("%s are left alone for %.0f minutes: %s", what, seconds / 60, why)
+        _log.warning(
+            "%s are left alone for %.0f minutes after a failure: %s", what, seconds / 60, why
+        )
 
-    # -- what speaks for it, and against it
+    # -- conditions
 
-    def _look(self, now: float) -> None:
-        """See whether somebody has read something, or stored it losslessly."""
-        if now < self._look_at or self._working or ALL in self._patience.resting(now):
+    def _check_catalog(self, now: float) -> None:
+        """Check the catalog for new reads and lossless segments."""
+        if now < self._check_at or self._working or ALL in self._backoff.resting(now):
             return
-        self._look_at = now + _LOOK_SECONDS
+        self._check_at = now + _CATALOG_SECONDS
         with self._store.catalog.reading() as seen:
             read = seen.derived_usage.newest_read() if self._store.settings.tune else 0
             lossless = seen.segments.newest_of(LOSSLESS) if self._store.settings.compress else 0
         self._newest = (read, lossless) if read or lossless else None
 
     def _obstacle(self, now: float) -> str | None:
-        if ALL in self._patience.resting(now):
-            return "it has failed, see the log"
+        if ALL in self._backoff.resting(now):
+            return "failed, see the log"
         if self._load.share is None:
-            return "the load is not known yet"
+            return "the load is being measured"
         local = time.localtime()
         return self._rules.obstacle(
             MountActivity(
@@ -419,7 +422,7 @@ class _LoadMeter:
         self.share: float | None = None  #: of all cores, 0 to 1; None before the first second
 
     def note(self, now: float, ours: float) -> None:
-        """`ours`: core seconds since the last time that are not those of others."""
+        """Update the load. `ours` are core seconds of the tuner since the last call."""
         self._ours += ours
         if now - self._at >= _LOAD_SECONDS:
             self.share = self._cores.share(without=self._ours)

@@ -1,6 +1,8 @@
-"""The process that makes tiles for a mount: ``python -m vfsd.core.launch vfsd.mount.tune_worker
-JSON``. It reads commands from standard input, writes reports to standard output
-(`vfsd.mount.tune_protocol`), and ends with the mount.
+"""The process that makes tiles for a mount.
+
+Started as ``python -m vfsd.core.launch vfsd.mount.tune_worker JSON``. It reads commands from
+standard input, writes reports to standard output (`vfsd.mount.tune_protocol`), and ends with the
+mount.
 """
 
 from __future__ import annotations
@@ -50,55 +52,60 @@ from vfsd.storage.context import StoreContext
 from vfsd.tiling.cost import VIEW_PROFILES
 
 MAKER = "background"
-"""Who makes the decisions; `StoreSettings.tune_bytes` is about what these have made."""
+"""Recorded as the maker of each decision. `StoreSettings.tune_bytes` limits its tiles."""
 
-_LOOKING_SHARE = 0.05
-"""Looking for what pays may take this share of the time."""
+_SEARCH_SHARE = 0.05
+"""The search for proposals may take this share of the time."""
 
 _REASONS = 3
-"""As many are told of each decision."""
+"""Number of reasons in the log line of a decision."""
 
-Tell = Callable[[TunerReport], None]
+SendReport = Callable[[TunerReport], None]
 
 
 class TuneLoop:
-    """Makes profitable tiles and renditions, continuing at each command."""
+    """Makes profitable tiles and renditions, and compresses lossless segments."""
 
     def __init__(
-        self, store: Store, wait_while_paused: Callable[[], None], tell: Tell, avoid: set[int]
+        self,
+        store: Store,
+        wait_while_paused: Callable[[], None],
+        report: SendReport,
+        avoid: set[int],
     ) -> None:
-        """`wait_while_paused` is called between pictures; it may wait, or raise to give up.
+        """Create it for one store.
 
-        Videos whose ids are in `avoid` are left alone, and so are those that fail.
+        `wait_while_paused` is called between pictures; it may wait, or raise to stop the work.
+        `report` sends a report. Videos with ids in `avoid` are skipped; those that fail are added.
         """
         self._store = store
-        self._obey = wait_while_paused
-        self._tell = tell
+        self._wait_while_paused = wait_while_paused
+        self._report = report
         self._avoid = avoid
         self._tuner = store.tuner(maker=MAKER, between=wait_while_paused)
-        self._looked: int | None = None  # the newest read when proposals were looked for
-        self._look_at = 0.0  # not again before then, as long as there are proposals
-        self._looking = 0.0  # seconds of CPU
+        self._searched: int | None = None  # the newest read at the last search
+        self._search_at = 0.0  # earliest time of a new search while proposals are left
+        self._search_seconds = 0.0  # CPU seconds spent on the search
 
     def do(self) -> None:
-        """Make what pays until nothing is left to do.  Raises what `wait_while_paused` does."""
-        self._looking = 0.0
+        """Work until nothing is left to do. Raises the exceptions of `wait_while_paused`."""
+        self._search_seconds = 0.0
         try:
             while self._store.settings.tune and self._make_all(self._proposals()):
                 pass
             if self._store.settings.compress:
                 self._compress_all()
         except NoSpaceError as error:
-            self._tell(TunerReport(FAILED, str(error), ALL))
-        self._tell(TunerReport(DONE, seconds=self._looking))
+            self._report(TunerReport(FAILED, str(error), ALL))
+        self._report(TunerReport(DONE, seconds=self._search_seconds))
 
     def _make_all(self, proposals: list[Proposal]) -> bool:
-        """Make them in their order; whether it is worth while to look for others."""
-        left = self._store.settings.tune_bytes - self._bytes()
+        """Make proposals in their order; return whether a new search is worthwhile."""
+        left = self._store.settings.tune_bytes - self._stored_bytes()
         too_large, made = 0, 0
         outdated = False
         for proposal in proposals:
-            if self._is_time_to_look():
+            if self._is_search_due():
                 return True
             if proposal.video.id in self._avoid:
                 continue
@@ -111,23 +118,23 @@ class TuneLoop:
             except OutdatedError:
                 outdated = True
             except OverBudgetError:
-                pass  # what there is, is worth more
+                pass  # the existing data is worth more
             except NoSpaceError:
                 raise
             except (VfsdError, OSError) as error:
                 self._give_up(proposal.video, error)
         if too_large:
-            text = f"{too_large} segments that would pay are not made: tune_bytes is used up"
-            self._tell(TunerReport(NOTE, text))
+            text = f"{too_large} useful segments are not made: tune_bytes is used up"
+            self._report(TunerReport(NOTE, text))
         return outdated and made > 0
 
     def _make(self, proposal: Proposal) -> TilingDecision:
         frames = proposal.plan.frames
         what = f"{proposal.video.name!r} {frames.start}-{frames.stop}"
-        self._tell(TunerReport(MAKING, f"making tiles of {what}", proposal.video.id))
+        self._report(TunerReport(MAKING, f"making tiles of {what}", proposal.video.id))
         decision = self._tuner.make(proposal)
-        told = explained(decision, proposal.video.original.media)
-        self._tell(TunerReport(MADE, f"made tiles of {what}: {told}", proposal.video.id))
+        result = explained(decision, proposal.video.original.media)
+        self._report(TunerReport(MADE, f"made tiles of {what}: {result}", proposal.video.id))
         return decision
 
     def _compress_all(self) -> None:
@@ -140,7 +147,7 @@ class TuneLoop:
             except NoSpaceError:
                 raise
             except NotFoundError:
-                pass  # it is gone, or others have changed it
+                pass  # it was removed or changed in the meantime
             except (VfsdError, OSError) as error:
                 with suppress(NotFoundError):
                     self._give_up(self._info(one.video_id), error)
@@ -148,12 +155,14 @@ class TuneLoop:
     def _compress(self, one: PendingCompression) -> None:
         video, segment = self._info(one.video_id), one.segment
         what = f"{video.name!r} {segment.first_frame}-{segment.end_frame}"
-        self._tell(TunerReport(MAKING, f"compressing {what}", video.id))
+        self._report(TunerReport(MAKING, f"compressing {what}", video.id))
         after = recompress_segment(
-            self._store.parts, segment, one.level, on_bytes=lambda _size: self._obey()
+            self._store.parts, segment, one.level, on_bytes=lambda _size: self._wait_while_paused()
         )
-        told = f"{human_bytes(segment.size)} became {human_bytes(after.size)}"
-        self._tell(TunerReport(MADE, f"compressed {what} at level {one.level}: {told}", video.id))
+        result = f"{human_bytes(segment.size)} became {human_bytes(after.size)}"
+        self._report(
+            TunerReport(MADE, f"compressed {what} at level {one.level}: {result}", video.id)
+        )
 
     def _info(self, video_id: int) -> LogicalVideo:
         with self._store.catalog.reading() as seen:
@@ -161,30 +170,30 @@ class TuneLoop:
 
     def _give_up(self, video: LogicalVideo, error: Exception) -> None:
         self._avoid.add(video.id)
-        self._tell(TunerReport(FAILED, f"{video.name!r}: {error}", video.id))
+        self._report(TunerReport(FAILED, f"{video.name!r}: {error}", video.id))
 
-    # -- looking
+    # -- search
 
     def _proposals(self) -> list[Proposal]:
-        """What the reads of all videos speak for, the best value first."""
-        self._looked = self._newest_read()
+        """Return proposals for all videos that were read, the best value first."""
+        self._searched = self._newest_read()
         began = time.process_time()
         found = []
         for video in self._videos():
-            self._obey()
+            self._wait_while_paused()
             try:
                 found += self._tuner.fitting(proposals_for(self._store.parts, context_of(video)))
             except NotFoundError:
-                pass  # it is gone, or others have changed it
+                pass  # it was removed or changed in the meantime
             except (VfsdError, OSError) as error:
                 self._give_up(video.info, error)
         spent = time.process_time() - began
-        self._looking += spent
-        self._look_at = time.monotonic() + spent / _LOOKING_SHARE
+        self._search_seconds += spent
+        self._search_at = time.monotonic() + spent / _SEARCH_SHARE
         return by_value(found)
 
     def _videos(self) -> Iterator[Video]:
-        """Those that somebody has read, and that nothing is wrong with."""
+        """Yield the videos in the read log, without those to avoid."""
         with self._store.catalog.reading() as seen:
             numbers = seen.read_log.videos()
         for number in numbers:
@@ -193,20 +202,20 @@ class TuneLoop:
             try:
                 info = self._info(number)
             except NotFoundError:
-                continue  # it was taken away, or is just being written
+                continue  # it was removed, or is being written
             yield self._store.open_video(info)
 
-    def _is_time_to_look(self) -> bool:
-        """Whether others may be the best by now."""
-        return time.monotonic() >= self._look_at and self._newest_read() != self._looked
+    def _is_search_due(self) -> bool:
+        """Return whether a new search may find better proposals."""
+        return time.monotonic() >= self._search_at and self._newest_read() != self._searched
 
     def _newest_read(self) -> int | None:
         with self._store.catalog.reading() as seen:
             newest = seen.read_log.newest(None, limit=1)
         return newest[0].id if newest else None
 
-    def _bytes(self) -> int:
-        """Of all tiles in the store that were made like this."""
+    def _stored_bytes(self) -> int:
+        """Return the bytes of all tiles in the store that background tuning has made."""
         with self._store.catalog.reading() as seen:
             decisions = seen.tiling_decisions.newest()
         return sum(
@@ -215,21 +224,21 @@ class TuneLoop:
 
 
 def explained(decision: TilingDecision, media: MediaInfo) -> str:
-    """What was made of a video, what that took, and what for, in a line."""
+    """Return one line about a decision: the result, its cost, and the reasons."""
     if decision.picture == (media.width, media.height):
         stored = decision.layout.count if decision.tiles is None else len(decision.tiles)
         what = f"{stored} of {decision.layout.count} tiles"
     else:
         what = f"pictures of {decision.layout.width}x{decision.layout.height}"
         if decision.profile in VIEW_PROFILES:
-            what += " that were encoded for a view"
+            what += " from a view"
     reasons = [_reason(reason) for reason in decision.reasons[:_REASONS]]
     if len(decision.reasons) > _REASONS:
         reasons.append(f"{len(decision.reasons) - _REASONS} more")
     return (
         f"{what}, {human_bytes(decision.bytes)} in {decision.seconds:.2f} s, for "
         f"{', '.join(reasons)}; would have saved {decision.predicted_saved:.2f} s "
-        f"of {decision.reads} reads"
+        f"in {decision.reads} reads"
     )
 
 
@@ -243,19 +252,19 @@ def _reason(reason: TilingReason) -> str:
 
 def main(arguments: list[str]) -> None:
     task = json.loads(arguments[0])
-    orders, tell = _take_pipes()
+    commands, send_report = _take_pipes()
     _lower_priority()
     _die_with_thread(int(task["parent"]))
     mount_log.set_up("warning")
     avoid = {int(number) for number in task["avoid"]}
-    # Where the pipe is broken, nobody is left to report to.
+    # A broken pipe means that the mount is gone.
     with (
         suppress(TunerStopError, BrokenPipeError),
         Store(StoreContext.of(_store_directory(task)), threads=1) as store,
     ):
-        work = TuneLoop(store, orders.wait_while_paused, tell, avoid)
+        work = TuneLoop(store, commands.wait_while_paused, send_report, avoid)
         while True:
-            orders.wait_for_run()
+            commands.wait_for_run()
             work.do()
 
 
@@ -270,17 +279,17 @@ def _store_directory(task: dict[str, Any]) -> StoreDirectory:
     return StoreDirectory.open_watched(root)
 
 
-def _take_pipes() -> tuple[TunerCommands, Tell]:
+def _take_pipes() -> tuple[TunerCommands, SendReport]:
     """Keep both pipes from other code that reads or prints."""
-    orders, reports = os.dup(0), os.dup(1)
+    commands, reports = os.dup(0), os.dup(1)
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)
 
-    def tell(report: TunerReport) -> None:
+    def send_report(report: TunerReport) -> None:
         os.write(reports, report.line())
 
-    return TunerCommands(orders), tell
+    return TunerCommands(commands), send_report
 
 
 def _lower_priority() -> None:
