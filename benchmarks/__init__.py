@@ -1,5 +1,5 @@
-"""Programs that measure.  Each prints a table, writes JSON with ``--json FILE``, checks the content
-in the same run, and times what it compares with in the same run, interleaved.
+"""Benchmark programs.  Each prints a table, writes JSON with ``--json FILE`` and checks the data
+that it reads.  Alternatives are timed in the same run, interleaved.
 
     python -m benchmarks.NAME --help
 """

@@ -3,8 +3,8 @@
 Uses two stores; only one keeps such segments as renditions (`admit_views`).  One client reads a
 view in another size, twice, then the tuner applies its proposals, and other clients read the frames
 in that size: as a view in another container, as the same view, and as arrays.  Runs are
-interleaved, the least of each step counts.  Pictures of the views are counted, and each read is
-compared with one of the original: luma has to have the dB that the read said of itself.
+interleaved, and the minimum of each step counts.  The frames of the views are counted, and each
+read is compared with a read of the original: luma must reach the PSNR that the read reported.
 """
 
 from __future__ import annotations

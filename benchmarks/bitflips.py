@@ -1,20 +1,20 @@
-"""Flip single bits of what is stored, read all that they could touch, and count wrong pixels.
+"""Flips single bits of stored data, reads all affected frames, and counts wrong ones.
 
-A store is made of a few seconds of footage: originals in H.264 and HEVC, tiles, lossless tiles, a
-rendition and, where two cameras see the same, a joint.  Each flip is of one bit of one object, in
+The store holds a few seconds of footage: originals in H.264 and HEVC, tiles, lossless tiles, a
+rendition and, if two cameras overlap, a joint.  Each flip changes one bit of one object, in
 place, keeping the file's timestamps, and the store is reopened:
 
-- Of an original each frame is read alone.  Those that need a packet with a byte in the damaged
-  block have to be refused, and all others be what they were; frames that tiles have too are read
-  once more with no demands on quality, and have to be what these show.  Bytes that no frame
-  needs have to be refused where the file is read.
-- Of a pack all frames are read that it holds.  Each has to be what the pack showed or what the
-  original shows, and the pack has to be gone afterwards.
-- Of a frame table, or of sums of blocks, in the catalog all frames of all clips are read.  Each has
-  to be what it was, or refused; a deep check has to find something, and to repair it.
+- Originals: each frame is read alone.  Frames that need a packet with a byte in the damaged
+  block must be refused, and all others must be unchanged.  Frames that also have tiles are read
+  again without a minimum quality, and must equal the tiles.  Damage in bytes that no frame needs
+  must be refused when the file is read.
+- Packs: all frames of the pack are read.  Each must equal either the pack or the original, and
+  the pack must be removed afterwards.
+- Frame tables and block checksums in the catalog: all frames of all clips are read.  Each must be
+  unchanged or refused; a deep check must find the damage and repair it.
 
-Some are read through a mount as well: bytes of the file, and stills.  Then the bit is flipped back,
-and the catalog put back as it was.
+Some data is also read through a mount: bytes of the file, and stills.  Then the bit is flipped
+back, and the catalog is restored.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The policies that `benchmarks.workloads` compares, and the cases that they run on."""
+"""The policies that `benchmarks.workloads` compares, and the test cases."""
 
 from __future__ import annotations
 

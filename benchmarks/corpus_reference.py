@@ -1,6 +1,6 @@
 """Reference values for a media file, from the ffmpeg and ffprobe programs.
 
-Nothing here uses vfsd or PyAV, so that a fault of theirs cannot hide itself.
+Nothing here uses vfsd or PyAV, so that their bugs cannot hide themselves.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Kill the daemon at random moments while files are copied, renamed and removed; then count losses.
+"""Kills the daemon at random moments while files are copied, renamed and removed; counts losses.
 
-After each kill the store is mounted again, checked and cleaned.  A loss is: a file whose copy was
-finished and synced and that is not there, byte for byte; a name that shows anything but one of the
-states that its last operation may have left; a video that is not one of the files put in; a
-finding of `fsck` that is not repaired; bytes that nothing refers to after `gc`.
+After each kill the store is mounted again, checked and cleaned.  Counted as a loss is: a file with
+a completed and synced copy that is not there, byte for byte; a name in a state that its last
+operation cannot have left; a video that was never copied in; a finding of `fsck` that it cannot
+repair; unreferenced bytes that remain after `gc`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Readers and writers as processes of their own, for benchmarks that let many of them loose."""
+"""Readers and writers in processes of their own, for benchmarks with many clients."""
 
 from __future__ import annotations
 

@@ -1,13 +1,12 @@
-"""Damage packets of every codec in every way, and compare the marks with the pictures that differ.
+"""Damages packets of every codec in several ways, and checks which wrong frames are marked.
 
-A clip of each codec is encoded, and copied with some of its packets changed: bits flipped, a range
-set to zero, the end cut off, packets left out; of MPEG-TS also whole cells of 188 bytes.  Intact
-and damaged file are decoded by FFmpeg with one thread, and pictures of the same time compared
-sample by sample.  vfsd examines the damaged file by a full decode.  Reported for each codec and
-kind of damage, over all seeds: pictures that differ, the share of these that is marked, and the
-share of equal pictures that is marked.  A packet may be damaged, or depend on one that is, and
-decode to the same picture.  No picture of an intact file may be marked; the program fails if one
-is.
+A clip of each codec is encoded, and copied with some packets changed: flipped bits, a zeroed
+range, a truncated packet, dropped packets; for MPEG-TS also whole cells of 188 bytes.  FFmpeg
+decodes the intact and the damaged file with one thread, and frames of the same time are compared
+sample by sample.  vfsd examines the damaged file by a full decode.  For each codec and kind of
+damage the report has, over all seeds: the number of differing frames, the marked share of these,
+and the marked share of equal frames.  A damaged packet, or one that depends on it, may decode to
+the same frame.  The program fails if a frame of an intact file is marked.
 """
 
 from __future__ import annotations

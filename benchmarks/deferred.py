@@ -1,9 +1,9 @@
-"""Compressing raw pictures without loss: Zstandard as it is, and after our differences.
+"""Lossless compression of raw frames: plain Zstandard, and Zstandard after prediction.
 
-Some pictures in a row of each clip, as RGB (in which VSS keeps raw pictures) and as yuv420p (in
-which decoders give them): as they are, as one Zstandard frame of all of them, and as packets of
-`vfsd.codecs.cells.lossless`, each at several levels.  Every sample is compared with what was given.
-Speeds are bytes of raw pictures by CPU seconds of one thread, medians of the runs.
+Consecutive frames of each clip, as RGB (the raw format of VSS) and as yuv420p (the output of
+decoders), are stored raw, as one Zstandard frame for all of them, and as packets of
+`vfsd.codecs.cells.lossless`, each at several levels.  Every sample is compared with the input.
+Speeds are bytes of raw frames per CPU second of one thread, medians of the runs.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 Phases alternate: no other readers; `--renders` processes reading raw views of full size, each from
 another offset; as many reading encoded views of sizes not requested before.  At the same time one
-process reads 4 KiB of a file at a time, at random places that the kernel has forgotten, and
-compares them; then it does the same on the local disk.  In the end it is measured how long a
-render goes on whose reader is killed.
+process reads 4 KiB of a file at a time, at random offsets outside of the page cache, and
+compares them; then it does the same on the local disk.  At the end the program measures how long
+a render runs on after its reader was killed.
 """
 
 from __future__ import annotations

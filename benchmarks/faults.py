@@ -1,4 +1,4 @@
-"""Kill, cut the power or refuse calls at every call to the files of a store, in every operation.
+"""Kills, power cuts and failing calls at every call to the files of a store, in every operation.
 
 Each operation is run once to count its calls that change files, and again for each point:
 killed before one of these calls, or left with what a disk may hold when the power is cut after it,

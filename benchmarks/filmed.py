@@ -1,5 +1,5 @@
-"""Filmed clips with their boxes, looped, to be simulated: what a camera that stands still goes on
-to show.  Boxes of some are of a detector, of others of what moves."""
+"""Filmed clips with their boxes, looped, for simulations of a fixed camera.  The boxes of some
+clips come from a detector, those of others from motion detection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Opening files for the first time: names and attributes that no cache has yet."""
+"""Opening files for the first time: their names and attributes are in no cache."""
 
 from __future__ import annotations
 

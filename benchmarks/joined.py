@@ -1,4 +1,4 @@
-"""Joining overlapping cameras in a store: bytes on disk, and what reading takes."""
+"""Joining overlapping cameras in a store: bytes on disk, and the time of reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Joining overlapping cameras, simulated: cut, encoded, decoded and put together again."""
+"""Joining overlapping cameras, simulated: cut, encode, decode and reassemble."""
 
 from __future__ import annotations
 

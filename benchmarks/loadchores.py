@@ -1,4 +1,4 @@
-"""What a store's owner has done to it while others read: tiles, renditions, budgets, checks."""
+"""Maintenance of a store while others read: tiles, renditions, budgets, checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Readers of a mount, each a process of its own that compares all it gets with the truth.
+"""Readers of a mount, each a process that compares all data with the expected data.
 
 ``python -m benchmarks.loadreaders KIND MOUNT STORE TRUTHS UNTIL SEED`` reads until CLOCK_MONOTONIC
 reaches UNTIL, and prints its results as JSON.  Readers of plain files import little, to start fast.

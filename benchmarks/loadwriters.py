@@ -1,4 +1,4 @@
-"""Writers into a mount, each a process with a folder of its own, who look at what they wrote.
+"""Writers into a mount, each a process with its own folder that verifies its files.
 
 ``python -m benchmarks.loadwriters MOUNT TRUTHS UNTIL SEED`` copies videos in, renames them over
 each other, rewrites, and deletes, until CLOCK_MONOTONIC says UNTIL.

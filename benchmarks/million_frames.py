@@ -1,4 +1,4 @@
-"""A million frames in the catalog: what planning one costs, and what the table takes on disk."""
+"""A million frames in the catalog: the cost of planning a read, and the table's size on disk."""
 
 from __future__ import annotations
 

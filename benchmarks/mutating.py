@@ -1,4 +1,4 @@
-"""Damage to files of video, the same for the same seed: bits, ends, boxes."""
+"""Damage to video files, deterministic for a seed: bits, truncation, boxes."""
 
 from __future__ import annotations
 

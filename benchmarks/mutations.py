@@ -1,4 +1,4 @@
-"""Damaged files, thousands of them, copied into a live mount, looked at and viewed.
+"""Thousands of damaged files, copied into a live mount, listed and viewed.
 
 The inputs are the corpus of odd files (``odd`` in the footage) and the sample videos, as far
 as they are small.  Which file, and how, follows from the seed and the number alone.  A failure is:

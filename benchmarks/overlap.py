@@ -1,4 +1,4 @@
-"""Cameras that see the same place: which pairs are found, and what joining them would save.
+"""Cameras that see the same scene: detected pairs, and the savings of joining them.
 
 Discovery: all clips of the footage (without it, generated ones) go into a store and are searched.
 Of the pairs that are known to show the same place at the same time, four fifths have to be found to

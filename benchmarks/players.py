@@ -1,4 +1,4 @@
-"""Players that open a video at a time and show one picture: how long that takes, and what it is.
+"""Players that open a video at a given time and show one frame: latency, and the frame itself.
 
 As a program (``python -m benchmarks.players READER FILE SECONDS OUT``) it does so with one of the
 libraries and prints the seconds, so that a file system that hangs blocks only this process.

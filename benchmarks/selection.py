@@ -1,4 +1,4 @@
-"""Choosing fragments: how long plans take, and what stored renditions are worth to reads.
+"""Choosing fragments: the time of planning, and the gain of stored renditions for reads.
 
 Two experiments.  *Plans*: of a frame table of 30 frames for each fragment, with so many segments
 of random lengths and layouts, all of a region is planned.  *Reads* (figure 10 of VSS, SIGMOD 2021):

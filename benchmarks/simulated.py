@@ -1,4 +1,4 @@
-"""Videos and workloads to be simulated: boxes and queries, without a pixel."""
+"""Simulated videos and workloads: boxes and queries, without pixels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stitching tiles without encoding: exactness in two decoders, time, and what tiles cost in bytes.
+"""Stitching tiles without encoding: exactness in two decoders, time, and overhead in bytes.
 
 The first pictures of each clip are encoded once untiled and once in each layout, with kvazaar.
 Each layout is stitched, and every sample of every picture is compared with its tile decoded alone;

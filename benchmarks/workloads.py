@@ -1,4 +1,4 @@
-"""When to tile what: the policies of TASM and ours on its workloads W1 to W6, simulated.
+"""When to tile which region: TASM's policies and ours on its workloads W1 to W6, simulated.
 
 The experiment of TASM's figure 12.  Nothing is encoded: boxes are those of generated scenes (cars,
 persons and lights before a fixed camera for W1 to W4; dense ones of five classes for W5 and W6)

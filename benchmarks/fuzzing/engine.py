@@ -1,7 +1,7 @@
-"""Feeding a target: inputs by number, children that may die, bounds on time and memory.
+"""Runs a target on numbered inputs in child processes, within bounds on time and memory.
 
-Input `number` of a target follows from the seed and that number alone.  A child works through some
-of them and writes down which one it is at, so that one which kills it is known, too.
+Input `number` of a target depends only on the seed and that number.  A child processes a range of
+them and records the current number, so that an input that kills it is known as well.
 """
 
 from __future__ import annotations

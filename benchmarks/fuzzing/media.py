@@ -1,4 +1,4 @@
-"""Targets that take media apart: frame tables, packs, pages, bit streams."""
+"""Targets that parse media: frame tables, packs, pages, bitstreams."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Targets that work on a store: names below its file system, and random changes of its catalog."""
+"""Targets that work on a store: names in its file system, and random changes of its catalog."""
 
 from __future__ import annotations
 

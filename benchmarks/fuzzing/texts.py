@@ -1,4 +1,4 @@
-"""Targets that read text: names of views, label files, workloads, options, settings."""
+"""Targets that parse text: view names, label files, workloads, options, settings."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Filesystem suites that others wrote, each on a fresh mount of a fresh store."""
+"""Third-party filesystem test suites, each on a fresh mount of a fresh store."""

@@ -1,4 +1,4 @@
-"""Trees side by side: everything that a careful copy has to keep."""
+"""Compares two trees: every attribute that a careful copy must keep."""
 
 from __future__ import annotations
 

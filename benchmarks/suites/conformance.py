@@ -1,4 +1,4 @@
-"""pjdfstest, fsx and fsstress: what POSIX says, and whether bytes stay what they are."""
+"""pjdfstest, fsx and fsstress: POSIX semantics, and data integrity."""
 
 from __future__ import annotations
 

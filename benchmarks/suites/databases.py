@@ -1,4 +1,4 @@
-"""SQLite in the mount: several processes write, and the database stays whole."""
+"""SQLite in the mount: several processes write, and the database stays intact."""
 
 from __future__ import annotations
 

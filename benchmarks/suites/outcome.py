@@ -1,4 +1,4 @@
-"""What a suite found, and what it needs to run."""
+"""The result of a suite, and its inputs."""
 
 from __future__ import annotations
 

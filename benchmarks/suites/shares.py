@@ -1,4 +1,4 @@
-"""The mount given on to others: Samba, and NFS by a server in user space.  Loopback only."""
+"""The mount exported by Samba, and by an NFS server in user space.  Loopback only."""
 
 from __future__ import annotations
 

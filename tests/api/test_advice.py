@@ -1,4 +1,4 @@
-"""Advice on what to tile: strategies compared, what is there counted, and layouts that work."""
+"""Layout advice: comparison of strategies, credit for existing tiles, and usable layouts."""
 
 from __future__ import annotations
 

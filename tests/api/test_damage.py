@@ -1,4 +1,4 @@
-"""Frames that show damage of the file are marked, counted and left out on demand."""
+"""Damaged frames are marked, counted and skipped on request."""
 
 from __future__ import annotations
 

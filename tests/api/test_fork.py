@@ -1,4 +1,4 @@
-"""An open store in a forked child: whatever the parent was at, the child can use it."""
+"""An open store in a forked child: the child can use it, whatever the parent was doing."""
 
 from __future__ import annotations
 

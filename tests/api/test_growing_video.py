@@ -1,4 +1,4 @@
-"""Videos that are read while they are written."""
+"""Reading videos while they are written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Labels of real videos in a real store: the Python side, and the label files of the footage."""
+"""Labels of real videos in a real store: the Python API, and the label files of the footage."""
 
 from __future__ import annotations
 

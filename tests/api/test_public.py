@@ -1,4 +1,4 @@
-"""The public surface is what it says it is.
+"""The public API matches its documentation.
 
 The error tree: exit codes and errno values.
 """

@@ -1,4 +1,4 @@
-"""Full scans: every frame, but only where something may be."""
+"""Full scans: every frame, limited to the regions with possible objects."""
 
 from __future__ import annotations
 

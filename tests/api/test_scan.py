@@ -1,4 +1,4 @@
-"""Scans: the pixels of what was seen, and tiles around it."""
+"""Scans: the pixels of labelled objects, and the tiles around them."""
 
 from __future__ import annotations
 

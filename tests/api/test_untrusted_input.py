@@ -1,4 +1,4 @@
-"""Input that was written to do harm, or by accident does: it is refused with a word."""
+"""Hostile or malformed input is refused with a message."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """`Video.verify`: its corrections, and concurrent changes.
 
-Frame tables that a full decode corrects, while others read by the old one.
+Frame tables that a full decode corrects, while others read with the old one.
 """
 
 from __future__ import annotations

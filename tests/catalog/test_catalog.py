@@ -1,6 +1,6 @@
 """The catalog's public behaviour: finding, tagging, stored bytes, several processes.
 
-More values than a database takes in one statement.
+Lists longer than a database's limit of variables in one statement.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The semantic index: what goes in comes out, by label, time and region, and nothing else."""
+"""The semantic index: detections are found by label, time and region, without false results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ctrl-C while the catalog is written: nothing is left behind, and the next write succeeds."""
+"""Ctrl-C during a write to the catalog leaves nothing behind, and the next write succeeds."""
 
 from __future__ import annotations
 

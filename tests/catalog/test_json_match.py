@@ -1,4 +1,4 @@
-"""Metadata and attributes are found by the very same value: type and all, on every server."""
+"""Metadata and attributes match by exact value, including its type, on every server."""
 
 from __future__ import annotations
 

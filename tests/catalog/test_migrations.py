@@ -1,4 +1,4 @@
-"""The steps of the schema: the first, and that the next one will work."""
+"""Schema migrations: the first one, and a simulated next one."""
 
 from __future__ import annotations
 

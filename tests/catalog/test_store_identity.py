@@ -1,4 +1,4 @@
-"""Whose catalog it is: it is made for one store, and opened for no other."""
+"""The owner of a catalog: it belongs to one store, and others cannot open it."""
 
 from __future__ import annotations
 

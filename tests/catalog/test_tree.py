@@ -1,4 +1,4 @@
-"""Names and inodes: what is there, what it is called, how many names it has."""
+"""Names and inodes: existence, paths and link counts."""
 
 from __future__ import annotations
 

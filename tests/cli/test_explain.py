@@ -1,6 +1,6 @@
 """``vfsd explain``.
 
-``vfsd reads``: what commands have read, listed and forgotten.
+``vfsd reads``: listing and deleting logged reads.
 """
 
 from __future__ import annotations

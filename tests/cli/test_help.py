@@ -1,4 +1,4 @@
-"""Help, documentation and the promise that both cost nothing.
+"""Help and documentation, and the promise that both are cheap.
 
 Every example in the help runs as it stands.
 """

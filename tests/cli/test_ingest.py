@@ -1,6 +1,6 @@
 """``vfsd ingest``.
 
-``vfsd recover``, and what other commands say of recordings that were not finished.
+``vfsd recover``, and unfinished recordings in the output of other commands.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ctrl-C is heeded where it is safe."""
+"""Ctrl-C takes effect where it is safe."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""``vfsd labels``: label files in and out, questions, and what is taken away.
+"""``vfsd labels``: import, export, queries and removal.
 
-``vfsd detect``: detectors by name, what they say, and how they end.
+``vfsd detect``: detectors by name, their output, and their errors.
 """
 
 from __future__ import annotations

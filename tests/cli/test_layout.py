@@ -1,4 +1,4 @@
-"""``vfsd layout`` and its commands, and what ``vfsd info`` says of tiles."""
+"""``vfsd layout`` and its commands, and the tiles in ``vfsd info``."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """``vfsd ls``, ``find``, ``info``, ``frames`` and ``tag``.
 
-Patterns for names of videos: which commands take them, and what the others say.
+Patterns for names of videos: the commands that accept them, and errors of the others.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """``vfsd rm``, ``mv``, ``init`` and ``config``: changing a store.
 
-Which store a command works on.
+The store that a command works on.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""vfsd tune: what it tells, makes, remembers and takes back.
+"""``vfsd tune``: printing, applying, logging and undoing proposals.
 
 ``vfsd advise``: from a workload to layouts that ``vfsd retile`` makes.
 """

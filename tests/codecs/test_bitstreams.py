@@ -1,4 +1,4 @@
-"""Reading packets' own bytes: NAL units, parameter sets, and what a packet is good for."""
+"""Parsing the bytes of packets: NAL units, parameter sets, and the use of each packet."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Frames with other colour properties are converted to those of the stream.
 
-Pictures of our own are converted as the pictures that they are like.
+Frames with unusual pixel formats are converted like the nearest usual one.
 """
 
 from __future__ import annotations

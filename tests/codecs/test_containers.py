@@ -1,6 +1,6 @@
 """Containers of all kinds: count, order and times of frames, and every sample.
 
-Containers and codecs of all kinds: each frame alone is that of a decode in order.
+Containers and codecs of all kinds: each frame read alone equals that of a decode in order.
 """
 
 from __future__ import annotations

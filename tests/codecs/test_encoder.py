@@ -1,4 +1,4 @@
-"""Encoders: one packet a picture, the same bytes every time, headers that fit all qualities."""
+"""Encoders: one packet per frame, deterministic output, headers that fit all qualities."""
 
 from __future__ import annotations
 

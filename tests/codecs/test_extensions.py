@@ -1,6 +1,6 @@
 """`vfsd.codecs.pyav` returns the same with every version of PyAV.
 
-The examiner has loaded all that it needs before its sandbox closes.
+The examiner loads all required modules before its sandbox closes.
 """
 
 from __future__ import annotations

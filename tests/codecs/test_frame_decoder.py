@@ -1,4 +1,4 @@
-"""`FrameDecoder` and `PacketReader`: sharing, damage, and what happens at the edges."""
+"""`FrameDecoder` and `PacketReader`: sharing, damage, and edge cases."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Bits, levels and layouts of HEVC.
 
-Numbers of HEVC's parameter sets, and key pictures that nothing precedes.
+Ids of HEVC's parameter sets, and key frames without leading frames.
 """
 
 from __future__ import annotations

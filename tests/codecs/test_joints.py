@@ -1,8 +1,8 @@
-"""Joining coded pictures plane by plane.
+"""Joining coded frames plane by plane.
 
-Homographies: what is sane, what both cameras see, other sizes of the pictures.
+Homographies: plausibility, the overlap of both cameras, other frame sizes.
 
-A pair becomes three pieces, and both pictures come back.
+A pair becomes three pieces, and both frames can be restored.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The encoder of tiles that can be stitched: one packet a picture, the same bytes every time."""
+"""The encoder of stitchable tiles: one packet per frame, deterministic output."""
 
 from __future__ import annotations
 

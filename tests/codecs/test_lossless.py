@@ -1,4 +1,4 @@
-"""Pictures as packets and back: the same samples, whatever they are."""
+"""Lossless packets: decoding restores all samples, for any frames."""
 
 from __future__ import annotations
 

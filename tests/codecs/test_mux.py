@@ -1,4 +1,4 @@
-"""Containers piece by piece: any run of segments plays, sizes are known, players find their way."""
+"""Piecewise muxing: any run of segments plays, sizes are known in advance, and seeking works."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables that are read off packets are those that a decode of all of them gives."""
+"""Frame tables from a packet scan equal those from a full decode."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`PixelConverter`: crops are exact, pictures upright, and the rest is FFmpeg's."""
+"""`PixelConverter`: crops are exact, frames upright, and the rest equals FFmpeg's output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`PixelConverter` with pictures of every pixel format that there is."""
+"""`PixelConverter` with frames of every pixel format."""
 
 from __future__ import annotations
 

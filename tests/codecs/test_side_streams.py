@@ -1,6 +1,6 @@
 """Every kind of stream besides video and sound, in each container that carries it, is served.
 
-Other streams are compared packet by packet, in their times and in how long they last.
+Other streams are compared packet by packet, including their times and durations.
 """
 
 from __future__ import annotations

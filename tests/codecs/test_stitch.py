@@ -1,4 +1,4 @@
-"""Stitched streams show what their tiles show, to the last bit, in two decoders."""
+"""Stitched streams equal their tiles, bit for bit, in two decoders."""
 
 from __future__ import annotations
 

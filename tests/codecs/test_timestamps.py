@@ -1,6 +1,6 @@
-"""Time stamps: told, completed, made up, and how regular they are.
+"""Timestamps: stored, completed, generated, and their regularity.
 
-The nominal rate of time stamps that were rounded, and none where the rate varies.
+The nominal rate of rounded timestamps; none for a variable rate.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""When ages may be acted upon by the clock of this machine."""
+"""When the system clock can be trusted for actions that depend on age."""
 
 from __future__ import annotations
 

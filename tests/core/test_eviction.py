@@ -1,4 +1,4 @@
-"""Orders of eviction, and how few have to go."""
+"""Eviction orders, and the minimal set to evict."""
 
 from __future__ import annotations
 

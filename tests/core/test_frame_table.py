@@ -1,4 +1,4 @@
-"""The paged frame table answers as the plain arrays it was made from would."""
+"""The paged frame table returns the same as the plain arrays that it was made from."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""From times to frames: every frame once, whatever the time base rounds; as FFmpeg's fps filter.
+"""From times to frames: every frame once, despite rounding; equal to FFmpeg's fps filter.
 
-Files are written by ffmpeg itself.  Each picture is a flat gray that tells its number.
+Files are written by ffmpeg itself.  Each frame is a flat gray that encodes its number.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The language in which labels are asked for."""
+"""The label query language."""
 
 from __future__ import annotations
 

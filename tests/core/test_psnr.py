@@ -1,4 +1,4 @@
-"""Errors of encodings that are made from each other add up to a bound that holds."""
+"""The errors of successive encodings add up to a valid bound."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The language of view names: what it understands, and that it understands nothing by half."""
+"""The language of view names: valid names, and full rejection of all others."""
 
 from __future__ import annotations
 

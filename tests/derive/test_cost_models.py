@@ -1,6 +1,6 @@
-"""What-if: predicted costs against the plans that are then made.
+"""What-if: predicted costs against the plans of real tiles.
 
-Calibration: what is measured, and what is left out.
+Calibration: measured costs, and outliers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Renditions that are made because whole frames were read in a size again and again."""
+"""Renditions that are made because whole frames were read in a size repeatedly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of workloads: what they mean, and that a mistake in one is named.
+"""Workload files: their meaning, and errors that name the mistake.
 
 Reads in the form that policies receive.
 """

@@ -1,4 +1,4 @@
-"""Lossless tiles: the original's pixels, however hard they are compressed."""
+"""Lossless tiles: the original's pixels at every compression level."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An encoding takes the place of an original: what stays, what goes, and what is refused."""
+"""Replacing an original by an encoding: kept data, removed data, and refusals."""
 
 from __future__ import annotations
 

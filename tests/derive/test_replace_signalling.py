@@ -1,8 +1,8 @@
-"""A replacement tells of samples what the original tells, or is refused by name.
+"""A replacement signals the same properties of samples as the original, or is refused by name.
 
-Each field is set alone, as encoders and muxers treat each combination in their own way.
+Each field is set alone, because encoders and muxers treat each combination differently.
 
-A replacement carries the SEI messages that do not describe the encoding, with their pictures.
+A replacement carries the SEI messages that do not describe the encoding, with their frames.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tiles: what is read from them, how they are made, and what happens when they go wrong."""
+"""Tiles: reading them, making them, and handling errors."""
 
 from __future__ import annotations
 

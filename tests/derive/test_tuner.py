@@ -1,4 +1,4 @@
-"""Making what is proposed: budgets, decisions, taking them back, and who is in the way."""
+"""Applying proposals: budgets, decisions, undo, and concurrent changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Documents stay short, and those for contributors name what exists."""
+"""Documents stay short, and contributor documents name existing files only."""
 
 from __future__ import annotations
 

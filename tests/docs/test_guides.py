@@ -1,4 +1,4 @@
-"""The guides and the README are true: every block of them runs, and prints what they show.
+"""The guides and the README are correct: every block runs, and prints the documented output.
 
 CONTRIBUTING.md explains how a page marks its blocks.
 """

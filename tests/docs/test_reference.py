@@ -1,6 +1,6 @@
-"""The reference and the list of errors name what the program has.
+"""The reference and the list of errors match the program.
 
-The man pages are what the commands say, and read without complaints.
+The man pages match the commands' help, and render without warnings.
 """
 
 from __future__ import annotations

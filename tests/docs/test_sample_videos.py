@@ -1,4 +1,4 @@
-"""The sample videos: scenes are what they claim, and the committed clips still hold them."""
+"""The sample videos: scenes match their description, and the committed clips contain them."""
 
 from __future__ import annotations
 

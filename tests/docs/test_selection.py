@@ -1,6 +1,6 @@
 """Tests selected by default and with --all, and the report of those left out.
 
-The test files that belong to a change.
+The test files that cover a change.
 """
 
 from __future__ import annotations

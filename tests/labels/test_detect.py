@@ -1,4 +1,4 @@
-"""Frames shown to a detector, and what is kept of its answers."""
+"""Frames passed to a detector, and the stored results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Label files: what is written is read again as it was, and what others write is understood."""
+"""Label files: written files are read back unchanged, and those of other tools are accepted."""
 
 from __future__ import annotations
 

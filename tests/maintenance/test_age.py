@@ -1,4 +1,4 @@
-"""Videos that grow old: what is done, what is noted, and what is not believed."""
+"""Retention of aging videos: actions, the log, and implausible clocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Backups: stores as they were at one moment, made while others write."""
+"""Backups: a store's state at one moment, copied during concurrent writes."""
 
 from __future__ import annotations
 

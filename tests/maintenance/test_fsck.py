@@ -1,4 +1,4 @@
-"""Each check sees its own broken promise, repairs it, and is silent afterwards."""
+"""Each check finds its own broken invariant, repairs it, and then finds nothing."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Rows that no vfsd has written: `vfsd fsck` names them, and goes on with the next check.
+"""Rows that vfsd never writes: `vfsd fsck` reports them, and continues with the next check.
 
-Names that make no tree: what `vfsd fsck` finds of them, and makes of them.
+Names that do not form a tree: findings and repairs of `vfsd fsck`.
 """
 
 from __future__ import annotations

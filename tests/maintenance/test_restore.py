@@ -1,6 +1,6 @@
-"""Stores that go back to what their backups have.
+"""Restoring stores from their backups.
 
-Backups that are copied back by hand, over stores whose last process was killed.
+Backups that are copied back by hand, over stores with a killed last process.
 """
 
 from __future__ import annotations

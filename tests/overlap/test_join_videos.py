@@ -1,4 +1,4 @@
-"""Videos of two cameras that are kept together.
+"""Videos of two cameras that are stored together.
 
 Frames that were taken at the same time.
 """

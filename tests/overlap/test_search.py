@@ -1,4 +1,4 @@
-"""Which videos of a store show the same place.
+"""Search for videos of a store that show the same scene.
 
 Candidates by colour.
 """

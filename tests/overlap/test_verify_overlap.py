@@ -1,6 +1,6 @@
 """Verdicts on pairs of videos.
 
-Finding homographies: those of known cameras, and none where there is none.
+Homography estimation: known cameras are found, unrelated ones are not.
 """
 
 from __future__ import annotations

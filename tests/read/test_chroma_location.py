@@ -1,4 +1,4 @@
-"""Where chroma lies among luma is what the original says, whatever a read is made from."""
+"""The chroma location follows the original, whatever a read is made from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams whose samples of Y, U and V mean something else from one picture on."""
+"""Streams that change the meaning of Y, U and V between frames."""
 
 from __future__ import annotations
 

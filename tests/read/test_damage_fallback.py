@@ -1,4 +1,4 @@
-"""Bytes that change on disk: noticed before they are pictures, and done without."""
+"""Bytes that change on disk: detected before they are shown, and replaced by other sources."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Pictures that their container crops: what is displayed is what is left, in every door.
+"""Frames cropped by their container: all interfaces show the cropped area.
 
-The size and pixel shape of displayed pictures, compared with those that FFmpeg shows.
+The size and pixel aspect of displayed frames, compared with FFmpeg.
 """
 
 from __future__ import annotations

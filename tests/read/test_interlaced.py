@@ -1,4 +1,4 @@
-"""Pictures of interlaced video are scaled and converted alike, whatever they are read from."""
+"""Interlaced frames are scaled and converted alike, whatever they are read from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures that are mirrored or turned are displayed as the `ffmpeg` command displays them."""
+"""Mirrored and rotated frames are displayed as by the `ffmpeg` command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The choice between the original, tiles and renditions, held against others that are right."""
+"""The choice between the original, tiles and renditions, against reference planners."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Pictures that are made ahead: in order, within bounds, and given up without a trace.
+"""Decoding ahead: in order, within bounds, and cancelled without leftovers.
 
-Jobs in a row on threads that are shared.
+Sequential tasks on shared threads.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Renditions: whole frames in another size, which reads take where the result is the same."""
+"""Renditions: whole frames in another size, used by reads where the result is the same."""
 
 from __future__ import annotations
 

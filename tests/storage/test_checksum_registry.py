@@ -1,4 +1,4 @@
-"""Originals whose bytes change on disk: what is hit is refused, all else is what it was."""
+"""Originals with bytes changed on disk: damaged frames are refused, all others are unchanged."""
 
 from __future__ import annotations
 

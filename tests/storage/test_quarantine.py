@@ -1,4 +1,4 @@
-"""Files that may have crashed a mount: what is not done with them, and how that ends."""
+"""Files that may have crashed a mount: their restrictions, and how these end."""
 
 from __future__ import annotations
 

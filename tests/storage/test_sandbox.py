@@ -1,8 +1,8 @@
-"""Files are examined in processes of their own, and do no harm in there either.
+"""Files are examined in sandboxed processes of their own.
 
-Media that name other files, or places in the network: nothing of it is ever opened.
+Media that refer to other files or to network addresses: these are never opened.
 
-An installation that cannot examine files says so, and names the cause.
+An installation that cannot examine files reports the cause.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Layouts are exact partitions, say so in text, and find tiles as a look at each would.
+"""Layouts are exact partitions, have a text form, and find tiles like a linear search.
 
 Layouts with one tile for a region.
 
-Uniform layouts keep to the rules, and are as equal as these let them be.
+Uniform layouts follow the rules, and are as equal as these permit.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Layouts around boxes cut none, keep to the rules, and are as cheap as the best of all."""
+"""Layouts around boxes cut none, follow the rules, and are as cheap as the optimum."""
 
 from __future__ import annotations
 

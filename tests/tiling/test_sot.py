@@ -1,4 +1,4 @@
-"""SOTs hold every frame once, begin with groups of pictures where they can, and stay in bounds."""
+"""SOTs hold every frame once, begin at GOPs where possible, and stay within bounds."""
 
 from __future__ import annotations
 

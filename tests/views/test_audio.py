@@ -1,4 +1,4 @@
-"""The sound of views: the original's packets, at the original's distance to the pictures."""
+"""The sound of views: the original's packets, at the original's offset to the frames."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Sound of any codec in views: copied where the container takes it, else transcoded, and told.
+"""Sound of any codec in views: copied if the container takes it, else transcoded, and reported.
 
-Which sound the views of each container copy, and which they transcode: codec by codec.
+The sound that each container's views copy or transcode, codec by codec.
 """
 
 from __future__ import annotations

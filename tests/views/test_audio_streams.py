@@ -1,4 +1,4 @@
-"""Sound of files that cut it up: MPEG-TS, MPEG-PS and AVI."""
+"""Sound in containers that split its frames: MPEG-TS, MPEG-PS and AVI."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Views in every codec: what players make of them, and that lossless ones are."""
+"""Views in every codec: playback, and exactness of lossless ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Views of originals that are damaged on disk: copied around what is known to be lost."""
+"""Views of originals that are damaged on disk: copied around known damage."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """``layout.png``, ``layout/`` and ``explain/``.
 
-Pictures of layouts: what is drawn, and where; layouts in a line of text.
+Layout images: the drawn elements and their positions; one-line summaries of layouts.
 """
 
 from __future__ import annotations

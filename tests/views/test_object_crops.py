@@ -1,4 +1,4 @@
-"""``objects/``: what was seen in a video, as picture files and clips."""
+"""``objects/``: the detected objects of a video, as image files and clips."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures keep the shape in which they are shown, whatever they are scaled to."""
+"""Scaled frames keep their display aspect ratio."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Raw views: the pixels that the library reads, and nothing else."""
+"""Raw views: exactly the pixels that the library reads."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Reading views as programs do: anywhere, in any order, several at a time.
+"""Reading views as programs do: at any offset, in any order, concurrently.
 
-Views that are read are remembered, once for each time that a file was open.
+Reads of views are logged, once for each open file.
 """
 
 from __future__ import annotations

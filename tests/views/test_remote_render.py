@@ -1,4 +1,4 @@
-"""The process that makes views: its end, whatever it is, is not that of who wants them."""
+"""The render process: however it ends, its clients survive."""
 
 from __future__ import annotations
 

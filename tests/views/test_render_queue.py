@@ -1,8 +1,8 @@
 """Renders wait in lanes, run once, and are cancelled when their last reader leaves.
 
-Parts of a view that are made side by side are decoded one after the other.
+Parts of a view that render in parallel are decoded one after the other.
 
-Bytes of views are handed out one after the other while others are in a hurry.
+The rate limiter serializes the output of views while foreground reads wait.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Data of pictures besides samples in views: carried by the header, or said to be lost."""
+"""Side data of frames in views: carried by the header, or reported as lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spliced views: packets copied but for the ends, as players and libraries see them."""
+"""Spliced views: packets copied except at the ends, as players and libraries see them."""
 
 from __future__ import annotations
 

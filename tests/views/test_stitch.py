@@ -1,4 +1,4 @@
-"""Views that are stitched: what the tiles show, to the last bit, and nothing decoded or encoded.
+"""Stitched views: equal to the tiles bit for bit, without decoding or encoding.
 
 Views of a video that has tiles.
 """

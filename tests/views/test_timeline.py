@@ -1,6 +1,6 @@
-"""Views at rates of many digits, as programs write 30000/1001: right times, to the nearest tick.
+"""Views at rates such as 30000/1001: correct times, to the nearest tick.
 
-Views of videos in which nothing happens for hours or days: right, or refused in words.
+Views of videos with pauses of hours or days: correct, or refused with a message.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Encoded views: the right pictures at the right times, within their allotted bytes."""
+"""Encoded views: the right frames at the right times, within their reserved bytes."""
 
 from __future__ import annotations
 

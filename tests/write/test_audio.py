@@ -1,4 +1,4 @@
-"""Videos that are written with sound: in step with the pictures, and as long as they are."""
+"""Writing videos with sound: in sync with the frames, and of the same length."""
 
 from __future__ import annotations
 

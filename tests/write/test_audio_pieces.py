@@ -1,4 +1,4 @@
-"""Sound that is written piece by piece: kept, in step, and there while more of it comes."""
+"""Sound written piece by piece: kept, in sync, and readable while it grows."""
 
 from __future__ import annotations
 

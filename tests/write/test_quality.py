@@ -1,4 +1,4 @@
-"""Videos that are written as good as was asked for, and no better than that."""
+"""Writing videos at a requested quality, and not much above it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Frame tables that are made again from the bytes: only from those that were stored, and so that
-labels stay on their pictures."""
+"""Rebuilding frame tables: only from the bytes that were stored, and without moving labels to
+other frames."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Times of pictures that are written: they come back exactly, or are refused before anything is."""
+"""Times of written frames: they are returned exactly, or refused before anything is stored."""
 
 from __future__ import annotations
 

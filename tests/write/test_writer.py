@@ -1,4 +1,4 @@
-"""Videos made of pixels and of streams: what is read back, and what a failure leaves."""
+"""Videos written from pixels and streams: the data read back, and the state after failures."""
 
 from __future__ import annotations
 

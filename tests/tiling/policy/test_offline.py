@@ -1,4 +1,4 @@
-"""Tilings for known queries: the cheapest of each SOT, with what making them takes."""
+"""Tilings for known queries: the cheapest for each SOT, including the cost of making it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Of queries to come what the latest were like is expected, not what chance made of them.
+"""Future queries are predicted from recent ones, without fitting noise.
 
-Patches: few, each with its regions in it, and no larger than they have to be.
+Patches: few, each containing its regions, and no larger than necessary.
 
 Prefix sums over any run of frames, against counting.
 """

@@ -1,4 +1,4 @@
-"""The strategies of the paper do what the paper says."""
+"""The strategies of the paper behave as described there."""
 
 from __future__ import annotations
 
