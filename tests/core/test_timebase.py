@@ -180,14 +180,14 @@ def test_bytes_are_set_with_units(text: str, count: int) -> None:
 @pytest.mark.parametrize(
     ("key", "text", "told"),
     [
-        ("examine_memory", "4 GiB", "as in `vfsd config examine_memory 4GiB`"),
+        ("examine_memory", "4 GiB", "for example `vfsd config examine_memory 4GiB`"),
         ("examine_memory", "1", "at least 64MiB"),
         ("examine_memory", "0", "its default is 4GiB"),
-        ("view_cache_bytes", "-1", "as in `vfsd config view_cache_bytes 1GiB`"),
+        ("view_cache_bytes", "-1", "for example `vfsd config view_cache_bytes 1GiB`"),
         ("tune_bytes", "999999999T", "at most 1048576TiB"),
         ("examine_seconds", "0", "at least 1"),
         ("examine_seconds", str(10**20), "its default is 600"),
-        ("workers", "1M", "as in `vfsd config workers 1`"),
+        ("workers", "1M", "for example `vfsd config workers 1`"),
         ("workers", "100000", "at most 64"),
         ("minimum_psnr", "101", "at most 100"),
         ("tune_max_load", "101", "at most 100"),
