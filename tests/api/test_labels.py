@@ -58,7 +58,7 @@ def test_frames_by_time_are_those_that_are_read(video: Video) -> None:
         len(video) - 2,
         len(video) - 1,
     ]
-    with pytest.raises(OutOfRangeError, match="after the end"):
+    with pytest.raises(OutOfRangeError, match="before the end of the video"):
         video.labels.query(span=(4, 5))
     with pytest.raises(UsageError):
         video.labels.query(span=(0, 1), frames=[1])

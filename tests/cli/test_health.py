@@ -125,7 +125,7 @@ def test_originals_without_checksums_are_reported(run: Run, place: Path) -> None
     execute(place / "videos", "DELETE FROM block_sums WHERE size > 0 LIMIT 2")
     done = run("fsck")
     assert done.code == 0
-    assert "2 originals have no sums" in done.err
+    assert "2 originals have no block checksums" in done.err
     assert "vfsd scrub" in done.err
     (sums,) = (found for found in run("doctor", "--json").objects if found["check"] == "sums")
     assert sums["status"] == "warn"
@@ -347,7 +347,7 @@ def test_verify_says_what_to_do(run: Run, place: Path) -> None:
     run("ingest", "--link", clip)
     os.utime(clip, (1, 1))
     reason = run("verify", "mine.mp4", "--json").object["reason"]
-    assert "has changed since it was indexed; `vfsd scrub` if only its time has" in reason
+    assert "has changed since it was indexed; run `vfsd scrub` if only its time changed" in reason
 
 
 def test_verify_calls_nothing_broken_while_the_disk_with_the_objects_is_not_mounted(
@@ -461,7 +461,7 @@ def test_doctor_finds_that_the_objects_are_gone(run: Run, place: Path) -> None:
     done = run("doctor", "--json")
     (store,) = (found for found in done.objects if found["check"] == "store")
     assert (done.code, store["status"]) == (30, "fail")
-    assert "mount that" in store["advice"]
+    assert "mount its disk" in store["advice"]
 
 
 def test_doctor_finds_that_the_folder_of_the_objects_is_empty(run: Run, place: Path) -> None:
@@ -471,7 +471,7 @@ def test_doctor_finds_that_the_folder_of_the_objects_is_empty(run: Run, place: P
     done = run("doctor", "--json")
     (objects,) = (found for found in done.objects if found["check"] == "objects")
     assert (done.code, objects["status"]) == (30, "fail")
-    assert "mount that" in objects["advice"]
+    assert "on another disk, mount it" in objects["advice"]
 
 
 def test_doctor_finds_a_catalog_that_cannot_be_opened(run: Run, place: Path) -> None:

@@ -404,7 +404,7 @@ def test_part_of_several_videos_under_another_name(run: Run) -> None:
         (("--with", "motion", "--names", "x"), 2, "no classes"),
         (("--with", "motion", "--label", " "), 2, "a label"),
         (("--with", "onnx:none.onnx"), 3, "file not found: none.onnx"),
-        (("--with", "motion", "--span", "9-10"), 6, "after the end"),
+        (("--with", "motion", "--span", "9-10"), 6, "before the end of the video"),
         ((), 2, "--with"),
     ],
 )

@@ -388,7 +388,7 @@ def test_video_being_published_is_not_missing(run: Run, place: Path) -> None:
         store.remove("done.mp4")
         done = run("read", "done.mp4", "still.png", "--at", "0")
         assert (done.code, "'done.mp4' is being finished" in done.err) == (12, True)
-        assert "wait a little" in done.err
+        assert "in a moment" in done.err
         writer.close()
     assert run("read", "done.mp4", "still.png", "--at", "0").code == 0
     assert run("read", "gone.mp4", "other.png", "--at", "0").code == 3

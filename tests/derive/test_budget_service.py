@@ -211,7 +211,7 @@ def test_lossless_pictures_that_cannot_fit_are_refused_before_they_are_made(
     (video if scope == "video" else store).budget.set(2 * size)
     with monkeypatch.context() as patch:
         patch.setattr(SegmentMaker, "encode_chunk", None)
-        with pytest.raises(OverBudgetError, match=r"made of traffic\.mp4 would take about") as told:
+        with pytest.raises(OverBudgetError, match=r"of traffic\.mp4 would take about") as told:
             video.renditions.make((160, 120), settings=lossless)
     assert "vfsd budget set" in (told.value.hint or "")
     assert (everything(store, video), video.budget.evictions()) == before

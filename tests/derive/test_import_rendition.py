@@ -170,13 +170,13 @@ def test_existing_renditions_are_compared_as_well(store: Store, video: Video) ->
 
 
 def test_sizes_that_are_not_taken(store: Store, video: Video) -> None:
-    for size, what in (((320, 240), "original"), ((640, 480), "larger")):
+    for size, what in (((320, 240), "original"), ((640, 480), "at most 320x240")):
         with pytest.raises(UsageError, match=what):
             video.renditions.write(np.zeros((120, size[1], size[0], 3), np.uint8), size=size)
     turned = store.ingest(FOLDER / "portrait.mp4")
-    with pytest.raises(UsageError, match="turned"):
+    with pytest.raises(UsageError, match="rotated or mirrored"):
         turned.renditions.write(b"", size=(120, 160))
-    with pytest.raises(UsageError, match="120 x 160"):
+    with pytest.raises(UsageError, match=r"120x160|120 x 160"):
         video.renditions.write(np.zeros((120, 60, 80, 3), np.uint8), size=SIZE)
     assert is_untouched(store, video)
 

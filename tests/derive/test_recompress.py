@@ -230,7 +230,7 @@ def test_a_transaction_that_fails_changes_nothing(
         raise BrokenError
 
     with monkeypatch.context() as patched:
-        patched.setattr(Segments, "_count", broken)
+        patched.setattr(Segments, "_update_totals", broken)
         with pytest.raises(BrokenError):
             video.tiles.compress(1)
     unchanged(store, video, before)

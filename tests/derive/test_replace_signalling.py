@@ -174,7 +174,9 @@ def test_fields_of_other_codecs(
 def test_field_order_is_named(store: Store, tmp_path: Path) -> None:
     path = clip(tmp_path / "a.mp4", "h264", FIELDS["limited range"])
     with_box(path, "moov/trak/mdia/minf/stbl/stsd/avc1", make_box(b"fiel", b"\2\1"))
-    assert "interlaced pictures" in str(require_kept_or_named(store, path, "h264"))
+    assert "interlaced videos cannot be re-encoded" in str(
+        require_kept_or_named(store, path, "h264")
+    )
 
 
 # --------------------------------------------------------------------------------------------------

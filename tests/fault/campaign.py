@@ -48,10 +48,10 @@ ERRORS: tuple[tuple[str, tuple[Kind, ...], int, bool], ...] = (
 
 
 _DONE = (
-    "the store is what the backup was",
-    "all that the backup has is there",
-    "all of it is in the backup",
-    "put in its place by who opens",
+    "the store equals the backup",
+    "everything of the backup is restored",
+    "the backup is complete",
+    "the new catalog is complete",
 )
 """Words of errors that report an operation as complete except for a later step."""
 

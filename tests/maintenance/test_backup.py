@@ -124,7 +124,9 @@ def test_an_error_once_all_is_there_says_so(store: Store, target: Path) -> None:
 
     with pytest.raises(IsADirectoryError) as caught:
         back_up(store.parts, target, on_progress=take_its_name)
-    assert caught.value.__notes__ == ["all of it is in the backup; say it again to tidy it up"]
+    assert caught.value.__notes__ == [
+        "the backup is complete; run the command again to remove leftovers"
+    ]
     marker.rmdir()
     back_up(store.parts, target)
     assert same(store, target)

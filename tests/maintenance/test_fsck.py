@@ -210,7 +210,7 @@ def test_no_mount_begins_while_orphans_are_deleted(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They might be files that another process has just opened there."""
-    monkeypatch.setattr(store_layout, "_PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(store_layout, "_LOCK_SECONDS", 0.0)
     with store.catalog.writing() as change:
         node = change.tree.create(
             ROOT, "open", 0o100644, uid=0, gid=0, now_ns=1, state=FileState.PLAIN

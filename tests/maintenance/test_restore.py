@@ -563,7 +563,7 @@ def test_an_error_that_comes_when_all_is_back_says_so(
         patch.setattr(_Restore, "told", fails)
         with pytest.raises(OSError, match="too many") as raised:
             restore(place / "backup", place / "store")
-    assert "the store is what the backup was" in raised.value.__notes__[0]
+    assert "the store equals the backup" in raised.value.__notes__[0]
     assert _holds_monday(place / "store")
 
 
@@ -673,36 +673,43 @@ def backed_up(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def copied_back(place: Path) -> list[str]:
+@pytest.fixture
+def copied(backed_up: Path, tmp_path: Path) -> Path:
+    """A copy of the folder with that store and its backup, for one test."""
+    shutil.copytree(backed_up, tmp_path, dirs_exist_ok=True)
+    return tmp_path
+
+
+def copied_back(copied: Path) -> list[str]:
     """The names in the store, once the backup has been copied over it and nothing is wrong."""
-    subprocess.run(["cp", "-a", f"{place}/backup/.", place / "store"], check=True)
-    with Store.open(place / "store") as store:
+    subprocess.run(["cp", "-a", f"{copied}/backup/.", copied / "store"], check=True)
+    with Store.open(copied / "store") as store:
         fsck.run(store.parts, repair=True)
         assert fsck.run(store.parts, deep=True) == []
         return list(store)
 
 
 @pytest.mark.thorough
-def test_a_copy_takes_the_place_of_the_log_too(place: Path) -> None:
-    assert copied_back(place) == ["monday.mp4"]
+def test_a_copy_takes_the_place_of_the_log_too(copied: Path) -> None:
+    assert copied_back(copied) == ["monday.mp4"]
 
 
 @pytest.mark.parametrize(
     "command", one_in(3, [(("ls",),), (("doctor",),), (("fsck", "--deep"),), (("gc",),)])
 )
-def test_restore_after_commands_on_the_backup(place: Path, command: tuple[str, ...]) -> None:
-    run_command("-s", place / "backup", *command)
-    assert copied_back(place) == ["monday.mp4"]
+def test_restore_after_commands_on_the_backup(copied: Path, command: tuple[str, ...]) -> None:
+    run_command("-s", copied / "backup", *command)
+    assert copied_back(copied) == ["monday.mp4"]
 
 
-def test_writes_to_a_backup_survive_two_closes(place: Path) -> None:
-    with Store.open(place / "backup") as one, Store.open(place / "backup") as other:
+def test_writes_to_a_backup_survive_two_closes(copied: Path) -> None:
+    with Store.open(copied / "backup") as one, Store.open(copied / "backup") as other:
         one.ingest(FOLDER / "mjpeg.avi", "mine.avi")
         one.close()  # while others have it open
         assert "mine.avi" in other
-    assert copied_back(place) == ["mine.avi", "monday.mp4"]
+    assert copied_back(copied) == ["mine.avi", "monday.mp4"]
 
 
-def test_ordinary_store_has_no_log_when_closed(place: Path) -> None:
-    Store.open(place / "store").close()
-    assert not (place / "store/catalog.sqlite3-wal").exists()
+def test_ordinary_store_has_no_log_when_closed(copied: Path) -> None:
+    Store.open(copied / "store").close()
+    assert not (copied / "store/catalog.sqlite3-wal").exists()

@@ -167,7 +167,7 @@ def test_sizes_that_cannot_be(video: Video) -> None:
     for size, word in (
         ((161, 120), "even"),
         ((0, 0), "even"),
-        ((640, 480), "larger"),
+        ((640, 480), "at most 320x240"),
         ((320, 240), "size must differ"),
     ):
         with pytest.raises(UsageError, match=word):

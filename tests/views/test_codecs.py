@@ -415,7 +415,7 @@ def test_jpeg_becomes_mp4_on_request_only(shelf: Shelf) -> None:
 
 def test_sizes_that_a_codec_does_not_take_are_refused(shelf: Shelf) -> None:
     for codec in ("av1", "ffv1"):
-        with pytest.raises(UsageError, match="cannot be encoded"):
+        with pytest.raises(UsageError, match=r"must be 16 to 16384 pixels|must be even"):
             shelf.size("traffic.mp4", f"roi=8x8+0+0,codec={codec}.mkv")
     assert shelf.size("traffic.mp4", "roi=2x2+0+0,codec=mjpeg.mkv") > 0
 

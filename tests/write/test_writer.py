@@ -527,7 +527,7 @@ def test_a_writer_publishes_when_its_block_ends(store: Store) -> None:
         for at in range(0, 40, 8):
             writer.write(data[at : at + 8])
         assert "cam/a.mp4" not in store
-        with pytest.raises(UsageError, match="not finished"):
+        with pytest.raises(UsageError, match="not published before the end"):
             _ = writer.video
         for picture in data[40:]:
             writer.write(picture)
@@ -569,9 +569,9 @@ def test_two_cannot_write_the_same_name(store: Store) -> None:
 def test_a_process_that_was_stopped_while_it_began_a_file_is_not_waited_for_for_good(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vfsd.disk.object_store._BEGINNING_SECONDS", 0.1)
+    monkeypatch.setattr("vfsd.disk.object_store._START_SECONDS", 0.1)
     with locked_directory(store.parts.directory.objects_tmp, fcntl.LOCK_EX):
-        with pytest.raises(BusyError, match="beginning a file") as caught:
+        with pytest.raises(BusyError, match="starting a file") as caught:
             store.write("a.mp4", smooth(3, 64, 48), fps=25)
         assert "fuser" in str(caught.value.hint)
     store.write("a.mp4", smooth(3, 64, 48), fps=25)

@@ -133,7 +133,7 @@ def _require_room(
     frames = sum(len(plan.frames) for plan in wanted)
     expected = buffer.getbuffer().nbytes * frames / len(middle.frames) + sum(there.values())
     with parts.catalog.reading() as seen:
-        what = f"the planned tiles of {video.name}"
+        what = f"the new pictures of {video.name}"
         require_room_for(seen, video.id, expected, expected / _SIZE_SAFETY_FACTOR, what)
 
 

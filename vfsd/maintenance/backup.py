@@ -432,7 +432,7 @@ def _told_when_done() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        error.add_note("all of it is in the backup; say it again to tidy it up")
+        error.add_note("the backup is complete; run the command again to remove leftovers")
         raise
 
 

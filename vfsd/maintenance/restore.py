@@ -102,7 +102,7 @@ def restore(backup: Path, target: Path, *, on_progress: OnProgress | None = None
         try:
             return work.told()
         except Exception as error:
-            error.add_note("the store is what the backup was; only counting it has failed")
+            error.add_note("the store equals the backup; only counting its files failed")
             raise
 
 
@@ -187,7 +187,10 @@ class _Restore:
             self._source.copy_marker(self._target.root)
             fsync_path(self._target.root)
         except Exception as error:
-            error.add_note("all that the backup has is there; say it again for the store's marker")
+            error.add_note(
+                "everything of the backup is restored; "
+                "run the command again to write the store's marker"
+            )
             raise
 
     def told(self) -> RestoreReport:

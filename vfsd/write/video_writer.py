@@ -133,7 +133,8 @@ class VideoWriter(Generic[_V]):
         """The published video.  Raises `UsageError` before the end of the block."""
         if self._video is None:
             raise UsageError(
-                "use it after the end of the block", hint="ask when the block has ended"
+                "the video is not published before the end of the with block",
+                hint="read the attribute after the block",
             )
         return self._video
 

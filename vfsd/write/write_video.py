@@ -75,7 +75,7 @@ def write_video(
 ) -> LogicalVideo:
     """Write and publish a video; see `Store.write`."""
     if isinstance(form.get("sound"), SoundFormat):
-        raise UsageError("a SoundFormat is for Store.writer alone", hint="give a file or samples")
+        raise UsageError("only Store.writer takes a SoundFormat", hint="give a file or samples")
     each: _Each
     timed = form.get("fps") is not None or form.get("time_base") is not None
     if is_raw_input(data) and size is None and not str(name).lower().endswith(".y4m"):
