@@ -1,4 +1,4 @@
-"""Two cameras that look at one scene, of which is known what each sees of the other."""
+"""Two cameras with overlapping views of one scene, and the homography between them."""
 
 from __future__ import annotations
 
@@ -17,16 +17,15 @@ from sample_videos.scene import Scene
 from sample_videos.textures import Image
 
 _MARGIN = 0.1
-"""Of a picture, above, below and beside what the left camera sees: the right one looks beyond."""
+"""Extra scene on each side, as a fraction of a picture; the right camera sees into it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cameras:
-    """A left camera, and a right one beside it, that look at something wider.
+    """A left and a right camera that look at a wider field.
 
-    The right one sees `overlap` of the left one's width, from a little elsewhere (`tilt`), with
-    another exposure.  Either has noise of its own.  Raises `ValueError` for values that describe no
-    pair.
+    The right camera sees `overlap` of the left one's width, from another angle (`tilt`) and with
+    another exposure.  Each camera has its own noise.  Raises `ValueError` for invalid values.
     """
 
     width: int = 320  #: pixels of either
@@ -133,7 +132,7 @@ def write_pictures(
 ) -> None:
     """Code pictures (height x width x 3 RGB, even sizes) in H.264 into a file.
 
-    `rotation`: clockwise degrees by which a player turns what is coded upright.
+    `rotation`: clockwise degrees that a player has to turn the coded picture.
     """
     with av.open(str(path), "w") as output:
         stream: VideoStream | None = None

@@ -24,13 +24,13 @@ class Encoding:
     preset: str | None = None  #: x264's or x265's name, libvpx's cpu-used, SVT-AV1's number
     pixel_format: str = "yuv420p"
     variable_rate: bool = False  #: frames follow each other in irregular steps
-    audio: bool = False  #: a mono sine sweep beside the pictures
+    audio: bool = False  #: with a mono sine sweep
     faststart: bool = False  #: mp4, mov: the index stands before the media data
     fragmented: bool = False  #: mp4, mov: a fragment for each GOP
-    rotation: int = 0  #: clockwise degrees by which a player turns the coded picture upright
+    rotation: int = 0  #: clockwise degrees that a player turns the coded picture
     start: Fraction = Fraction(0)
-    """Seconds at which frame 0 is shown, rounded to a frame where the rate is constant.  What is
-    below zero is hidden by an edit list.  mp4 and mov only."""
+    """Seconds at which frame 0 is shown, rounded to a frame where the rate is constant.  An edit
+    list hides frames below zero.  mp4 and mov only."""
     threads: int = 1  #: of the encoder; some codecs give other bytes with another number
 
     @property
@@ -47,7 +47,7 @@ class Encoding:
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """What a file format can hold."""
+    """Features of a file format."""
 
     format: str  #: FFmpeg's name of the muxer
     codecs: frozenset[str]

@@ -53,7 +53,7 @@ class Scene:
     classes: tuple[str, ...] = tuple(KINDS)
     noise: float = 2.0  #: sigma of the sensor noise, in levels of 256
     drift: float = 0.0  #: part of the light that is gone at night, halfway through the scene
-    pan: int = 0  #: pixels by which the camera swings to either side
+    pan: int = 0  #: pixels that the camera swings to either side
     seed: int = 0
     numbered: bool = True  #: the frame's index is stamped into the top left corner
 
@@ -85,7 +85,7 @@ class Scene:
         stage = _stage(self)
         x = self.pan + self._swing(index)
         picture = stage.backdrop[:, x : x + self.width].copy()
-        # Who stands nearer to the camera, lower in the picture, hides who stands behind.
+        # Objects lower in the picture are nearer to the camera and hide those behind.
         for view in sorted(self._views(index), key=lambda view: view.feet):
             height, width = view.mask.shape
             spot = picture[view.y : view.y + height, view.x : view.x + width]
@@ -114,7 +114,7 @@ class Scene:
         return boxes
 
     def _views(self, index: int) -> list[_View]:
-        """What the picture at `index` holds of each object, by ascending track."""
+        """The visible part of each object at `index`, by ascending track."""
         if not 0 <= index < self.frames:
             raise IndexError(f"frame {index} is not within 0 .. {self.frames - 1}")
         views = []
@@ -141,7 +141,7 @@ class Scene:
         return views
 
     def _swing(self, index: int) -> int:
-        """Pixels by which the camera looks to the right of its middle position."""
+        """Pixels that the camera looks to the right of its middle position."""
         return round(self.pan * math.sin(2 * math.pi * index / (_PAN_SECONDS * self.rate)))
 
     def _light(self, index: int) -> float:
@@ -164,7 +164,7 @@ class _View:
 
 @dataclass(frozen=True)
 class _Stage:
-    """What is computed once for a scene."""
+    """Parts of a scene that are computed once."""
 
     backdrop: Image  #: as wide as the picture and what a pan reveals on both sides
     noise: tuple[Image, ...]

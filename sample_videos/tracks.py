@@ -1,4 +1,4 @@
-"""Who is where when: objects cross the picture from side to side, as many as keep it covered."""
+"""Tracks of objects that cross the picture from side to side, at a given density."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Track:
 
 @dataclass(frozen=True, slots=True)
 class Street:
-    """What objects cross: a picture, and `margin` pixels on each side that a pan may reveal."""
+    """The area that objects cross: a picture, and `margin` pixels on each side for a pan."""
 
     width: int
     height: int

@@ -1,4 +1,4 @@
-"""What is known of a generated file, kept as JSON beside it."""
+"""The ground truth of a generated file, kept as JSON next to it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from sample_videos.scene import Box, Scene
 
 @dataclass(frozen=True)
 class GroundTruth:
-    """What a reader of the file must find.
+    """The contents that a reader of the file must find.
 
     The file shows frames ``first_frame <= i < scene.frames`` of its scene; element k of `pts` and
-    `boxes` tells of the k-th frame shown, which is frame ``first_frame + k`` of the scene.
+    `boxes` describes the k-th frame shown, which is frame ``first_frame + k`` of the scene.
     """
 
     scene: Scene
@@ -38,7 +38,7 @@ class GroundTruth:
         return video.with_name(video.name + ".json")
 
     def save(self, video: Path) -> None:
-        """Writes the JSON beside `video`, one line for each frame's boxes."""
+        """Writes the JSON next to `video`, one line for each frame's boxes."""
         fields = {
             "scene": _plain(self.scene),
             "encoding": _plain(self.encoding),
@@ -58,7 +58,7 @@ class GroundTruth:
 
     @classmethod
     def load(cls, video: Path) -> GroundTruth:
-        """What `save` wrote beside `video`.  Raises `OSError` where there is nothing."""
+        """Read the file that `save` wrote next to `video`.  Raises `OSError` if it is missing."""
         fields = json.loads(cls.path_of(video).read_text(encoding="utf-8"))
         scene, encoding = fields["scene"], fields["encoding"]
         scene |= {"rate": Fraction(scene["rate"]), "classes": tuple(scene["classes"])}

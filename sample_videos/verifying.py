@@ -26,7 +26,7 @@ def pictures(path: Path, rotation: int = 0) -> Iterator[tuple[int | None, Image]
 
 
 def problems(path: str | Path) -> list[str]:
-    """Decodes `path` and lists, in words, where it departs from the ground truth beside it.
+    """Decodes `path` and lists, in words, where it differs from the ground truth next to it.
 
     An empty list means: as many frames as there should be, at the right times, in the right order
     (by their stamped numbers), looking like the scene, with the boxes that the scene gives.

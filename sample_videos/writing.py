@@ -33,7 +33,7 @@ def write(
     path: str | Path,
     progress: Callable[[int], None] | None = None,
 ) -> GroundTruth:
-    """Codes `scene` into the file `path`, and saves what it returns beside it.
+    """Codes `scene` into the file `path`, and saves the returned ground truth next to it.
 
     The same arguments give the same bytes as long as the libraries stay the same.  `progress` is
     called with the number of frames coded so far.  Raises `ValueError` where the container that

@@ -143,7 +143,7 @@ def passages_of_markdown(source: str) -> Iterator[Passage]:
 
 
 def findings_in(path: Path, source: str) -> tuple[list[Finding], int]:
-    """What the rules find in a file, and the number of words that were checked."""
+    """The findings in a file, and the number of words that were checked."""
     passages = passages_of_markdown if path.suffix == ".md" else passages_of_python
     found, words = [], 0
     lines = source.split("\n")

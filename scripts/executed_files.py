@@ -27,7 +27,7 @@ FOLDERS = ("vfsd", "catalog", "codecs", "tiling")
 
 
 class Executed:
-    """The project's files of which a function was called in the block."""
+    """Collects the files of the project with functions that the block called."""
 
     def __init__(self) -> None:
         self._names: set[str] = set()

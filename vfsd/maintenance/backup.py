@@ -43,9 +43,9 @@ from vfsd.write.rebuild_index import stored_fault
 
 _SECOND = 1_000_000_000
 _TICK = _SECOND // 50
-"""Twice as long as one is where they are longest."""
+"""Twice the longest tick of a kernel clock."""
 _COARSE_TICK = 2 * _SECOND
-"""Where a file system counts seconds."""
+"""For file systems that store whole seconds."""
 
 
 class FileManifest:
@@ -57,22 +57,22 @@ class FileManifest:
         self._new: dict[str, str] = {}
 
     def is_copy(self, ino: int, source: os.stat_result, copy: os.stat_result) -> bool:
-        """Whether `copy` was made of what `source` is, and neither was changed since."""
+        """Whether `copy` is a copy of `source`, and neither has changed since."""
         return self._known.get(str(ino)) == _mark(source, copy)
 
     def note(self, ino: int, source: os.stat_result, copy: os.stat_result) -> None:
-        """`source` as it was before it was copied."""
+        """Record a copy.  `source` is the state of the original before it was copied."""
         self._new[str(ino)] = _mark(source, copy)
 
     def save(self) -> None:
-        """Forget what was not noted anew.  Raises `OSError`."""
+        """Write the recorded copies and drop all older notes.  Raises `OSError`."""
         write_atomically(self._path, json.dumps(self._new))
 
 
 def will_tell(found: os.stat_result) -> bool:
-    """Whether a change that comes after now will show in the file's ctime.
+    """Whether a later change will show in the ctime of the file.
 
-    One in the same tick of the clock by which the kernel stamps files does not.
+    A change in the same tick of the kernel clock does not change the ctime.
     """
     tick = _TICK if found.st_ctime_ns % _SECOND else _COARSE_TICK
     return found.st_ctime_ns + tick < time.time_ns()
@@ -86,7 +86,7 @@ def _mark(source: os.stat_result, copy: os.stat_result) -> str:
 
 
 def _read(path: Path) -> dict[str, str]:
-    """Nothing where they are not there, or were not on the disk yet when the power was cut."""
+    """Return the saved notes; empty if the file is missing or damaged by a power cut."""
     try:
         found = json.loads(path.read_bytes())
     except (OSError, ValueError):
@@ -95,7 +95,7 @@ def _read(path: Path) -> dict[str, str]:
 
 
 def require_apart(source: StoreDirectory, target: Path) -> None:
-    """Raises `UsageError` where one lies in the other, or the copy in a mount of what is copied."""
+    """Raises `UsageError` if one contains the other, or `target` is in a mount of `source`."""
     root, place = source.root.resolve(), target.resolve()
     is_inside = root in place.parents or is_below(place, source.top)
     if place == root or is_inside or place in root.parents:
@@ -112,7 +112,7 @@ def require_apart(source: StoreDirectory, target: Path) -> None:
 
 @contextmanager
 def told_of_disks(target: Path) -> Iterator[None]:
-    """What goes wrong in the block, as our errors: `NoSpaceError`, `StoreError`."""
+    """Convert disk and SQLite errors of the block to `NoSpaceError` or `StoreError`."""
     try:
         yield
     except (OSError, sqlite3.Error, NoSpaceError) as error:
@@ -142,17 +142,17 @@ OnProgress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class BackupReport:
-    """What a backup holds, and what making it took."""
+    """Contents of a backup, and the cost of making it."""
 
     videos: int
-    files: int  #: that are no videos
+    files: int  #: other than videos
     bytes: int  #: of all objects and files
-    copied: int  #: bytes that were not there from the last backup
-    linked: tuple[str, ...]  #: videos indexed in place: their bytes are not in it
-    damaged: tuple[str, ...]  #: objects whose bytes do not hash to their name; they are not in it
-    forbidden: tuple[str, ...]  #: objects that may not be read; they are not in it
-    unread: tuple[str, ...]  #: files that are no videos, and could not be read; as they were in it
-    tables: tuple[str, ...]  #: videos whose frame tables are damaged, in the store and in it
+    copied: int  #: bytes that the last backup did not have
+    linked: tuple[str, ...]  #: videos indexed in place: the backup lacks their bytes
+    damaged: tuple[str, ...]  #: objects with wrong hashes; the backup lacks them
+    forbidden: tuple[str, ...]  #: objects without read permission; the backup lacks them
+    unread: tuple[str, ...]  #: other files that could not be read; the backup may have old copies
+    tables: tuple[str, ...]  #: videos with damaged frame tables, in the store and the backup
 
 
 def back_up(
@@ -162,14 +162,15 @@ def back_up(
     derived: bool = True,
     on_progress: OnProgress | None = None,
 ) -> BackupReport:
-    """Bring the backup in `target` up to date, or make it there.
+    """Update the backup in `target`, or create it.
 
-    Without `derived`, tiles and renditions are left out.  What was interrupted is gone on with by
-    doing it again; until it is done the backup is the last one.  Raises `UsageError`, `ExistsError`
-    for a directory that is something else, `BusyError` where somebody uses the backup,
-    `IntegrityError` for a damaged catalog, and where something lies in the place of an object of
-    the backup that is nobody's to delete, `StoreError` where something that is no file has the
-    name of one, `NoSpaceError`.
+    Without `derived`, tiles and renditions are left out.  Another call continues an interrupted
+    backup.  Until it is complete, the previous backup stays valid.
+
+    Raises `UsageError` if the backup is not possible there, `ExistsError` if `target` is something
+    else, and `BusyError` if the backup is in use.  Raises `IntegrityError` if the catalog is
+    damaged, or if the path of an object is occupied and must not be cleared.  Raises `StoreError`
+    if the path of a file is not a regular file, and `NoSpaceError` if the disk is full.
     """
     target = target.absolute()
     source = parts.directory
@@ -213,7 +214,7 @@ class _Backup:
         target.create_directories()
         self._doubted = self._known_damage()
         snapshot = self._coming.new_catalog
-        for _ in range(TRIES):  # what was deleted since the last look could not be copied
+        for _ in range(TRIES):  # objects may be deleted before they are copied
             _remove_catalog(snapshot)
             self._parts.catalog.copy_to(snapshot)
             if self._copy_all(snapshot) and self._publish():
@@ -226,7 +227,7 @@ class _Backup:
         )
 
     def _copy_all(self, snapshot: Path) -> bool:
-        """Copy what the snapshot refers to; whether all of it was there."""
+        """Copy everything that the snapshot refers to; return whether all of it was there."""
         with closing(Catalog.open(url_of_file(snapshot))) as catalog:
             if not self._derived:
                 with catalog.writing() as change:
@@ -246,15 +247,14 @@ class _Backup:
         return all(there)
 
     def _known_damage(self) -> dict[str, tuple[range, ...]]:
-        """The objects in the last backup of which somebody has found bytes that are others; all
-        that there are, where its catalog cannot tell.
+        """Return the damaged objects of the last backup; all objects if its catalog is unreadable.
 
-        Raises `BusyError` where somebody keeps it: it can tell later, and could not be taken over.
+        Raises `BusyError` if the backup is in use: its catalog could not be replaced now.
         """
         last = self._target.catalog_file
         if not last.exists():
             return {}
-        # It stays of the version that wrote it, whatever becomes of this backup.
+        # The copy is migrated, not the original: this backup may fail.
         copy = self._coming.new_catalog
         try:
             with told_of_disks(self._target.root), keeping_wal(self._target):
@@ -270,14 +270,14 @@ class _Backup:
         return {one.place.object_key: one.damage for one in found if one.place.object_key}
 
     def _note_damage(self, snapshot: Path) -> None:
-        """Let it have the damage of the copies, and not that of what they were made of.
+        """Record the damage of the copies in the snapshot, instead of that of the originals.
 
-        Before it takes a place: who is killed then has forgotten nothing.
+        This precedes the swap, so that a killed backup forgets no damage.
         """
         with closing(Catalog.open(url_of_file(snapshot))) as catalog, catalog.writing() as change:
             change.integrity.forget_inspections()
             for key in self._left_out & self._doubted.keys():
-                # Where nobody knows which bytes it is, all of them are to be compared again.
+                # Without known ranges, every byte has to be compared again.
                 damage = self._doubted[key] or (range(self._objects.size(key) or 0),)
                 change.integrity.add_damage(ByteLocation(key, None), damage, now_ns=time.time_ns())
 
@@ -300,16 +300,16 @@ class _Backup:
                 return True
             except PermissionError:
                 if os.access(source.path(key), os.R_OK):
-                    raise  # it is the backup that may not be written
+                    raise  # the backup is not writable
                 self._forbidden.add(key)
                 return True
-            self._objects.exchange(copy, key)  # what is wrong with its place is no fault of it
+            self._objects.exchange(copy, key)  # outside of the try: not a fault of the source
         self._sums[key] = summer.finish()
         self._copied += self._sums[key].size
         return True
 
     def _has_copy(self, key: str, size: int | None) -> int | None:
-        """The bytes of an object that the backup has already; None where it has not."""
+        """Return the size of an object that the backup already has, else None."""
         there = self._objects.size(key)
         if there is None or size not in (None, there):
             return None
@@ -317,7 +317,7 @@ class _Backup:
         return there if is_known or self._objects.is_intact(key, there) else None
 
     def _is_missing(self, key: str) -> bool:
-        """Whether an object is not just gone since the snapshot, but should be there."""
+        """Whether an object is lost, rather than deleted since the snapshot."""
         with self._parts.catalog.reading() as seen:
             is_missing = key in seen.objects.referenced()
         if is_missing:
@@ -325,7 +325,7 @@ class _Backup:
         return is_missing
 
     def _copy_private(self, ino: int) -> bool:
-        """A file that is no video, as it is at the moment."""
+        """Copy a file other than a video in its current state; return whether it still exists."""
         source, copy = self._parts.directory.spool_file(ino), self._target.spool_file(ino)
         coming = self._coming.spool_file(ino)
         try:
@@ -335,7 +335,7 @@ class _Backup:
                 self._sources[ino] = found
                 return True
             copy_private(source, coming)
-            # Who writes into it meanwhile gives it another time, which the copy must not have.
+            # A write during the copy changes the time; the copy must not have the later one.
             os.utime(coming, ns=(found.st_atime_ns, found.st_mtime_ns))
         except IntegrityError:
             self._unread.add(ino)
@@ -350,7 +350,7 @@ class _Backup:
                 node = seen.tree.nodes([ino]).get(ino)
             if node is None or node.state not in (FileState.SPOOLED, FileState.PLAIN):
                 return False
-            self._unread.add(ino)  # it was never synced, as after a crash, or has been lost since
+            self._unread.add(ino)  # never synced before a crash, or lost since
             return True
         fsync_path(coming)
         if tells:
@@ -359,13 +359,13 @@ class _Backup:
         return True
 
     def _publish(self) -> bool:
-        """False where objects are gone again."""
+        """Swap the catalog; return False if objects were deleted since they were copied."""
         self._note_damage(self._coming.new_catalog)
         copy_settings(self._parts.directory, self._target, self._coming)
         return swap_catalog(self._target, self._has_all)
 
     def _settle(self) -> None:
-        """Note of which private files it has copies, and mark it as a store."""
+        """Record the copied private files, and mark the backup as a store."""
         for ino, found in self._sources.items():
             self._notes.note(ino, found, self._target.spool_file(ino).stat())
         self._notes.save()
@@ -373,7 +373,7 @@ class _Backup:
         fsync_path(self._target.root)
 
     def _has_all(self) -> bool:
-        # Not how large they are: it is the catalog that may be wrong about that.
+        # Sizes are not compared: the catalog may be wrong about them.
         return all(map(self._objects.exists, self._sizes.keys() - self._left_out))
 
     @property
@@ -381,7 +381,7 @@ class _Backup:
         return self._damaged | self._forbidden
 
     def _tidied(self) -> BackupReport:
-        """Forget what could not be copied and can be made again, and what is needed no longer."""
+        """Delete unused objects, and tiles that could not be copied; return the report."""
         with Store.open(self._target.root) as store:
             lost = self._left_out
             with store.catalog.reading() as seen:
@@ -402,7 +402,7 @@ class _Backup:
                 videos = seen.tree.files_in_state(FileState.VIDEO)
                 held = seen.objects.needed()
                 unread = [name for ino in self._unread for name in seen.tree.paths_of(ino)]
-            # Each by itself: of a video whose row makes no sense nothing but its name is known.
+            # Each on its own: for a video with a damaged row, only the name is known.
             unreadable = [node.ino for node in videos if stored_fault(store.parts, node)]
             with store.catalog.reading() as seen:
                 linked = [seen.tree.display_path(node.ino) for node in videos if node.link_path]
@@ -428,7 +428,7 @@ class _Backup:
 
 @contextmanager
 def _told_when_done() -> Iterator[None]:
-    """What goes wrong in the block does not undo the backup, and its errors say so."""
+    """Add a note to errors of the block: the backup is complete despite them."""
     try:
         yield
     except Exception as error:
@@ -438,7 +438,7 @@ def _told_when_done() -> Iterator[None]:
 
 @contextmanager
 def _held(source: StoreDirectory, target: Path) -> Iterator[None]:
-    """Have a backup for oneself, once it is known to be one of this store, or nothing yet."""
+    """Lock the backup, after a check that it is empty or belongs to this store."""
     directory = StoreDirectory.unmarked(target)
     directory.require_files()
     sign = directory.backup_sign
@@ -461,7 +461,7 @@ def _held(source: StoreDirectory, target: Path) -> Iterator[None]:
             raise ExistsError(
                 f"{target} is a backup of another store", hint="name another directory"
             )
-        # A mount would have the catalog open of which another takes the place.
+        # A mount would keep the replaced catalog open.
         with directory.locked_for("a backup is being written into it"):
             yield
     finally:
@@ -469,7 +469,7 @@ def _held(source: StoreDirectory, target: Path) -> Iterator[None]:
 
 
 def _owner(sign: Path, written: bytes) -> object:
-    """The identity of the store that a backup is of, as its sign has it.  Raises `ExistsError`."""
+    """Return the id of the store in the sign file of a backup.  Raises `ExistsError`."""
     try:
         return json.loads(written)["of"]
     except (ValueError, LookupError, TypeError, RecursionError) as error:

@@ -1,9 +1,8 @@
-"""A store as a backup of it has it.
+"""Restores a store from its backup.
 
-The other way round than `vfsd.maintenance.backup`, and as safe: objects come first, then the
-catalog takes the place of the old one together with the private files.  Who is killed meanwhile
-leaves the store as it was, or as the backup is.  What the old catalog and private files were is
-kept beside the new ones, and bytes that only they know stay until `vfsd gc`.
+Objects are copied first.  Then the catalog and the private files are replaced together.  A killed
+restore leaves either the old store or the restored one.  The old catalog and private files are
+kept next to the new ones.  Objects that only they refer to stay until `vfsd gc`.
 """
 
 from __future__ import annotations
@@ -54,29 +53,30 @@ OnProgress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class RestoreReport:
-    """What a store holds after it was restored, and what that took."""
+    """Contents of a restored store, and the cost of restoring it."""
 
     videos: int
-    files: int  #: that are no videos
+    files: int  #: other than videos
     bytes: int  #: of all objects and files
-    copied: int  #: bytes that were not there; those of files that are no videos count always
-    linked: tuple[str, ...]  #: videos indexed in place: their bytes are not in a backup
-    missing: tuple[str, ...]  #: objects that neither of the two has as they were
-    emptied: tuple[str, ...]  #: files that are no videos, and whose bytes the backup has not
-    unused: int  #: objects that are there and that nothing refers to any more
+    copied: int  #: bytes that were missing; files other than videos always count
+    linked: tuple[str, ...]  #: videos indexed in place: a backup lacks their bytes
+    missing: tuple[str, ...]  #: objects without an intact copy in the store or the backup
+    emptied: tuple[str, ...]  #: files other than videos, without bytes in the backup
+    unused: int  #: objects of the store without references
     replaced: Path | None  #: where the old catalog and private files are, if there were any
 
 
 def restore(backup: Path, target: Path, *, on_progress: OnProgress | None = None) -> RestoreReport:
-    """Make the store in `target` what its backup has, or make it there.
+    """Restore the store in `target` from `backup`, or create it.
 
-    What was interrupted is gone on with by doing it again; until it is done the store is what it
-    was.  Raises `NoStoreError` where there is no backup, `UsageError` for a store that is none,
-    `ExistsError` for a target that is another store, a backup or something else, `BusyError` where
-    somebody uses one of the two, `IntegrityError` where the catalog of the backup is damaged, and
-    where something lies in the place of an object of the store that is nobody's to delete,
-    `StoreError` where something that is no file has the name of one, `ReadOnlyError`,
-    `NoSpaceError`.
+    Another call continues an interrupted restore.  Until it is complete, the store is unchanged.
+
+    Raises `NoStoreError` if there is no backup, and `UsageError` if `backup` is an ordinary store.
+    Raises `ExistsError` if `target` is another store, a backup or something else, and `BusyError`
+    if either is in use.  Raises `IntegrityError` if the catalog of the backup is damaged, or if the
+    path of an object is occupied and must not be cleared.  Raises `StoreError` if the path of a
+    file is not a regular file.  Raises `ReadOnlyError` or `NoSpaceError` if `target` cannot be
+    written.
     """
     source, directory = _opened(backup.absolute()), StoreDirectory.unmarked(target.absolute())
     if not source.backup_sign.exists():
@@ -107,7 +107,7 @@ def restore(backup: Path, target: Path, *, on_progress: OnProgress | None = None
 
 
 def _opened(backup: Path) -> StoreDirectory:
-    """Raises `NoStoreError`, which tells where a backup has been begun and never finished."""
+    """Open a backup.  Raises `NoStoreError`, also for a backup that was never finished."""
     try:
         return StoreDirectory.open(backup)
     except NoStoreError:
@@ -142,20 +142,18 @@ class _Restore:
         self._replaced: Path | None = None
 
     def run(self) -> None:
-        """Raises `StoreError` where others take away what is copied."""
+        """Raises `StoreError` if other processes keep deleting the copied objects."""
         target = self._target
         target.create_directories()
         coming = prepare(target)
         for ino in self._bring_catalog(coming):
             self._bring_private(ino, coming)
-        StoreSettings.load(
-            self._source.settings
-        )  # what nobody could open the store with stays there
+        StoreSettings.load(self._source.settings)  # invalid settings must not be restored
         copy_settings(self._source, target, coming)
         for _ in range(TRIES):
             self._bring_objects()
             self._forget_damage(coming)
-            # Numbers of tiles will be given again, and views in the cache may go by them.
+            # Tile numbers will be reused, and cached views may refer to the old ones.
             FileCache(target.cache, budget=0).sweep()
             if swap_catalog(target, self._has_all, self._keep_old):
                 self._bring_marker()
@@ -166,10 +164,10 @@ class _Restore:
         )
 
     def _bring_catalog(self, coming: StoreDirectory) -> list[int]:
-        """Lay it there, in the form that this version has; the inodes of private files.
+        """Copy and migrate the catalog; return the inodes of private files.
 
-        The backup keeps its own as it is: it may be on a disk that nobody can write to, and another
-        version may be the one that has to read it.
+        The catalog of the backup is not migrated: its disk may be read-only, and an older version
+        may have to read it.
         """
         source = self._source
         with settled(source), keeping_wal(source):
@@ -182,7 +180,7 @@ class _Restore:
             return [node.ino for one in _PRIVATE for node in seen.tree.files_in_state(one)]
 
     def _bring_marker(self) -> None:
-        """It comes last: where there was none, nobody takes for a store what is not one yet."""
+        """Copy the marker last, so that an incomplete directory does not pass as a store."""
         try:
             self._source.copy_marker(self._target.root)
             fsync_path(self._target.root)
@@ -199,7 +197,7 @@ class _Restore:
             referenced = seen.objects.needed()
             private = [n.ino for one in _PRIVATE for n in seen.tree.files_in_state(one)]
             emptied = [name for ino in self._emptied for name in seen.tree.paths_of(ino)]
-            # Not of all videos: of one whose row makes no sense nothing but its name is known.
+            # Linked videos only: for a video with a damaged row, only the name is known.
             linked = [seen.tree.display_path(node.ino) for node in videos if node.link_path]
         unused = sum(key not in referenced for key in self._objects.all_keys())
         return RestoreReport(
@@ -224,7 +222,7 @@ class _Restore:
             self._bring_object(key, size)
 
     def _forget_damage(self, coming: StoreDirectory) -> None:
-        """What was found damaged was found in the backup; here all has been compared."""
+        """Forget damage found in the backup: the restored objects have been compared."""
         with (
             closing(Catalog.open(url_of_file(coming.new_catalog))) as catalog,
             catalog.writing() as change,
@@ -234,7 +232,7 @@ class _Restore:
                     change.integrity.forget_inspection(place)
 
     def _has_all(self) -> bool:
-        # Not how large they are: it is the catalog that may be wrong about that.
+        # Sizes are not compared: the catalog may be wrong about them.
         return all(map(self._objects.exists, self._sizes.keys() - set(self._missing)))
 
     def _keep_old(self) -> None:
@@ -253,14 +251,14 @@ class _Restore:
                 self._missing.append(key)
                 return
             self._copied += good.stat().st_size
-            self._objects.exchange(good, key)  # what is wrong with its place is no fault of it
+            self._objects.exchange(good, key)  # outside of the try: not a fault of the backup
 
     def _bring_private(self, ino: int, coming: StoreDirectory) -> None:
         copy = coming.spool_file(ino)
         try:
             copy_private(self._source.spool_file(ino), copy)
         except (FileNotFoundError, IntegrityError):
-            copy.touch(mode=0o600)  # else it would have what lies there in the store
+            copy.touch(mode=0o600)  # otherwise the old file of the store would stay
             self._emptied.append(ino)
         fsync_path(copy)
         self._copied += copy.stat().st_size
@@ -272,8 +270,10 @@ class _Restore:
 
 
 def _require_own(source: StoreDirectory, target: StoreDirectory) -> None:
-    """Raises `ExistsError` unless there is nothing yet, or the store that the backup is of, and
-    `UsageError` where that has its catalog elsewhere."""
+    """Raises `ExistsError` unless `target` is empty or the store of this backup.
+
+    Raises `UsageError` if that store has its catalog elsewhere.
+    """
     root = target.root
     if not root.exists() or (root.is_dir() and not any(root.iterdir())):
         return
@@ -285,7 +285,7 @@ def _require_own(source: StoreDirectory, target: StoreDirectory) -> None:
     try:
         found = StoreDirectory.open(root)
     except NoStoreError:
-        # It has lost its marker, or was being restored when there was none yet.
+        # The marker was lost, or a first restore was interrupted.
         if target.catalog_file.exists() or target.mount_lock.exists():
             return
         raise ExistsError(
@@ -302,7 +302,7 @@ def _require_own(source: StoreDirectory, target: StoreDirectory) -> None:
 
 @contextmanager
 def _kept(source: StoreDirectory) -> Iterator[None]:
-    """Let nobody change a backup; on a read-only disk nobody can."""
+    """Lock the backup against changes; a read-only disk needs no lock."""
     if not source.can_be_written:
         yield
         return
@@ -311,11 +311,11 @@ def _kept(source: StoreDirectory) -> Iterator[None]:
 
 
 def _keep_old(target: StoreDirectory) -> Path | None:
-    """Give the catalog, the settings and the private files names by which they stay; where.
+    """Keep the old catalog, settings and private files in a new directory, and return it.
 
-    They take no room of their own before others take their place, unless they lie on another disk
-    and have to be copied.  Nobody may have the catalog open: it would go on changing under its new
-    name, and another log come in the place of its own.
+    Hard links need no space until the originals are replaced.  Files on another disk are copied.
+    The catalog must be closed: an open one would keep changing under its new name, and SQLite
+    would create a second log.
     """
     log, _ = target.sqlite_side_files()
     old = [path for path in (target.catalog_file, log, target.settings) if path.exists()]
@@ -326,16 +326,16 @@ def _keep_old(target: StoreDirectory) -> Path | None:
     spooled = [path for _, path in target.spooled()]
     try:
         for path in old:
-            # What it leads to: a link would lead elsewhere from there, and to nothing of its own.
+            # Resolved, because a relative link would have another target in the new directory.
             _link_or_copy(path.resolve(), kept / path.name)
         for path in spooled:
             if not path.is_dir():
                 _link_or_copy(path, kept / "spool" / path.name)
     except BaseException:
-        shutil.rmtree(kept)  # the next try makes all of it again
+        shutil.rmtree(kept)  # the next try starts again
         raise
     for path in spooled:
-        if path.is_dir():  # it is no file, and would be in the way of one
+        if path.is_dir():  # a directory would block the restored file
             shutil.move(path, kept / "spool" / path.name)
     fsync_path(kept / "spool")
     fsync_path(kept)
@@ -343,7 +343,7 @@ def _keep_old(target: StoreDirectory) -> Path | None:
 
 
 def _link_or_copy(path: Path, beside: Path) -> None:
-    """Let a file be in another place, too; of what has no bytes nothing is copied."""
+    """Hard-link a file, or copy it to another disk.  Special files are not copied."""
     try:
         os.link(path, beside, follow_symlinks=False)
     except OSError as error:
