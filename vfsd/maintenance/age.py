@@ -1,5 +1,5 @@
 """Applies retention policies: finds the videos that are due, carries out each step and logs the
-reason. `DirectoryUsage` tracks what directories with a size limit hold.
+reason. `DirectoryUsage` tracks the contents of directories with a size limit.
 """
 
 from __future__ import annotations
@@ -49,38 +49,37 @@ from vfsd.storage.reclaim import TransactionPacer, reclaim_or_log
 
 
 class DirectoryUsage:
-    """What is left for the directories as one video after the other goes to make room.
+    """Caches the shares of directories with a size limit while videos are deleted one by one.
 
-    To add it up takes as long as the directories are large, and nobody may have to wait for that
-    at each video: so it is done outside of transactions that write (`look`), and these ask no more
-    than whether anything is another since (`of`).
+    Adding up the sizes takes time proportional to the size of the directories. `look` therefore
+    does it outside of write transactions. Within one, `of` only checks that nothing has changed.
     """
 
     def __init__(self, parts: StoreContext) -> None:
         self._parts = parts
-        self._since: Hashable = None  # what all of this follows from
+        self._since: Hashable = None  # the `sharing_key` of the cached values
         self._shares: dict[int, Share] = {}
-        self._sizes: dict[int, dict[str, int]] = {}  # of these
-        self._there: set[str] = set()  # objects that were looked for
+        self._sizes: dict[int, dict[str, int]] = {}  # `Share.sizes` of each of `_shares`
+        self._there: set[str] = set()  # keys of objects that were found to exist
         self._settled: set[str] = set()
 
     def forget(self) -> None:
-        """Look at everything anew."""
+        """Discard all cached values."""
         self._since = None
         self._there.clear()
 
     def look(self, directories: Iterable[int]) -> None:
-        """Find out what they have by now; not for use within a transaction."""
+        """Refresh the shares of the directories. Must not be called within a transaction."""
         with self._parts.catalog.reading() as seen:
             if seen.retention.sharing_key() != self._since:
                 self.forget()
-            said = seen.retention.policies()  # by now there may be no limit, or no directory
+            said = seen.retention.policies()  # a limit or directory may have been removed
             self.of(seen, [each for each in directories if _has_limit(said.get(each))])
 
     def of(self, seen: Transaction, directories: Iterable[int]) -> dict[int, Share]:
-        """What they have as a transaction sees it, and what those have that they share with.
+        """Return the shares of the directories, and of those that share videos with them, by inode.
 
-        By inode; of bytes that several files of a directory have all is there until the last goes.
+        The bytes of several identical files count until the last of these files is deleted.
         """
         since = seen.retention.sharing_key()
         if since != self._since:
@@ -99,24 +98,24 @@ class DirectoryUsage:
         return _with_besides(directories, share)
 
     def without_holds(self, seen: Transaction, directories: Iterable[int]) -> dict[int, Share]:
-        """As `of`, if nothing was held."""
+        """Return the same as `of`, but as if there were no holds."""
         return _with_besides(
             directories, lambda each: self._stored(seen.retention.share_without_holds(each))
         )
 
     def is_settled(self, digest: str) -> bool:
-        """Whether it was said of these bytes (`settle`), and nothing is another since."""
+        """Return whether `settle` was called for these bytes and nothing has changed since."""
         return digest in self._settled
 
     def settle(self, digest: str) -> None:
-        """Whoever has these bytes goes."""
+        """Record that all files with these bytes are to be deleted."""
         self._settled.add(digest)
 
     def went(self, digest: str, left: int, since: Hashable) -> None:
-        """A file with these bytes has gone, and so many have them still.
+        """Record that a file with these bytes was deleted; `left` files still have them.
 
-        Once that is published: from `since` (see `OriginalPolicies.sharing`) all else follows as
-        before.
+        Call it after the commit. `since` is the new `sharing_key`. All other cached values remain
+        valid for it.
         """
         self._since = since
         if left == 0:
@@ -124,7 +123,7 @@ class DirectoryUsage:
                 sizes.pop(digest, None)
 
     def _stored(self, share: Share) -> Share:
-        """Without what is not there; where it is not too much nothing goes, whatever is not."""
+        """Return the share without missing objects. They do not matter below the limit."""
         if share.taken <= share.limit:
             return share
         exists = self._parts.objects.exists
@@ -149,27 +148,27 @@ def _with_besides(directories: Iterable[int], share: Callable[[int], Share]) -> 
 
 
 CANNOT_BE_DONE = (NothingSavedError, RefusedMediaError, UsageError)
-"""What is raised where a video has to be left as it is, now and later."""
+"""Errors after which a video is left unchanged for good."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionPlan:
-    """What is due, the oldest first, and what is not though its time has come."""
+    """The steps that are due, the oldest video first, and those that are blocked."""
 
     due: tuple[DueStep, ...]
-    held: tuple[RetentionCandidate, ...]  #: that would be due if somebody might change them
-    left: tuple[DueStep, ...]  #: of which it is known that nothing can be done, or saved
+    held: tuple[RetentionCandidate, ...]  #: would be due if they had no hold
+    left: tuple[DueStep, ...]  #: known to be impossible, or to save nothing
     waiting: tuple[
         tuple[int, RetentionCandidate], ...
-    ]  #: (ns until then, whose time will come), the next first
-    goes_by_room: bool  #: whether there are some that would go where more room is wanted
+    ]  #: (ns until its next step, video), the soonest first
+    goes_by_room: bool  #: some videos may be deleted to make room
 
 
 class RetentionExecutor:
     """Carries out the retention policies of some videos.
 
     It refuses to plan unless the clock can be trusted: see `require_trusted_clock`.
-    `is_clock_right` is the caller's word that it can.
+    With `is_clock_right` the caller confirms that it can.
     """
 
     def __init__(
@@ -178,17 +177,17 @@ class RetentionExecutor:
         self._parts = parts
         self._videos = {video.info.id: video for video in videos}
         self._is_clock_right = is_clock_right
-        self._trusted: TrustedClock | None = None  # by the last plan
-        self._not_before: dict[int, int] = {}  # in the last plan
+        self._trusted: TrustedClock | None = None  # set by the last plan
+        self._not_before: dict[int, int] = {}  # set by the last plan, ns by video id
         self._shares = DirectoryUsage(parts)
         self._turns = TransactionPacer()
 
     def plan(self) -> RetentionPlan:
-        """What there is to do now.
+        """Return the steps that are due now.
 
-        Raises `ForbiddenError` where the clock cannot be trusted, `StoreError` where all objects
-        are gone, as those of a disk that is not mounted: how much is free is told by another one
-        then.
+        Raises `ForbiddenError` if the clock cannot be trusted or most videos would be deleted.
+        Raises `StoreError` if all objects are missing, for example because their disk is not
+        mounted. The free space would then be that of another disk.
         """
         self._parts.require_objects_present()
         now = time.time_ns()
@@ -236,7 +235,7 @@ class RetentionExecutor:
         limiting: Iterable[int],
         now_ns: int,
     ) -> list[RetentionCandidate]:
-        """Of which it is only holds by which nothing becomes of them now."""
+        """Return the videos that would be due now if they had no hold."""
         held = [one for one in videos if one.is_held]
         if not held:
             return []
@@ -245,7 +244,7 @@ class RetentionExecutor:
         due = due_by_age(freed, now_ns)
         due += due_after(due, freed, room, now_ns)
         would = {one.aged.video_id for one in due}
-        # Of those that make room on the disk each would, whatever became of the others.
+        # Each video that makes room on the disk counts, even if deleting the others were enough.
         full = FreeSpace(free)
         for one in freed:
             if full.reasons(one):
@@ -253,10 +252,10 @@ class RetentionExecutor:
         return [one for one in held if one.video_id in would]
 
     def remember_clock(self) -> None:
-        """Record that the last plan trusted the clock; call it before the plan is carried out.
+        """Record that the last plan trusted the clock. Call it before the plan is carried out.
 
-        Later plans check only times that are recorded from now on, so that a wrong time needs
-        `is_clock_right` once.
+        Later plans check only times recorded from now on, so that a wrong time needs
+        `is_clock_right` only once.
         """
         trusted = self._trusted
         if trusted is None:
@@ -268,9 +267,9 @@ class RetentionExecutor:
         self._parts.write_with_reserve(note)
 
     def forecast(self, due: DueStep, on_progress: OnProgress) -> ReencodeForecast | None:
-        """What would be saved and lost, by a few seconds that are encoded; None for a deletion.
+        """Estimate the savings and the loss by encoding a few seconds; None for a deletion.
 
-        Raises as `VideoPolicy.forecast_replacement`.
+        Raises the errors of `VideoPolicy.forecast_replacement`.
         """
         video, policy = self._videos[due.aged.video_id], due.aged.policy
         if due.stage is RetentionStage.REPLACE:
@@ -284,13 +283,15 @@ class RetentionExecutor:
         return None
 
     def apply(self, due: DueStep, on_progress: OnProgress) -> OriginalLogEntry:
-        """Do it; the line of the log.
+        """Carry out a step and return its log entry.
 
-        What cannot be done, or would save nothing, is noted as left alone, and not tried again
-        with these bytes.  A plan may be hours old: what is not due any more, since somebody has
-        changed the policy or the video, or there is room again, is an `OutdatedError`.  Raises
-        `HeldError`, `ForbiddenError`, `BusyError`, `NoSpaceError`, `IntegrityError`, too, and
-        `StoreError` as `plan`; nothing has changed then.
+        A step that is impossible, or would save nothing, is logged as left alone. It is not tried
+        again with the same bytes.
+
+        A plan may be hours old. Raises `OutdatedError` if the step is no longer due, because the
+        policy or the video has changed or there is enough room again. Raises `HeldError`,
+        `ForbiddenError`, `BusyError`, `NoSpaceError` or `IntegrityError`, and `StoreError` like
+        `plan`. Nothing has changed after an error.
         """
         video, policy = self._videos[due.aged.video_id], due.aged.policy
         if due.stage is RetentionStage.DELETE:
@@ -319,10 +320,10 @@ class RetentionExecutor:
         return video.policy.log()[0]
 
     def _delete(self, video: LogicalVideo, due: DueStep) -> OriginalLogEntry:
-        """Take a video out of the store with all its names, and note why.
+        """Delete a video with all its names, and log the reason.
 
-        Raises `HeldError`, `OutdatedError` where it is another one by now, or is not due any more,
-        `StoreError` as `plan`.
+        Raises `HeldError`, `OutdatedError` if the video was replaced or is no longer due, and
+        `StoreError` like `plan`.
         """
         parts = self._parts
         parts.require_objects_present()
@@ -361,7 +362,10 @@ class RetentionExecutor:
     def _require_to_make_room(
         self, video: LogicalVideo, due: DueStep, seen: Transaction
     ) -> tuple[LogicalVideo, str]:
-        """The video as it is now, and why it goes.  Raises `OutdatedError` where it does not."""
+        """Return the current video and the reason to delete it.
+
+        Raises `OutdatedError` if there is none.
+        """
         there = _require_same(video, seen)
         aged = _aged(self._parts, seen, there, due.aged.not_before_ns)
         room = FreeSpace(self._free(), self._shares.of(seen, aged.limited_by))
@@ -378,7 +382,7 @@ class RetentionExecutor:
         return there, reason
 
     def _free(self) -> int:
-        """Bytes, on the disk of the objects."""
+        """Return the number of free bytes on the disk of the objects."""
         return shutil.disk_usage(self._parts.directory.objects).free
 
     def _leave(self, video: LogicalVideo, reason: str, why: str) -> OriginalLogEntry:
@@ -397,8 +401,7 @@ def _require_clock(seen: Transaction, now_ns: int, trusted: TrustedClock | None)
 def _require_due(
     parts: StoreContext, video: LogicalVideo, due: DueStep, seen: Transaction
 ) -> LogicalVideo:
-    """The video as it is now.  Raises `OutdatedError` where what was due of it by its age is not
-    any more."""
+    """Return the current video. Raises `OutdatedError` if the step is no longer due by age."""
     there = _require_same(video, seen)
     aged = _aged(parts, seen, there, due.aged.not_before_ns)
     if not is_still_due(due, aged, time.time_ns()):
@@ -407,7 +410,7 @@ def _require_due(
 
 
 def _require_same(video: LogicalVideo, seen: Transaction) -> LogicalVideo:
-    """The video as it is now.  Raises `OutdatedError` where it is another, or nothing names it."""
+    """Return the current video. Raises `OutdatedError` if it was replaced or has no name left."""
     try:
         there = seen.videos.get(video.id)
     except (NotFoundError, IntegrityError):
@@ -426,13 +429,13 @@ def _all_make_room(
     together: Sequence[int],
     room: FreeSpace,
 ) -> bool:
-    """Whether whoever has the bytes of a video still goes with it."""
+    """Return whether all files with the bytes of a video are still to be deleted with it."""
     going = 0
     for number in together:
         try:
             there = seen.videos.get(number)
         except (NotFoundError, IntegrityError):
-            continue  # it has gone already
+            continue  # already deleted
         if there.digest == video.digest:
             aged = _aged(parts, seen, there, 0)  # its age does not matter
             going += bool(room.reasons(aged))
@@ -457,7 +460,7 @@ def _aged(
         created_ns=video.created_ns,
         policy=policy,
         is_replaced=done is not None,
-        # The same bytes, put in once more, say nothing of how they came to be.
+        # Parameters are lost if the same bytes are added again, so the log counts as well.
         is_decayed="decayed" in original.parameters
         or (done is not None and done.action is Action.DECAYED),
         is_held=bool(seen.retention.holds(video.id)),
@@ -477,5 +480,5 @@ def _outdated(video: LogicalVideo) -> OutdatedError:
 
 
 def saved(entries: Iterable[OriginalLogEntry]) -> int:
-    """Bytes of originals that are free since."""
+    """Return the number of bytes of originals that these steps freed."""
     return sum(entry.saved for entry in entries)

@@ -1,4 +1,4 @@
-"""Pure: what becomes of videos as they grow old, by their policies."""
+"""Decides which steps of their retention policies are due for videos. Does no I/O."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from vfsd.errors import ForbiddenError
 NS = 1_000_000_000
 
 _MANY = 10
-"""Where there are fewer videos, all may grow old at once."""
+"""With fewer videos than this, all may be deleted at once."""
 
 
 class RetentionStage(Enum):
-    """What becomes of a video; each is later than the one before."""
+    """The steps of a retention policy, in the order in which they become due."""
 
     REPLACE = "replace"
     DECAY = "decay"
@@ -25,36 +25,35 @@ class RetentionStage(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RetentionCandidate:
-    """A video as far as its age matters."""
+    """The properties of a video that its retention depends on."""
 
     video_id: int
     name: str
     digest: str  #: of its original
-    size: int  #: bytes of that
-    holders: int  #: how many files of the store have these bytes, itself among them
+    size: int  #: bytes of its original
+    holders: int  #: number of files in the store with these bytes, including this one
     modified_ns: int  #: Unix time
-    created_ns: int  #: when the store got it
+    created_ns: int  #: when it was added to the store
     policy: RetentionPolicy
-    is_replaced: bool  #: its original has taken the place of another
+    is_replaced: bool  #: its original is the replacement of another
     is_decayed: bool
     is_held: bool
-    is_linked: bool  #: indexed in place: not the store's to change
-    is_missing: bool = False  #: its bytes are not there, and cannot make room
+    is_linked: bool  #: indexed in place: the store must not change it
+    is_missing: bool = False  #: its object is missing, so deleting it makes no room
     not_before_ns: int = 0
-    """Since when, at most, there is what was written over, or came while the clock was behind; 0:
-    it was neither."""
+    """The earliest time from which its age counts, if it was written over or was added while the
+    clock was behind; otherwise 0."""
     limited_by: tuple[int, ...] = ()
-    """Inodes of the directories of whose videos it is one, each of which may have only so many
-    bytes together; none where it does not go by that."""
+    """Inodes of the directories with a size limit that it counts towards; empty if no size limit
+    applies to it."""
 
     def age_ns(self, now_ns: int) -> int:
-        """Since its last change, or since the store got it if that was later.
+        """Return the time since its last change, or since it was added if that was later.
 
-        A time that is still to come says nothing, and what a clock said that was behind is not
-        believed.
+        Ignores a modification time in the future, and times from a clock that was behind.
         """
-        # The youngest time counts: footage copied in with an old mtime must not be deleted the same
-        # night, and cameras' clocks are often wrong.
+        # The latest time counts: footage copied in with an old mtime must not be deleted the same
+        # night, and the clocks of cameras are often wrong.
         born = max(self.created_ns, self.not_before_ns)
         if self.modified_ns <= now_ns:
             born = max(born, self.modified_ns)
@@ -62,20 +61,24 @@ class RetentionCandidate:
 
 
 class FreedSpace:
-    """What is free as videos give up their bytes, one after the other: those that several files
-    have are free once the last has given them up."""
+    """Tracks the bytes that are freed as files give up their bytes, one after another.
+
+    Bytes that several files share are freed by the last of these files.
+    """
 
     def __init__(self) -> None:
-        self._by: dict[str, int] = {}  # how many have given them up, by digest
-        self._perhaps: dict[str, int] = {}  # of how many that is not known
+        self._by: dict[str, int] = {}  # number of files that gave up their bytes, by digest
+        self._perhaps: dict[str, int] = {}  # the same for files that may or may not
 
     def left(self, aged: RetentionCandidate) -> int:
         """How many files still have its bytes."""
         return aged.holders - self._by.get(aged.digest, 0)
 
     def by(self, aged: RetentionCandidate) -> int | None:
-        """Let it give them up, too; how many bytes are free by that.  None: that depends on what
-        others have `perhaps` done."""
+        """Record that a file gives up its bytes, and return the number of bytes that this frees.
+
+        None: it depends on the files passed to `perhaps`.
+        """
         self._by[aged.digest] = self._by.get(aged.digest, 0) + 1
         left, unknown = self.left(aged), self._perhaps.get(aged.digest, 0)
         if left == 0:
@@ -83,24 +86,24 @@ class FreedSpace:
         return None if left <= unknown else 0
 
     def perhaps(self, aged: RetentionCandidate) -> None:
-        """It may give them up or keep them: nobody knows."""
+        """Record that a file may or may not give up its bytes."""
         self._perhaps[aged.digest] = self._perhaps.get(aged.digest, 0) + 1
 
 
 @dataclass(frozen=True, slots=True)
 class DueStep:
-    """Something that is to be done, and why."""
+    """A step that is due for a video, and the reason."""
 
     aged: RetentionCandidate
     stage: RetentionStage
     reason: str
     together: tuple[int, ...] = ()
-    """Numbers of the videos with the same bytes, itself among them, that make room only if all of
-    them go."""
+    """Ids of the videos with the same bytes, including this one, that make room only if all of them
+    are deleted."""
 
 
 def due_by_age(videos: Iterable[RetentionCandidate], now_ns: int) -> list[DueStep]:
-    """What is due, the oldest first; nothing of held and linked videos."""
+    """Return the steps that are due, the oldest video first; skips held and linked videos."""
     found = []
     for aged in sorted(videos, key=lambda one: -one.age_ns(now_ns)):
         if aged.is_held or aged.is_linked:
@@ -112,7 +115,7 @@ def due_by_age(videos: Iterable[RetentionCandidate], now_ns: int) -> list[DueSte
 
 
 def stage_of(aged: RetentionCandidate, now_ns: int) -> RetentionStage | None:
-    """What is due of a video by its age; None: nothing, or it was done before."""
+    """Return the step that is due for a video by its age; None if there is none or it was done."""
     policy, age = aged.policy, aged.age_ns(now_ns) // NS
     if policy.delete_after is not None and age >= policy.delete_after:
         return RetentionStage.DELETE
@@ -126,7 +129,7 @@ def stage_of(aged: RetentionCandidate, now_ns: int) -> RetentionStage | None:
 
 
 def until_next_ns(aged: RetentionCandidate, now_ns: int) -> int | None:
-    """How long until something is due of a video by its age; None where that never comes."""
+    """Return the time until the next step of a video by its age; None if there is none."""
     if aged.is_held or aged.is_linked:
         return None
     policy, age = aged.policy, aged.age_ns(now_ns)
@@ -138,17 +141,18 @@ def until_next_ns(aged: RetentionCandidate, now_ns: int) -> int | None:
 
 
 class FreeSpace:
-    """What is free on the disk, and what directories have of their `shares`, as videos give up
-    their bytes."""
+    """Tracks the free space on the disk, and the sizes of directories, as videos are deleted."""
 
     def __init__(self, free: int, shares: Mapping[int, Share] | None = None) -> None:
-        """`shares` are by inode of the directory: all that `RetentionCandidate.limited_by` names,
-        and what these have `besides`."""
+        """Start with `free` bytes on the disk and `shares` by inode of the directory.
+
+        These must include all of `RetentionCandidate.limited_by` and of their `Share.besides`.
+        """
         self._free = free
         self._shares = shares or {}
         self._sizes = {each: dict(share.sizes) for each, share in self._shares.items()}
         self._taken = {each: share.taken for each, share in self._shares.items()}
-        self._crowded = set(self._shares)  # have too much
+        self._crowded = set(self._shares)  # exceed their limits
         self._settle()
         self._given_up = FreedSpace()
 
@@ -157,7 +161,7 @@ class FreeSpace:
         return self._given_up.left(aged)
 
     def give_up(self, aged: RetentionCandidate) -> None:
-        """Let a video go."""
+        """Count a video as deleted."""
         if self._given_up.by(aged):
             self._free += aged.size
             for directory in aged.limited_by:
@@ -165,7 +169,7 @@ class FreeSpace:
             self._settle()
 
     def reasons(self, aged: RetentionCandidate) -> list[str]:
-        """Why a video is to make room, the most pressing first; none where it is not."""
+        """Return the reasons to delete a video to make room, the most urgent first."""
         if not may_make_room(aged):
             return []
         found = []
@@ -177,15 +181,19 @@ class FreeSpace:
         return found
 
     def _has_too_much(self, directory: int, aged: RetentionCandidate) -> bool:
-        """Of which a video has some that no other keeps."""
+        """Return whether a directory exceeds its limit and deleting the video would help."""
         return directory in self._crowded and aged.digest in self._sizes[directory]
 
     def _drop(self, directory: int, digest: str) -> None:
         self._taken[directory] -= self._sizes[directory].pop(digest, 0)
 
     def _settle(self) -> None:
-        """What several directories have goes only while each of them has too much: where one has
-        not, others do not have it either, as nothing else is to go for what stays."""
+        """Remove the directories that no longer exceed their limits.
+
+        A video in several directories is deleted only while all of them exceed their limits. Once
+        one of them does not, the video no longer counts towards the others. Otherwise they would
+        delete other videos to make up for one that stays.
+        """
         while roomy := [
             each for each in self._crowded if self._taken[each] <= self._shares[each].limit
         ]:
@@ -197,7 +205,7 @@ class FreeSpace:
 
 
 def may_make_room(aged: RetentionCandidate) -> bool:
-    """Whether a video would go where less is free, or more is there."""
+    """Return whether a video may be deleted if the disk or its directory becomes too full."""
     if aged.is_held or aged.is_linked or aged.is_missing:
         return False
     return aged.policy.delete_below is not None or bool(aged.limited_by)
@@ -206,14 +214,14 @@ def may_make_room(aged: RetentionCandidate) -> bool:
 def due_for_room(
     videos: Iterable[RetentionCandidate], room: FreeSpace, now_ns: int
 ) -> list[DueStep]:
-    """Which go, the oldest first, as less is free, or more is there, than their policies ask for.
+    """Return the deletions that make the room that policies ask for, the oldest video first.
 
-    Those of one policy make `room` until there is as much as it asks for.  Videos with the same
-    bytes go together, when it is the turn of the last of them: one alone would make no room.  So
-    they stay where another file has these bytes that does not go, now or before.
+    The videos under a policy are deleted until `room` satisfies it. Videos with the same bytes are
+    deleted together, in the turn of the youngest, since one alone would make no room. They all stay
+    if another file with these bytes stays.
     """
     found = []
-    waiting: dict[str, list[DueStep]] = {}  # for others with the same bytes, by digest
+    waiting: dict[str, list[DueStep]] = {}  # for others with the same bytes
     for aged in sorted(videos, key=lambda one: -one.age_ns(now_ns)):
         reasons = room.reasons(aged)
         if not reasons:
@@ -231,7 +239,7 @@ def due_for_room(
 def due_after(
     by_age: Iterable[DueStep], videos: Sequence[RetentionCandidate], room: FreeSpace, now_ns: int
 ) -> list[DueStep]:
-    """What of the videos is due for room where those have gone that are to go `by_age`."""
+    """Return the deletions that still make room after the deletions in `by_age`."""
     going = {due.aged.video_id for due in by_age if due.stage is RetentionStage.DELETE}
     for one in videos:
         if one.video_id in going:
@@ -240,23 +248,24 @@ def due_after(
 
 
 def is_still_due(due: DueStep, aged: RetentionCandidate, now_ns: int) -> bool:
-    """Whether what was due of a video by its age is still due of it as it is now, for the same
-    reason."""
+    """Return whether a step is still due by age for the current video, for the same reason."""
     again = due_by_age([aged], now_ns)
     return (due.stage, due.reason) in [(one.stage, one.reason) for one in again]
 
 
 def reason_still(due: DueStep, aged: RetentionCandidate, room: FreeSpace) -> str | None:
-    """Why a video that was to make room still is, as it is now: for the same reason, or for another
-    where only that one is left.  None: it is not."""
+    """Return why the current video must still make room, preferably the reason of `due`.
+
+    None: it need not make room any more.
+    """
     reasons = room.reasons(aged)
     return due.reason if due.reason in reasons else next(iter(reasons), None)
 
 
 def require_few(dues: Sequence[DueStep], videos: int, *, is_trusted: bool) -> None:
-    """Raises `ForbiddenError` where most of many videos would be deleted at once.
+    """Raise `ForbiddenError` if most of many videos would be deleted at once.
 
-    That is what a wrong clock does.  With `is_trusted` somebody has said that it is meant.
+    The usual cause is a wrong clock. With `is_trusted` the caller confirms that the clock is right.
     """
     gone = sum(due.stage is RetentionStage.DELETE for due in dues)
     if videos >= _MANY and 2 * gone > videos and not is_trusted:

@@ -37,44 +37,48 @@ from vfsd.storage.context import StoreContext
 
 _MOST_BYTES = 16 << 20
 _MOST_RANGES = 1 << 16
-"""Of damage, in a note: what takes that long to write is done again instead."""
+"""The most damaged ranges in a note. With more, writing takes too long, and an interrupted scrub
+reads the file again instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScrubPosition:
-    """One note."""
+    """The position of an interrupted run within a file."""
 
     run: int
     place: ByteLocation
-    sums: str  #: a hash of those that were compared
+    sums: str  #: hash of the checksums that were compared
     begun: VerifyProgress
 
     def fits(self, sums: BlockChecksums, version: tuple[int, int, int]) -> bool:
-        """Whether a file, and its sums, are those that it is about."""
+        """Return whether the position applies to this version of a file and these checksums."""
         return self.sums == _digest(sums) and self.begun.version == version
 
 
 class ScrubCheckpoint:
-    """The note of a store, in a file."""
+    """Stores the position of an interrupted run in a file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._noted = _load(path)
 
     def of(self, run: int, place: ByteLocation) -> ScrubPosition | None:
-        """None where the last one is not of this run and file."""
+        """Return the stored position; None if it belongs to another run or file."""
         noted = self._noted
         return noted if noted is not None and (noted.run, noted.place) == (run, place) else None
 
     def is_of(self, sums: BlockChecksums) -> bool:
-        """Whether the note that was found is of a file with these sums."""
+        """Return whether the stored position belongs to a file with these checksums."""
         return self._noted is not None and self._noted.sums == _digest(sums)
 
     def write(
         self, run: int, place: ByteLocation, sums: BlockChecksums, begun: VerifyProgress
     ) -> None:
-        """Take the place of the last one.  Where that cannot be written, or the damage is all over
-        the file, the last one stays, and work is done again."""
+        """Replace the stored position.
+
+        The last one stays if the file cannot be written or there are too many damaged ranges. An
+        interrupted scrub then repeats some work.
+        """
         if len(begun.damage) > _MOST_RANGES:
             return
         told = {
@@ -91,7 +95,7 @@ class ScrubCheckpoint:
             write_atomically(self._path, json.dumps(told) + "\n")
 
     def forget(self) -> None:
-        """The run is through."""
+        """Delete the stored position at the end of a run."""
         with suppress(OSError):
             self._path.unlink(missing_ok=True)
 
@@ -118,48 +122,48 @@ def _load(path: Path) -> ScrubPosition | None:
 
 
 _GOES_ON_NS = 7 * 86400 * 10**9
-"""A run that was interrupted longer ago is begun anew."""
+"""A run that was interrupted longer ago starts again from the beginning."""
 _NOTE_SECONDS = 2.0
 
 OnProgress = Callable[[int, int], None]
-"""Called with (bytes done, bytes in all); may raise to give up."""
+"""Called with (bytes done, bytes in all); may raise to stop the run."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScrubDamage:
-    """Something that is not as it was stored."""
+    """An object or linked file that differs from what was stored."""
 
     place: ByteLocation
     kind: str  #: original, linked or tiles
-    names: tuple[str, ...]  #: of the videos that it belongs to
+    names: tuple[str, ...]  #: of the videos that use it
     message: str
-    ranges: tuple[range, ...]  #: bytes; empty where all of them are gone
-    frames: tuple[range, ...] | None  #: of originals: those that need them; None: not known
-    repaired: str | None  #: how: put back, dropped, recomputed or recorded
+    ranges: tuple[range, ...]  #: damaged bytes; empty if the file is missing
+    frames: tuple[range, ...] | None  #: frames affected, of originals; None: unknown
+    repaired: str | None  #: put back, dropped, recomputed, recorded, or None
 
 
 @dataclass(frozen=True, slots=True)
 class _ScrubItem:
-    """Something to look at."""
+    """An object or linked file to check."""
 
     place: ByteLocation
     digest: str
     size: int
     is_original: bool
     looked_ns: int
-    begun: VerifyProgress | None  #: what an interrupted run has read of it already
+    begun: VerifyProgress | None  #: progress of an interrupted run
 
     @property
     def left(self) -> int:
-        """Bytes that are to be read."""
+        """The number of bytes still to be read."""
         return self.size - (0 if self.begun is None else min(self.size, self.begun.at))
 
 
 class ByteRateLimiter:
-    """Keeps to so many bytes a second; None: as fast as it goes."""
+    """Limits reads to `rate` bytes a second; None: no limit."""
 
     def __init__(self, rate: float | None) -> None:
-        """Raises `UsageError` for a rate at which nothing would ever be read."""
+        """Raises `UsageError` unless `rate` is positive."""
         if rate is not None and not rate > 0:
             raise UsageError(
                 f"{rate} bytes a second read nothing", hint="give more, or no rate: 50MiB"
@@ -171,7 +175,7 @@ class ByteRateLimiter:
         if self._rate is None:
             return
         now = time.monotonic()
-        # What was not used while nothing was read is not made up for.
+        # Idle time must not allow a burst of more than a second.
         self._due = max(self._due, now - 1.0) + count / self._rate
         if self._due > now:
             time.sleep(self._due - now)
@@ -182,7 +186,7 @@ class ByteRateLimiter:
 class Scrubber:
     """One run over a store, or over some of its videos.
 
-    Raises `ReadOnlyError`.  Other processes may use the store, and mounts, meanwhile.
+    Raises `ReadOnlyError`. Other processes and mounts may use the store during the run.
     """
 
     def __init__(
@@ -195,11 +199,18 @@ class Scrubber:
         sources: Sequence[ObjectStore] = (),
         on_progress: OnProgress | None = None,
     ) -> None:
-        """Of `videos`, or of all; what was looked at less than `older_than` seconds ago is left
-        out.  At most `rate` bytes a second are read.  `sources` may have good copies.
+        """Plan a run, or continue an interrupted one.
 
-        Raises `UsageError` for a rate of nothing, `StoreError` where all objects are gone, as those
-        of a disk that is not mounted.
+        Args:
+            parts: the store.
+            videos: the videos to check; None: all of them.
+            older_than: skip objects and files that were checked less than this many seconds ago.
+            rate: the most bytes to read per second; None: no limit.
+            sources: object stores that may have good copies of damaged objects.
+            on_progress: called while bytes are read.
+
+        Raises `UsageError` unless `rate` is positive. Raises `StoreError` if all objects are
+        missing, for example because their disk is not mounted.
         """
         if parts.read_only:
             raise ReadOnlyError("the store was opened read-only")
@@ -210,13 +221,13 @@ class Scrubber:
         self._sources = sources
         self._on_progress = on_progress
         self._done = self._total = 0
-        self._fine: list[tuple[ByteLocation, int]] = []  # looked at, and not written down yet
+        self._fine: list[tuple[ByteLocation, int]] = []  # checked but not recorded yet
         self._noted = time.monotonic()
         self.unread: list[OSError] = []
-        """Why some of it was not looked at: what this process may not read, and files indexed in
-        place that cannot be opened."""
+        """Errors for files that were not checked: this process may not read them, or they are
+        indexed in place and cannot be opened."""
         self.stuck: list[OSError | VfsdError] = []
-        """Why damage was not put right, where there may be a good copy."""
+        """Errors that prevented a repair although there may be a good copy."""
         self._run = self._begun()
         self._note = ScrubCheckpoint(parts.directory.scrub_note)
         self._reading: tuple[ByteLocation, BlockChecksums, Callable[[], VerifyProgress]] | None = (
@@ -226,20 +237,20 @@ class Scrubber:
 
     @property
     def goes_on(self) -> bool:
-        """Whether this is the rest of a run that was interrupted."""
+        """Whether this run continues an interrupted one."""
         return self._goes_on
 
     @property
     def planned(self) -> tuple[int, int]:
-        """(objects and files, bytes) that are to be looked at."""
+        """(number of objects and files, number of bytes) to check."""
         return len(self._items), sum(item.left for item in self._items)
 
     def run(self) -> Iterator[ScrubDamage]:
-        """What is damaged, as it is found; see `unread` for what nobody can say that of.
+        """Yield damage as it is found; `unread` has the errors for files that were not checked.
 
-        What is passed over, and known to be damaged, comes first.
+        Known damage of files that are skipped comes first.
 
-        Raises `OSError`, `NoSpaceError`.
+        Raises `OSError` or `NoSpaceError`.
         """
         self._total = self.planned[1]
         try:
@@ -249,7 +260,7 @@ class Scrubber:
             for item in self._items:
                 yield from self._look(item)
                 done += item.left
-                self._done = done  # whatever was read twice, or was not there
+                self._done = done  # even if bytes were read twice or were missing
                 self._tell()
         finally:
             self._write_down()
@@ -257,7 +268,7 @@ class Scrubber:
             change.integrity.end_run(self._run.id, now_ns=time.time_ns())
         self._note.forget()
 
-    # -- what is to be done
+    # -- planning
 
     def _begun(self) -> ScrubRun:
         names = [] if self._videos is None else sorted(video.name for video in self._videos)
@@ -270,8 +281,10 @@ class Scrubber:
     def _planned(
         self, older_than: float | None
     ) -> tuple[list[_ScrubItem], list[tuple[_ScrubItem, tuple[range, ...]]]]:
-        """What is to be looked at: what was begun first, then what nobody has looked at for
-        longest.  And what is passed over and known to be damaged, with the bytes that are."""
+        """Return the items to check, and the skipped items with known damage and its ranges.
+
+        Interrupted items come first, then those with the oldest check.
+        """
         with self._parts.catalog.reading() as seen:
             originals = seen.integrity.originals()
             needed = seen.objects.needed()
@@ -292,7 +305,7 @@ class Scrubber:
         before = self._run.begun_ns if self._goes_on else time.time_ns()
         if older_than is not None:
             now = time.time_ns()
-            # What was never looked at counts as looked at in 1970, which is always too long ago.
+            # An item that was never checked has the time 0, which must always be before the limit.
             before = min(before, max(1, now - int(min(older_than * 1e9, now))))
         items, passed = [], []
         for place, digest in wanted.items():
@@ -316,8 +329,10 @@ class Scrubber:
         return items, passed
 
     def _read_before(self, place: ByteLocation) -> VerifyProgress | None:
-        """What this run has read of it before it was interrupted; None where it has other sums, or
-        is another file, by now."""
+        """Return the progress of this run before its interruption.
+
+        None if there is none, or the file or its checksums have changed.
+        """
         noted = self._note.of(self._run.id, place)
         if noted is None:
             return None
@@ -328,7 +343,7 @@ class Scrubber:
                 return noted.begun
         return None
 
-    # -- looking
+    # -- checking
 
     def _look(self, item: _ScrubItem) -> Iterator[ScrubDamage]:
         parts, known = self._parts, None
@@ -339,7 +354,7 @@ class Scrubber:
             if item.place.link_path is not None and not (yield from self._opens(item, path)):
                 return
             found = self._looked(item, path, None if known is None else known.sums)
-        except (FileNotFoundError, IntegrityError):  # or what it is called is no name of an object
+        except (FileNotFoundError, IntegrityError):  # the latter for an invalid object key
             if self._is_there(item):
                 yield self._missing(item)
             return
@@ -347,7 +362,7 @@ class Scrubber:
             self.unread.append(error)
             return
         if not self._is_there(item):
-            return  # it has gone, or was written anew, meanwhile
+            return  # deleted or replaced in the meantime
         if not found.is_whole:
             if item.place.object_key is None and (
                 known is None or known.mtime_ns != found.mtime_ns
@@ -373,7 +388,7 @@ class Scrubber:
         self._write_down_in_time()
 
     def _looked(self, item: _ScrubItem, path: Path, sums: BlockChecksums | None) -> VerifyResult:
-        """Raises as `verify_stored_file`."""
+        """Read and verify a file. Raises the errors of `verify_stored_file`."""
 
         def note(tell: Callable[[], VerifyProgress]) -> None:
             assert sums is not None
@@ -381,20 +396,20 @@ class Scrubber:
 
         self._reading = None
         begun = item.begun
-        # They may have been made anew since it was planned.
+        # The checksums may have been computed again since the run was planned.
         if begun is not None and (sums is None or not self._note.is_of(sums)):
             begun = None
         found = verify_stored_file(
             path, item.digest, sums, self._read, begun=begun, on_compared=note
         )
-        self._reading = None  # what comes of it is written down elsewhere
+        self._reading = None  # the caller records the result
         return found
 
     def _opens(self, item: _ScrubItem, path: Path) -> Generator[ScrubDamage, None, bool]:
-        """Whether a file indexed in place can be opened; raises `FileNotFoundError`.
+        """Return whether a file indexed in place can be opened. Raises `FileNotFoundError`.
 
-        It may lie on a disk that has gone, or on a server that does not answer, which keeps nobody
-        from looking at the rest.
+        Its disk may be unplugged, or its server may not respond. The run continues with the other
+        files then.
         """
         try:
             require_linked(path, self._parts.directory.top)
@@ -411,7 +426,7 @@ class Scrubber:
         return True
 
     def _known(self, item: _ScrubItem, ranges: tuple[range, ...]) -> ScrubDamage:
-        """What somebody has found before, and is not read again for that."""
+        """Return damage that was found earlier, without reading the file again."""
         error = self._parts.checksums.damage_error(item.place, ranges)
         repaired = self._put_back(item)
         names = self._names(item)
@@ -427,7 +442,7 @@ class Scrubber:
         return ScrubDamage(item.place, self._kind(item), names, text, (), (), repaired)
 
     def _changed(self, item: _ScrubItem) -> ScrubDamage:
-        """Somebody has written into a linked file: what the table says of it is no longer so."""
+        """Report a linked file that was written to, so that its index is no longer valid."""
         text = f"{item.place} has changed since it was indexed"
         return ScrubDamage(item.place, "linked", self._names(item), text, (), (), None)
 
@@ -463,14 +478,17 @@ class Scrubber:
         if self._on_progress is not None:
             self._on_progress(min(self._done, self._total), self._total)
 
-    # -- putting right
+    # -- repairing
 
     def _put_back(self, item: _ScrubItem) -> str | None:
-        """Take a good copy from elsewhere; None where there is none, or it cannot be put there:
-        `stuck` has why, and the damage is told all the same."""
+        """Replace an object with a good copy from `sources`.
+
+        None if there is no copy, or it cannot be stored. In the latter case `stuck` has the error,
+        and the damage is still reported.
+        """
         key, objects = item.place.object_key, self._parts.objects
         if key is None:
-            return None  # it is not the store's to write
+            return None  # the store must not write to a linked file
         for source in self._sources:
             with ExitStack() as stack:
                 try:
@@ -478,19 +496,19 @@ class Scrubber:
                         continue
                     copy = stack.enter_context(objects.verified_copy_of(source, key))
                 except (FileNotFoundError, IntegrityError):
-                    continue  # it is damaged there, too
+                    continue  # missing or damaged there as well
                 except (PermissionError, NoSpaceError) as error:
                     self.stuck.append(error)
                     continue
                 try:
                     return "put back" if self._exchanged(item, key, copy) else None
-                except STAYS as error:  # of what lies in its place; others can go
+                except STAYS as error:  # only the damaged object cannot be replaced
                     self.stuck.append(error)
                     return None
         return None
 
     def _exchanged(self, item: _ScrubItem, key: str, copy: Path) -> bool:
-        """Let a good copy take the place of an object; False where nobody needs that any more."""
+        """Replace an object with a good copy; return False if it is no longer needed."""
         with self._parts.catalog.writing() as change:
             if not change.objects.is_needed(key):
                 return False
@@ -501,7 +519,7 @@ class Scrubber:
         return True
 
     def _dropped(self, item: _ScrubItem) -> str | None:
-        """Take tiles away; reads have the original instead."""
+        """Drop damaged tiles, so that reads use the original instead."""
         if item.is_original:
             return None
         with self._parts.catalog.reading() as seen:
@@ -510,7 +528,7 @@ class Scrubber:
         return "dropped"
 
     def _recorded(self, key: str, size: int) -> bool:
-        """Give an object whose row has gone astray one again; whether it was so."""
+        """Record an object again if its row was lost; return whether it was."""
         with self._parts.catalog.reading() as seen:
             if seen.objects.is_recorded(key):
                 return False
@@ -529,23 +547,22 @@ class Scrubber:
             self._write_down()
 
     def _write_down(self) -> None:
-        """What was looked at and is fine: no reader need ask anew for that.  And how far what is
-        being read was read."""
+        """Record the items found intact, and the position in the file that is being read."""
         if self._reading is not None:
             place, sums, tell = self._reading
             self._note.write(self._run.id, place, sums, tell())
         with suppress(BusyError):
             self._parts.catalog.record_inspections(self._fine)
             self._fine = []
-        self._noted = time.monotonic()  # however long that took, more is read than noted
+        self._noted = time.monotonic()  # taken at the end, so that slow writes leave time to read
 
-    # -- what it belongs to
+    # -- where an item is used
 
     def _is_there(self, item: _ScrubItem) -> bool:
         key = item.place.object_key
         with self._parts.catalog.reading() as seen:
             if key is not None:
-                return seen.objects.is_needed(key)  # its own row may have gone astray
+                return seen.objects.is_needed(key)  # true even if its own row was lost
             return seen.integrity.is_known(item.place)
 
     def _kind(self, item: _ScrubItem) -> str:
