@@ -80,7 +80,7 @@ def test_fsck_reports_invalid_objects(place: Path) -> None:
         assert any(
             "an object's name must be its hash, got '../../secret'" in message for message in told
         )
-        assert any("junk was left" in message for message in told)
+        assert any("junk must be named by a hash" in message for message in told)
         fsck.collect(store.parts)
         assert not junk.exists()
         assert not fsck.run(store.parts)

@@ -443,7 +443,7 @@ def test_error_names_remedy(place: Path, words: tuple[str | Path, ...]) -> None:
         (failure,) = (json.loads(line) for line in told.err.splitlines() if "exit_code" in line)
         names = ("config.toml", "portrait.mp4", "out.mkv")
         assert any(name in failure["message"] for name in names)
-        assert "free space on its disk" in failure["hint"]
+        assert "free space on the disk" in failure["hint"]
 
 
 @pytest.mark.thorough

@@ -159,12 +159,12 @@ SAVE = """
 import sys
 from pathlib import Path
 from tests.fault import layer
-from vfsd.disk.atomic_write import whole_file
+from vfsd.disk.atomic_write import atomic_file
 
 root, counters = Path(sys.argv[1]), layer.Counters()
 with open(sys.argv[2], "wb") as log:
     layer.begin(root, counters, log=log.fileno())
-    with whole_file(root / "file", replace=True) as file:
+    with atomic_file(root / "file", replace=True) as file:
         file.write(b"new" * 5000)
     layer.end()
 """

@@ -68,12 +68,12 @@ def test_log_of_missing_checksums(mounted: Mounted) -> None:
     with Store.open(mounted.store) as store:
         place = store.ingest(CLIP, "v.mp4").original.place
     mounted.mount()
-    assert "no sums" not in mounted.log.read_text()
+    assert "no block checksums" not in mounted.log.read_text()
     mounted.unmount()
     with Store.open(mounted.store) as store, store.catalog.writing() as change:
         change.integrity.drop_checksums(place)
     mounted.mount()
-    (line,) = (one for one in mounted.log.read_text().splitlines() if "no sums" in one)
+    (line,) = (one for one in mounted.log.read_text().splitlines() if "no block checksums" in one)
     assert "1 original " in line
     assert "`vfsd scrub`" in line
 

@@ -438,13 +438,13 @@ def test_spool_on_another_mount(mounted: Mounted, tmp_path: Path) -> None:
     mounted.unmount()
     spool = mounted.store / "spool"
     with disks.mounted(spool, "--bind", spool):
-        with pytest.raises(StoreError, match="mounted each by itself"):
+        with pytest.raises(StoreError, match="must be on one disk that is mounted once"):
             mounted.mount()
         with Store.open(mounted.store) as store:
             it = Driver(Filesystem(store.parts))
             it.write("/b.mp4", VIDEO.read_bytes())
             it.fs.close()
-            with pytest.raises(StoreError, match="mounted each by itself"):
+            with pytest.raises(StoreError, match="must be on one disk that is mounted once"):
                 fsck.run(store.parts, repair=True)
     assert os.getxattr(mounted.mount() / "b.mp4", "user.vfsd.state") == b"video"
 
@@ -457,7 +457,7 @@ def test_spool_on_another_disk(mounted: Mounted) -> None:
             pytest.skip("there is only one disk here")
         shutil.move(mounted.store / "objects", elsewhere / "objects")
         (mounted.store / "objects").symlink_to(elsewhere / "objects")
-        with pytest.raises(StoreError, match="different disks"):
+        with pytest.raises(StoreError, match="must be on one disk"):
             mounted.mount()
         shutil.move(mounted.store / "spool", elsewhere / "spool")
         (mounted.store / "spool").symlink_to(elsewhere / "spool")

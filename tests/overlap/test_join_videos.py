@@ -413,7 +413,7 @@ def test_a_half_without_the_other_is_found(store: Store) -> None:
         database.execute("DELETE FROM segments WHERE id = ?", (left.id,))
     database.close()
     (fault,) = faults(store)
-    assert "joined with are gone" in fault
+    assert "joined tiles of the other camera are missing" in fault
     check(store.parts, repair=True)
     assert faults(store) == []
     (again,) = joined(store)
