@@ -204,4 +204,5 @@ def test_figures_of_a_small_tree(tmp_path: Path) -> None:
 def test_this_tree_keeps_its_bounds() -> None:
     figures = structure()
     assert figures.contract_rows <= 20
+    assert figures.duplicate_classes == {}
     assert len(figures.loose) <= 4

@@ -418,7 +418,7 @@ def _require_same(video: LogicalVideo, seen: Transaction) -> LogicalVideo:
     if there.digest != video.digest or there.ino != video.ino:
         raise _outdated(video)
     if not there.name:
-        raise OutdatedError(f"{video.name} has been removed meanwhile")
+        raise OutdatedError(f"{video.name} has been removed since")
     return there
 
 
@@ -476,7 +476,7 @@ def _not_due(video: LogicalVideo, due: DueStep) -> OutdatedError:
 
 
 def _outdated(video: LogicalVideo) -> OutdatedError:
-    return OutdatedError(f"{video.name} has changed meanwhile", hint="look at it again")
+    return OutdatedError(f"{video.name} has changed since", hint="run `vfsd age` again")
 
 
 def saved(entries: Iterable[OriginalLogEntry]) -> int:

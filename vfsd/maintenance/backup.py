@@ -451,7 +451,7 @@ def _held(source: StoreDirectory, target: Path) -> Iterator[None]:
             fcntl.flock(fd, _FLOCK)
         except BlockingIOError:
             raise BusyError(
-                f"somebody else is backing up to {target}",
+                f"another process is backing up to {target}",
                 hint="wait until that is done, or name another directory",
             ) from None
         written = os.pread(fd, 65536, 0)
@@ -474,8 +474,8 @@ def _owner(sign: Path, written: bytes) -> object:
         return json.loads(written)["of"]
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise ExistsError(
-            f"{sign} does not tell of which store it is a backup: {error}",
-            hint="where it is one of this store, empty that file, and say it again",
+            f"{sign} must name the store of the backup: {error}",
+            hint="if the backup is of this store, empty that file and run the command again",
         ) from error
 
 
