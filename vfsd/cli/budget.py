@@ -78,7 +78,10 @@ def kind_text(held: ChargedSegment) -> str:
 
 def budget_argument(function: Callable[..., None]) -> Callable[..., None]:
     """The budget, as the last argument."""
-    return click.argument("limit", metavar="BUDGET", type=budget_value)(function)
+    # A type that returned None for "default" would count as a missing argument in Click 8.2.0.
+    return click.argument(
+        "limit", metavar="BUDGET", callback=lambda _context, _parameter, text: budget_value(text)
+    )(function)
 
 
 _USAGE_HEADINGS = ("allowed", "used", "tiles", "renditions", "joined", "retired", "pinned", "video")
