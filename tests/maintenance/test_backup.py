@@ -604,7 +604,7 @@ def test_invalid_backup_sign_is_reported(store: Store, target: Path, sign: str) 
     back_up(store.parts, target)
     path = StoreDirectory.open(target).backup_sign
     path.write_text(sign)
-    with pytest.raises(ExistsError, match="does not tell") as raised:
+    with pytest.raises(ExistsError, match="must name the store of the backup") as raised:
         back_up(store.parts, target)
     assert "empty that file" in (raised.value.hint or "")
     path.write_text("")
