@@ -19,6 +19,8 @@ from pathlib import Path
 
 from vfsd.core.hostinfo import resident_bytes
 
+_log = logging.getLogger(__name__)
+
 _PR_SET_PDEATHSIG = 1
 
 
@@ -115,8 +117,6 @@ _IDLE_SECONDS = 30.0
 # the kernel fills up again.
 _PR_SET_THP_DISABLE = 41
 """Option of prctl(2)."""
-
-_log = logging.getLogger(__name__)
 
 
 def limit_arenas() -> None:

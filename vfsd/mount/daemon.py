@@ -48,6 +48,8 @@ from vfsd.storage.checksum_registry import SUMS_ADVICE, missing_checksums_messag
 from vfsd.storage.context import StoreContext
 from vfsd.views import Views
 
+_log = logging.getLogger(__name__)
+
 READY, STOPPING = "READY=1", "STOPPING=1"
 
 
@@ -66,8 +68,6 @@ _SHARE_OF_WHOLE_VIEWS = 4  # of what rendered views may take up
 _OPEN_FILES = 65536
 """Limit of open files to request from the system."""
 _SWITCH_SECONDS = 0.0002  # a thread that computes must not keep the kernel waiting for 5 ms
-
-_log = logging.getLogger(__name__)
 
 
 def mount_in_foreground(

@@ -38,6 +38,8 @@ from vfsd.mount.tune_protocol import (
 )
 from vfsd.tiling.cost import LOSSLESS
 
+_log = logging.getLogger(__name__)
+
 CALM_SECONDS = 1.0
 """No work starts within this time after the last read of a view: readers tend to come back."""
 LEAST_FREE = 1 << 30
@@ -244,8 +246,6 @@ _LOAD_SECONDS = 1.0
 """The load is measured over intervals of this length."""
 _SEARCH_SHARE = 0.05
 """The process may spend this share of the time on searches for work."""
-
-_log = logging.getLogger(__name__)
 
 
 class BackgroundTuner:

@@ -31,6 +31,8 @@ from vfsd.read.tile_planner import DecodeCosts, original_work
 from vfsd.tiling import Rect
 from vfsd.tiling.cost import DecodeWork
 
+_log = logging.getLogger(__name__)
+
 Clauses = tuple[tuple[str, ...], ...]
 """Labels as an AND of ORs."""
 
@@ -174,8 +176,6 @@ def describe_scan(
         uses=tuple(SegmentUse(number, max(0.0, seconds)) for number, seconds in saved.items()),
     )
 
-
-_log = logging.getLogger(__name__)
 
 _MAX_QUEUED = 4096
 """Queued entries; when the queue is full, the oldest are dropped."""

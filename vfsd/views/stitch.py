@@ -43,6 +43,8 @@ from vfsd.views.view_input import ViewInput
 from vfsd.views.view_side_data import side_data_of_encoding
 from vfsd.views.view_slots import CopiedPart, DecodedFrames, Slots, VariableSizeSlots, ViewPart
 
+_log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class TileBlock:
@@ -137,8 +139,6 @@ def _tile_rects(grid: TileEdges) -> Iterator[Rect]:
         for x1, x2 in pairwise(columns):
             yield Rect(x1, y1, x2, y2)
 
-
-_log = logging.getLogger(__name__)
 
 _BLOCK_BYTES = 2000
 """Approximate memory of a block."""

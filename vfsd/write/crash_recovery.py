@@ -22,6 +22,8 @@ from vfsd.write.ingest_file import AcceptedVideo, classify_file, file_version, p
 from vfsd.write.partial_files import UnfinishedRecording, unfinished_recordings
 from vfsd.write.pending_object import pending_own_file
 
+_log = logging.getLogger(__name__)
+
 
 def classify_spooled_file(parts: StoreContext, node: Node) -> Node | None:
     """Classify a spooled file that has no writer, and publish the verdict.
@@ -89,9 +91,6 @@ def numbered_names(name: str) -> Iterator[str]:
     yield name
     for number in count(1):
         yield f"{name}.{number}"
-
-
-_log = logging.getLogger(__name__)
 
 
 def find_leftovers(

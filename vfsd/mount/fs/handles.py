@@ -30,6 +30,8 @@ from vfsd.mount.fs.syscalls import fallocate, os_error
 from vfsd.mount.fs.view_dirs import Closeable, UploadHandle
 from vfsd.storage.context import StoreContext
 
+_log = logging.getLogger(__name__)
+
 T = TypeVar("T")
 
 
@@ -72,7 +74,6 @@ class EnospcRetry:
 
 Buffer = bytes | bytearray | memoryview
 
-_log = logging.getLogger(__name__)
 
 _COPY_AT_ONCE = 1 << 26
 _FREES = 0x02 | 0x08

@@ -33,6 +33,8 @@ from vfsd.mount.fs.dentry_cache import DentryCache
 from vfsd.mount.fs.syscalls import copy_start, os_error
 from vfsd.storage.context import StoreContext
 
+_log = logging.getLogger(__name__)
+
 
 class PassthroughFile(NamedTuple):
     """An inode and a descriptor that the kernel may read directly."""
@@ -41,8 +43,6 @@ class PassthroughFile(NamedTuple):
     fd: int | None  #: of an immutable file with these bytes; None: there is none
     version: str | None = None  #: of the bytes, for an inode that may have others later
 
-
-_log = logging.getLogger(__name__)
 
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _RECENT_SECONDS = 1.0

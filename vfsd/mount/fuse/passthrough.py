@@ -25,6 +25,8 @@ from vfsd.mount.fs import PassthroughFile
 from vfsd.mount.fs.mount_stats import OperationCounters
 from vfsd.mount.fuse.binding import Binding
 
+_log = logging.getLogger(__name__)
+
 # linux/fuse.h
 _OPEN_PASSTHROUGH = 1 << 7
 _INIT_EXT = 1 << 30
@@ -111,8 +113,6 @@ def _prototype(writev: Any) -> Any:
     writev.argtypes = [c_int, c_void_p, c_int]
     return writev
 
-
-_log = logging.getLogger(__name__)
 
 # linux/fuse.h
 _BACKING_OPEN, _BACKING_CLOSE = 0x4010E501, 0x4004E502
