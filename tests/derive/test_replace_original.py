@@ -416,7 +416,7 @@ def test_killed_inside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     outcomes = []
     for number, (where, name) in enumerate(
         (
-            (replace_original, "require_same_beside"),
+            (replace_original, "require_same_streams"),
             (Videos, "replace_original"),
             (OriginalPolicies, "add"),
             (replace_original, "reclaim_or_log"),
