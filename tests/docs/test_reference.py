@@ -153,8 +153,8 @@ def test_they_are_in_the_wheel(tmp_path: Path) -> None:
     pytest.importorskip("pip")
     shutil.copytree(ROOT, tmp_path / "tree", symlinks=True, ignore=_NO_BUILD)
     # pip installs the build requirements of pyproject.toml in an environment of their own.
-    wheel = [sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", str(tmp_path)]
-    subprocess.run([*wheel, str(tmp_path / "tree")], check=True)
+    build = [sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", str(tmp_path)]
+    subprocess.run([*build, str(tmp_path / "tree")], check=True)
     (wheel,) = tmp_path.glob("*.whl")
     installed = {Path(name).name for name in ZipFile(wheel).namelist() if "/share/man/" in name}
     assert installed == set(pages())
