@@ -42,7 +42,7 @@ from vfsd.api.video import Video
 from vfsd.codecs.cells.tile_codecs import tile_codec
 from vfsd.core.frames import Crop, Pixels
 from vfsd.derive.layout_history import drop
-from vfsd.labels.detectors import MotionDetector
+from vfsd.labels.detectors.motion import MotionDetector
 from vfsd.tiling import Rect, TileLayout, coarse_layout, fine_layout
 from vfsd.tiling.layout import layout_around
 

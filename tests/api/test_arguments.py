@@ -19,7 +19,7 @@ from vfsd.api.video import context_of
 from vfsd.core.retention_policy import RetentionPolicy
 from vfsd.derive.catalog_world import box_world, size_world
 from vfsd.errors import NotFoundError, UsageError, VfsdError
-from vfsd.labels.detectors import MotionDetector
+from vfsd.labels.detectors.motion import MotionDetector
 from vfsd.overlap.cameras import join, overlaps
 
 SMALL: Any = "small"

@@ -15,8 +15,8 @@ from vfsd.api.store import Store
 from vfsd.api.video import Video
 from vfsd.core.detections import DetectionColumns
 from vfsd.errors import OutOfRangeError, UsageError
-from vfsd.labels.detectors import MotionDetector
 from vfsd.labels.detectors.detector import plan_chunks
+from vfsd.labels.detectors.motion import MotionDetector
 from vfsd.tiling import Rect
 
 CLIP = FOLDER / "traffic.mp4"

@@ -49,7 +49,7 @@ from vfsd.errors import (
     StoreVersionError,
     UsageError,
 )
-from vfsd.labels.detectors import MotionDetector
+from vfsd.labels.detectors.motion import MotionDetector
 from vfsd.maintenance import fsck
 from vfsd.maintenance.scrub import Scrubber
 from vfsd.mount.fs import Filesystem

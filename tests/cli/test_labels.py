@@ -423,10 +423,10 @@ def test_a_video_that_is_not_there(run: Run) -> None:
 def test_ctrl_c_leaves_what_is_said_to_be_examined(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from vfsd.labels.detectors import MotionDetector
+    from vfsd.labels.detectors.motion import MotionDetector
 
     small = MotionDetector(block=20)
-    monkeypatch.setattr("vfsd.labels.detectors.MotionDetector", lambda *_: small)
+    monkeypatch.setattr("vfsd.labels.detectors.motion.MotionDetector", lambda *_: small)
     whole = vfsd.api.detect.shown_frames
 
     def until_frame_50(*args: object) -> object:

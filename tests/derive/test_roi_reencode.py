@@ -20,7 +20,7 @@ from vfsd.core.retention_policy import Action
 from vfsd.derive.roi_reencode import RoiAreas, find_roi_areas
 from vfsd.disk.store_layout import CATALOG
 from vfsd.errors import ForbiddenError, OutdatedError
-from vfsd.labels.detectors import MotionDetector
+from vfsd.labels.detectors.motion import MotionDetector
 from vfsd.maintenance import fsck
 
 NAME = "traffic.mp4"

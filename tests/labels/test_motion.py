@@ -11,8 +11,9 @@ from tests.support.detector_frames import covered, frames_of
 from tests.support.selection import one_in
 from vfsd import Rect, Store
 from vfsd.errors import UsageError
-from vfsd.labels.detectors import FrameRequest, MotionDetector, motion_regions
+from vfsd.labels.detectors import FrameRequest
 from vfsd.labels.detectors.detector import fit_size, scale_rect_outward
+from vfsd.labels.detectors.motion import MotionDetector, motion_regions
 
 
 def test_most_of_what_moves_is_found(store: Store) -> None:

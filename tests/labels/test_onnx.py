@@ -14,8 +14,7 @@ import pytest
 from sample_videos import FOLDER
 from vfsd import Detection, Frame, Store
 from vfsd.errors import ExtraMissingError, NotFoundError, UsageError
-from vfsd.labels.detectors import OnnxDetector
-from vfsd.labels.detectors.onnx import Letterbox
+from vfsd.labels.detectors.onnx import Letterbox, OnnxDetector
 
 Outputs = dict[str, npt.NDArray[Any]]
 

@@ -24,7 +24,7 @@ from vfsd.api.video import context_of
 from vfsd.core.detections import Detection
 from vfsd.core.model import LoggedRead
 from vfsd.core.view_request import View
-from vfsd.labels.detectors import MotionDetector
+from vfsd.labels.detectors.motion import MotionDetector
 from vfsd.read.read_log import ReadLog, ReadTiming, describe_planned_read
 from vfsd.tiling import Rect
 

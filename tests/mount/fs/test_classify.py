@@ -13,8 +13,6 @@ from blake3 import blake3
 
 import vfsd.mount.fs.classify
 import vfsd.mount.fs.open_inodes
-import vfsd.write.crash_recovery
-import vfsd.write.pending_object
 from sample_videos import FOLDER
 from tests.support.fs_driver import Driver, failing
 from tests.support.selection import one_in
@@ -25,6 +23,7 @@ from vfsd.disk.object_store import ObjectStore
 from vfsd.errors import NotFoundError
 from vfsd.mount.fs import Filesystem
 from vfsd.storage.context import StoreContext
+from vfsd.write import crash_recovery, pending_object
 from vfsd.write.ingest_file import Verdict, classify_file
 
 
@@ -271,7 +270,7 @@ def test_object_hash_always_right(
         return verdict
 
     monkeypatch.setattr(vfsd.mount.fs.classify, "classify_file", slowly)
-    monkeypatch.setattr(vfsd.write.pending_object, "discard_failed", lambda parts, key: None)
+    monkeypatch.setattr(pending_object, "discard_failed", lambda parts, key: None)
     it.write("/v.mp4", video)
     assert hashed.wait(30)
     with it.opened("/v.mp4", os.O_RDWR) as handle:
@@ -302,9 +301,9 @@ def test_object_hash_without_mount(
         return verdict
 
     linked: list[str] = []
-    monkeypatch.setattr(vfsd.write.crash_recovery, "classify_file", and_then_write)
+    monkeypatch.setattr(crash_recovery, "classify_file", and_then_write)
     monkeypatch.setattr(ObjectStore, "adopt", lambda self, source, key: linked.append(key))
-    assert vfsd.write.crash_recovery.classify_spooled_file(store.parts, node) is None
+    assert crash_recovery.classify_spooled_file(store.parts, node) is None
     assert linked == []
 
 
@@ -323,7 +322,7 @@ def test_write_while_settled_elsewhere(
 
     with monkeypatch.context() as patched:
         patched.setattr(Catalog, "sync", slowly)
-        vfsd.write.crash_recovery.classify_spooled_file(store.parts, store.node("v.mp4"))
+        crash_recovery.classify_spooled_file(store.parts, store.node("v.mp4"))
     assert it.read("/v.mp4") == video + b"more"
 
 
@@ -335,7 +334,7 @@ def test_write_after_settled_elsewhere(
     it.write("/v.mp4", video)
     before = store.node("v.mp4")
     with it.opened("/v.mp4", os.O_RDWR) as handle:
-        assert vfsd.write.crash_recovery.classify_spooled_file(store.parts, before) is not None
+        assert crash_recovery.classify_spooled_file(store.parts, before) is not None
         with monkeypatch.context() as patched:
             patched.setattr(it.fs._names, "node_if_any", lambda ino: before)
             it.fs.write(handle, b"more", len(video))

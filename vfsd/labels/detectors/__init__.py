@@ -10,18 +10,13 @@ from pathlib import Path
 
 from vfsd.errors import UsageError
 from vfsd.labels.detectors.detector import Detector, Every, FrameRequest
-from vfsd.labels.detectors.motion import MotionDetector, motion_regions
-from vfsd.labels.detectors.onnx import OnnxDetector
 from vfsd.validation import not_one_of
 
 __all__ = [
     "Detector",
     "Every",
     "FrameRequest",
-    "MotionDetector",
-    "OnnxDetector",
     "make_detector",
-    "motion_regions",
 ]
 
 
@@ -46,11 +41,16 @@ def make_detector(
     kind, _, path = text.partition(":")
     if names is not None and kind != "onnx":
         raise UsageError(f"names requires an ONNX model; {text} has no classes")
+    # OpenCV and ONNX Runtime are slow to import; each is loaded for its own detector only.
     if text == "motion":
+        from vfsd.labels.detectors.motion import MotionDetector
+
         if min_confidence is not None:
             raise UsageError("min_confidence requires an ONNX model; motion has no confidence")
         return MotionDetector(every) if label is None else MotionDetector(every, label)
     if kind == "onnx" and path:
+        from vfsd.labels.detectors.onnx import OnnxDetector
+
         if min_confidence is None:
             return OnnxDetector(path, label=label, names=names)
         return OnnxDetector(path, label=label, names=names, min_confidence=min_confidence)
