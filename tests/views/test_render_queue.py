@@ -18,8 +18,8 @@ import pytest
 from tests.views.conftest import BLOCK, Shelf, decoded
 from vfsd.codecs.decoding.frame_decoder import FrameDecoder
 from vfsd.views import Views
+from vfsd.views.decode_cursors import Checkpoint
 from vfsd.views.render_cache import (
-    Checkpoint,
     MemoryCache,
     RenderCache,
     RenderCancelledError,

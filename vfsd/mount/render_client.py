@@ -29,8 +29,8 @@ from vfsd.mount.render_protocol import (
 )
 from vfsd.storage.file_cache import Bytes
 from vfsd.storage.sandbox_protocol import ErrorReport
+from vfsd.views.decode_cursors import Checkpoint
 from vfsd.views.remote_render import SlotRequest
-from vfsd.views.render_cache import Checkpoint
 
 _CHECK_SECONDS = 0.1
 """How often a waiting thread checks whether the result is still wanted."""

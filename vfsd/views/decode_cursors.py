@@ -8,10 +8,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 
 import numpy as np
+import numpy.typing as npt
 
 from vfsd.codecs import VideoFrame
 from vfsd.codecs.frames.to_array import FrameRegion
@@ -20,7 +21,6 @@ from vfsd.errors import DamagedFileError, IntegrityError
 from vfsd.read.read_context import ReadContext
 from vfsd.read.read_executor import PlanExecutor
 from vfsd.read.read_plan import is_sequential, plan_pictures, tiles_avoiding_damage
-from vfsd.views.render_cache import Checkpoint
 from vfsd.views.view_frames import PictureConverter
 from vfsd.views.view_input import ViewInput
 
@@ -36,6 +36,10 @@ _BUFFERED_PICTURES = 10
 """Pictures in a decoder besides those of its threads and of the reorder buffer."""
 
 
+Checkpoint = Callable[[], None]
+"""Returns at once, or raises `RenderCancelledError`; call it for each picture or packet."""
+ByteBuffer = npt.NDArray[np.uint8]
+"""The buffer that a slot is rendered into: one dimension."""
 DecodedPicture = tuple[VideoFrame, FrameRegion | None]
 """A picture and the part of the stored picture that it holds; None for all of it."""
 
@@ -98,7 +102,7 @@ class DecodeCursor:
                 yield picture
 
     def close(self) -> None:
-        self.check = _never_cancelled
+        self.check = never_cancelled
         if self.place == len(self._frames):
             next(self._feed, None)  # the end of the stream leaves the decoder reusable
         self._feed.close()
@@ -146,7 +150,7 @@ class CursorPool:
             cursor.close()
             raise
         if cursor.place < len(frames):
-            cursor.check = _never_cancelled
+            cursor.check = never_cancelled
             self._return(key, cursor)
         else:
             cursor.close()
@@ -205,7 +209,7 @@ class CursorPool:
         cursor.close()
 
 
-def _never_cancelled() -> None:
+def never_cancelled() -> None:
     """Do nothing: an idle cursor has no reader that could cancel it."""
 
 

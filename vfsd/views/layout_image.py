@@ -416,10 +416,6 @@ class LayoutView:
         return None
 
 
-def is_below_layout(path: str) -> bool:
-    return path in (LAYOUT_DIR, LAYOUT_FILE) or path.startswith(LAYOUT_DIR + "/")
-
-
 def layout_names(footage: ViewInput, most: int) -> list[tuple[str, bool]]:
     """List a picture for each second; empty if there are more than `most`."""
     count = footage.physical.duration.__ceil__()

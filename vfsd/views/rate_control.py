@@ -31,10 +31,6 @@ _JPEG_EXPONENT = 2.0
 """The quantiser of JPEG is a factor; it grows with this power of the size reduction."""
 
 
-def is_lossless(codec: str) -> bool:
-    return codec == "ffv1"
-
-
 def coarser(codec: str, quality: int, excess: float) -> int:
     """Return the next quality for a segment of `excess` times its allowed size.
 

@@ -15,8 +15,7 @@ from vfsd.core.frames import Pixels
 from vfsd.core.view_path import ViewForm
 from vfsd.core.view_request import View
 from vfsd.storage.file_cache import Bytes
-from vfsd.views.decode_cursors import DecodeCursor
-from vfsd.views.render_cache import ByteBuffer
+from vfsd.views.decode_cursors import ByteBuffer, DecodeCursor
 from vfsd.views.render_context import RenderContext
 from vfsd.views.view_frames import PictureConverter, ViewTimeline, decoded_picture_form
 from vfsd.views.view_input import ViewInput

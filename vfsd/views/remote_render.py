@@ -17,7 +17,7 @@ from vfsd.read.read_context import ReadContext
 from vfsd.storage.context import StoreContext
 from vfsd.storage.file_cache import Bytes
 from vfsd.views.cached_views import store_encode_times
-from vfsd.views.render_cache import ByteBuffer, Checkpoint
+from vfsd.views.decode_cursors import ByteBuffer, Checkpoint
 from vfsd.views.render_context import RenderContext
 from vfsd.views.rendered_view import InPlaceView, RenderedView
 from vfsd.views.view_resolver import RecentViews, ViewResolver

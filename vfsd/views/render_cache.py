@@ -14,19 +14,14 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
 
-import numpy as np
-import numpy.typing as npt
-
 from vfsd.core.atfork import reset_after_fork
 from vfsd.core.view_request import CancelCheck
 from vfsd.storage.file_cache import Bytes, FileCache
+from vfsd.views.decode_cursors import Checkpoint
 
 _CLOSE_SECONDS = 10.0
 _POLL_SECONDS = 0.1
 """A waiting reader calls its cancel check this often."""
-
-Checkpoint = Callable[[], None]
-"""Returns at once, or raises `RenderCancelledError`; call it for each picture or packet."""
 
 
 class RenderCancelledError(Exception):
@@ -199,9 +194,6 @@ class RenderPool:
             self._queue.remove(foremost)
             return foremost
 
-
-ByteBuffer = npt.NDArray[np.uint8]
-"""The buffer that a slot is rendered into: one dimension."""
 
 RenderSlot = Callable[[Checkpoint], Bytes]
 """Renders a slot, and calls the check now and then."""

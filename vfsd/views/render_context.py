@@ -22,8 +22,7 @@ from vfsd.core.model import PhysicalVideo, Sound
 from vfsd.derive.promotion_candidates import CandidateIndex
 from vfsd.read.read_context import ReadContext
 from vfsd.storage.quarantine import Quarantine
-from vfsd.views.decode_cursors import CursorPool, DecodeCursor
-from vfsd.views.render_cache import Checkpoint
+from vfsd.views.decode_cursors import Checkpoint, CursorPool, DecodeCursor, never_cancelled
 from vfsd.views.view_frames import PictureConverter
 from vfsd.views.view_input import ViewInput
 
@@ -90,10 +89,6 @@ _MAX_IDLE_READERS = 4
 _CHECK_SECONDS = 0.1
 _NEARBY_FRAMES = 512
 """Pictures farther apart than this rarely share a group of pictures."""
-
-
-def _never_cancelled() -> None:
-    """Do nothing: there is no reader that could cancel."""
 
 
 class PacketReaders:
@@ -193,7 +188,7 @@ class DecodeLocks:
         self._waiting: list[tuple[str, int]] = []
 
     @contextmanager
-    def acquire(self, key: str, place: int, check: Checkpoint = _never_cancelled) -> Iterator[None]:
+    def acquire(self, key: str, place: int, check: Checkpoint = never_cancelled) -> Iterator[None]:
         """Hold the lock around picture `place` for the block.  Raises what `check` raises."""
         me = (key, place)
         with self._changed:
@@ -242,7 +237,7 @@ class RenderContext:
         self.pool = tools.pool
         self.packs = tools.packs
         self.damage_handler = tools.damage_handler
-        self.check: Checkpoint = _never_cancelled
+        self.check: Checkpoint = never_cancelled
         self.readers = PacketReaders(suspects)
         self._tools = tools
         self._cursors = CursorPool(tools, memory)

@@ -32,9 +32,8 @@ from vfsd.read.pack_pool import PackPool
 from vfsd.read.read_log import Clauses
 from vfsd.storage.file_cache import Bytes
 from vfsd.tiling import Rect
-from vfsd.views.rate_control import is_lossless
+from vfsd.views.decode_cursors import ByteBuffer
 from vfsd.views.raw_view import RawView
-from vfsd.views.render_cache import ByteBuffer
 from vfsd.views.render_context import RenderContext
 from vfsd.views.smart_cut import find_smart_cut
 from vfsd.views.stitch import find_stitch
@@ -45,10 +44,11 @@ from vfsd.views.view_frames import (
     PictureConverter,
     PictureForm,
     decoded_picture_form,
+    is_lossless,
     picture_form,
     timeline_of_view,
 )
-from vfsd.views.view_input import ViewInput
+from vfsd.views.view_input import ViewInput, why_not_copied
 from vfsd.views.view_slots import DecodedFrames, FixedSizeSlots, Slots, ViewPart
 
 STILL_SIZES = {"npy": npy_file_size, "png": uncompressed_png_size}
@@ -162,14 +162,20 @@ def plan_view(footage: ViewInput, request: ViewSpec, packs: PackPool) -> Planned
         return RawView(key, footage, view, form, timeline)
     found = find_audio(footage, view, form, timeline)
     sound = None if isinstance(found, str) else found
-    whole = find_copy(key, footage, view, form, timeline, sound) or find_stitch(
-        key, footage, view, form, timeline, packs, sound
-    )
-    if whole is not None:
-        return whole
-    spliced = find_smart_cut(key, footage, view, form, timeline, sound)
-    if not isinstance(spliced, str):
-        return spliced
+    why = why_not_copied(footage, view, form)
+    if why is None:
+        copied = find_copy(key, footage, form, timeline, sound)
+        if copied is not None:
+            return copied
+    if footage.tiles is not None and footage.tiles.segments:
+        stitched = find_stitch(key, footage, view, form, timeline, packs, sound)
+        if stitched is not None:
+            return stitched
+    if why is None:
+        spliced = find_smart_cut(key, footage, form, timeline, sound)
+        if not isinstance(spliced, str):
+            return spliced
+        why = spliced
     # Tiles that the view cannot use may change without invalidating its cached segments.
     frames = range(int(timeline.frames[0]), int(timeline.frames[-1]) + 1)
     footage = footage.usable_for(PictureConverter(pictures), frames)
@@ -177,7 +183,7 @@ def plan_view(footage: ViewInput, request: ViewSpec, packs: PackPool) -> Planned
         view_key(footage, format_view_path(request)),
         view_key(replace(footage, tiles=None), format_view_path(request)),
     )
-    return TranscodedView(keys, footage, view, form, timeline, sound, why=spliced)
+    return TranscodedView(keys, footage, view, form, timeline, sound, why=why)
 
 
 def view_input_for(request: ViewSpec, footage: ViewInput) -> ViewInput:

@@ -10,16 +10,14 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from functools import partial
-from typing import BinaryIO
 
 import numpy as np
 
 from vfsd.core.hostinfo import available_cores
 from vfsd.core.view_request import CancelCheck
 from vfsd.derive.promotion_candidates import CandidateIndex
-from vfsd.disk.object_store import Progress
 from vfsd.read.read_context import ReadContext
 from vfsd.read.read_log import ReadTiming
 from vfsd.storage.context import StoreContext
@@ -30,10 +28,11 @@ from vfsd.views.cached_views import (
     cached_slot_name,
     store_encode_times,
 )
+from vfsd.views.decode_cursors import Checkpoint
 from vfsd.views.remote_render import RemoteViews
-from vfsd.views.render_cache import Checkpoint, MemoryCache, RenderCache, RenderPool, RenderTask
+from vfsd.views.render_cache import MemoryCache, RenderCache, RenderPool, RenderTask
 from vfsd.views.render_context import RenderContext
-from vfsd.views.rendered_view import PaddedView, RenderedView, StillView, StreamableView
+from vfsd.views.rendered_view import RenderedView, StillView
 from vfsd.views.view_slots import SlotReadLog, Slots
 
 # Pauses, one copy at a time, cut the slowest hundredth of 4 KiB reads next to four raw views from
@@ -205,7 +204,6 @@ _PREFETCH_BYTES = 16 << 20
 _PREFETCH_CACHED_BYTES = 3 * _PREFETCH_BYTES
 """Slot sizes that are prefetched at most.  Cached slots may be larger, because they are rarely
 full."""
-_CHUNK = 1 << 20
 _MIN_ENCODERS, _MAX_ENCODERS = 2, 16
 _EXTRA_ENCODERS = 1
 """More than the number of cores: one thread decodes or reads while the others encode."""
@@ -434,79 +432,3 @@ class RenderedFile:
             self._whole = None
         self._renderer.reader_closed(self._rendered, self._read)
         self._renderer.note(self._rendered, self._read, ReadTiming(self._opened_ns, self._waited))
-
-
-def write_view(
-    renderer: Renderer, rendered: RenderedView, out: BinaryIO, on_progress: Progress | None = None
-) -> int:
-    """Write the whole file of a view and return the number of bytes.
-
-    A seekable `out` gets the file without padding.  `on_progress` is called with the number of
-    bytes of the padded file that were written since the last call.
-    """
-    if isinstance(rendered, PaddedView) and out.seekable():
-        return _write_trimmed(renderer, rendered, out, on_progress)
-    if isinstance(rendered, StreamableView):
-        return _write_streamed(renderer, rendered, out, on_progress)
-    file = RenderedFile(renderer, rendered)
-    buffer = memoryview(bytearray(_CHUNK))
-    at = 0
-    try:
-        file.read_sequentially(0)
-        while count := file.readinto(buffer, at):
-            out.write(buffer[:count])
-            at += count
-            if on_progress is not None:
-                on_progress(count)
-    finally:
-        file.close()
-    return at
-
-
-def _write_streamed(
-    renderer: Renderer,
-    rendered: StreamableView,
-    out: BinaryIO,
-    on_progress: Progress | None,
-) -> int:
-    """Write without a cache, because there is no other reader."""
-    opened_ns, resumed, seconds = time.time_ns(), time.perf_counter(), 0.0
-    read = SlotReadLog()
-    size = 0
-    try:
-        with closing(rendered.stream(renderer.context)) as stream:
-            for slot, data in enumerate(stream):
-                seconds += time.perf_counter() - resumed
-                out.write(data)
-                read.add(slot)
-                size += len(data)
-                if on_progress is not None:
-                    on_progress(len(data))
-                resumed = time.perf_counter()
-    finally:
-        renderer.note(rendered, read, ReadTiming(opened_ns, seconds))
-    return size
-
-
-def _write_trimmed(
-    renderer: Renderer, rendered: PaddedView, out: BinaryIO, on_progress: Progress | None
-) -> int:
-    """Write the header last, because it lists the positions of the segments."""
-    file = RenderedFile(renderer, rendered)
-    slots = rendered.slots
-    start = out.tell()
-    sizes = np.zeros(len(slots) - 1, np.int64)
-    out.write(bytes(slots[0].size))
-    try:
-        file.read_sequentially(1)
-        for slot in range(1, len(slots)):
-            data = rendered.trimmed(slot, bytes(file.slot(slot)))
-            out.write(data)
-            sizes[slot - 1] = len(data)
-            if on_progress is not None:
-                on_progress(slots[slot].size)
-    finally:
-        file.close()
-    out.seek(start)
-    out.write(rendered.header_for(sizes))
-    return int(out.seek(0, os.SEEK_END)) - start

@@ -44,7 +44,6 @@ from vfsd.views.stream_copy import (
     RunStart,
     require_segment_fits,
     unsupported_in_container,
-    why_not_copied,
 )
 from vfsd.views.transcode import CONFIGURATION_BYTES, SegmentedEncode, encoder_settings
 from vfsd.views.view_audio import SegmentedAudio, ViewAudio
@@ -244,19 +243,17 @@ class _CopyRange:
 def find_smart_cut(
     key: str,
     footage: ViewInput,
-    view: View,
     form: ViewForm,
     timeline: ViewTimeline,
     sound: ViewAudio | None = None,
 ) -> SmartCutView | str:
-    """Return `view` with all but its ends copied, or the reason why it has to be encoded.
+    """Return a view with all but its ends copied, or the reason why it has to be encoded.
 
-    Reads the key packet at which the copied part would begin.
+    The view must be one for which `why_not_copied` returns None.  Reads the key packet at which
+    the copied part would begin.
     """
     media = footage.physical.media
-    unlike = why_not_copied(footage, view, form) or unsupported_in_container(
-        form.container, media, 0
-    )
+    unlike = unsupported_in_container(form.container, media, 0)
     if unlike is not None:
         return unlike
     if media.crop != NO_CROP_MARGINS:

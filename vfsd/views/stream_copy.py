@@ -24,7 +24,7 @@ from vfsd.codecs.containers.muxers import (
 from vfsd.codecs.containers.segment_muxer import MIN_PADDING, PacketTimes, SegmentIndex, VideoTrack
 from vfsd.codecs.decoding.packet_reader import PacketReader
 from vfsd.core.frame_table_pages import Ints, PacketColumns, PacketFlag
-from vfsd.core.model import NO_CROP_MARGINS, Access, MediaInfo
+from vfsd.core.model import NO_CROP_MARGINS, MediaInfo
 from vfsd.core.view_path import ViewForm
 from vfsd.core.view_request import View
 from vfsd.errors import IntegrityError
@@ -42,14 +42,14 @@ _SEGMENT_BYTES = 16 << 20
 def find_copy(
     key: str,
     footage: ViewInput,
-    view: View,
     form: ViewForm,
     timeline: ViewTimeline,
     sound: ViewAudio | None = None,
 ) -> CopiedView | None:
-    """Return `view` as a copy of packets, or None if it cannot be copied."""
-    if why_not_copied(footage, view, form) is not None:
-        return None
+    """Return a view as a copy of packets, or None if it cannot be copied.
+
+    The view must be one for which `why_not_copied` returns None.
+    """
     media = footage.physical.media
     packets = _packet_range(footage, timeline)
     if packets is None or lost_frames_in_tiles(footage, timeline.frames).any():
@@ -66,38 +66,6 @@ def find_copy(
         return None
     run = CopiedRun(footage, timeline, packets, columns, framing)
     return CopiedView(key, form, run, sound)
-
-
-def why_not_copied(footage: ViewInput, view: View, form: ViewForm) -> str | None:
-    """Return why a view is not every stored picture of its span in the stored codec, or None."""
-    media = footage.physical.media
-    whole = view.region in (None, media.frame_rect) and view.size in (
-        None,
-        (media.display_width, media.display_height),
-    )
-    steady = view.fps is None and (view.frames is None or view.frames[2] == 1)
-    if not whole or not steady:
-        return "its pictures are not shown in the stored form"
-    if form.codec not in (None, media.codec):
-        return f"it is requested in {form.codec} and stored in {media.codec}"
-    if form.pixel_format not in (None, media.pixel_format.removesuffix("le")):
-        return f"it is requested in {form.pixel_format} and stored in {media.pixel_format}"
-    if form.container == "mp4" and form.codec is None and _is_unusual_in_mp4(media):
-        return (
-            f"few players support {media.codec} in mp4; with codec={media.codec}, or as mkv, "
-            "it is copied"
-        )
-    if footage.physical.access is Access.SEQUENTIAL:
-        # The decoder would be reset between packets that are read in sequence.
-        return "its packets can only be read in sequence"
-    return None
-
-
-def _is_unusual_in_mp4(media: MediaInfo) -> bool:
-    """Return whether few players support it; FFV1 stored in mp4 was put there on purpose."""
-    return media.codec == "mjpeg" or (
-        media.codec == "ffv1" and media.container not in ("mp4", "mov")
-    )
 
 
 def _packet_range(footage: ViewInput, timeline: ViewTimeline) -> range | None:

@@ -54,17 +54,16 @@ from vfsd.disk.block_checksums import merged
 from vfsd.errors import IntegrityError
 from vfsd.storage.file_cache import Bytes, cache_file_name
 from vfsd.tiling import Rect
+from vfsd.views.decode_cursors import Checkpoint
 from vfsd.views.rate_control import (
     DEFAULT_QUALITY,
     EncodedShape,
     PictureOrigins,
     QualityProbe,
     coarser,
-    is_lossless,
     lossless_slot_sizes,
     slot_sizes,
 )
-from vfsd.views.render_cache import Checkpoint
 from vfsd.views.render_context import EncodeTimer, EncodeTimes, RenderContext
 from vfsd.views.view_audio import SegmentedAudio, ViewAudio
 from vfsd.views.view_frames import (
@@ -72,6 +71,7 @@ from vfsd.views.view_frames import (
     PictureForm,
     ViewTimeline,
     decoded_picture_form,
+    is_lossless,
     segment_ticks,
 )
 from vfsd.views.view_input import ViewInput

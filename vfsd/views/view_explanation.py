@@ -329,17 +329,9 @@ def _is_lossy(source: SourceRun, media: MediaInfo) -> bool:
 EXPLAIN_DIR = "explain"
 
 _STILLS_DIR = "frames"
-_EXPLAIN_STILLS_DIR = f"{EXPLAIN_DIR}/{_STILLS_DIR}"
+EXPLAIN_DIRS = (EXPLAIN_DIR, f"{EXPLAIN_DIR}/{_STILLS_DIR}")
+"""Both list no files, because any view can be explained."""
 _JSON_SUFFIX = ".json"
-
-
-def is_below_explain(path: str) -> bool:
-    return path == EXPLAIN_DIR or path.startswith(EXPLAIN_DIR + "/")
-
-
-def is_explain_dir(path: str) -> bool:
-    """Both directories list no files, because any view can be explained."""
-    return path in (EXPLAIN_DIR, _EXPLAIN_STILLS_DIR)
 
 
 def explain_file(
@@ -349,7 +341,7 @@ def explain_file(
 
     Raises what opening the view would.
     """
-    if not path.endswith(_JSON_SUFFIX) or is_explain_dir(path):
+    if not path.endswith(_JSON_SUFFIX) or path in EXPLAIN_DIRS:
         raise NotFoundError(f"no such view: {path!r}")
     asked = path.removeprefix(EXPLAIN_DIR + "/").removesuffix(_JSON_SUFFIX)
     content = explain_view_path(footage, packs, asked, facts).record

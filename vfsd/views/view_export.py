@@ -6,29 +6,38 @@ from __future__ import annotations
 
 import io
 import os
+import time
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, BinaryIO
+
+import numpy as np
 
 from vfsd.core import view_path
 from vfsd.core.model import LogicalVideo
 from vfsd.disk.object_store import Progress
 from vfsd.read.read_context import ReadContext
+from vfsd.read.read_log import ReadTiming
 from vfsd.storage.context import StoreContext
 from vfsd.views.cached_views import RenderHistory
 from vfsd.views.rendered_view import (
+    PaddedView,
     RenderedView,
     StillView,
+    StreamableView,
     ViewAudioSummary,
     audio_summary,
     plan_view,
 )
-from vfsd.views.rendering import RenderedFile, Renderer, write_view
+from vfsd.views.rendering import RenderedFile, Renderer
 from vfsd.views.view_explanation import ViewExplanation, explain_request, explain_view_path
 from vfsd.views.view_input import OtherStreams, split_stream, view_input_of
 from vfsd.views.view_resolver import ViewResolver
+from vfsd.views.view_slots import SlotReadLog
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
+
+_CHUNK = 1 << 20
 
 
 def render(
@@ -144,3 +153,79 @@ class ViewReader(io.RawIOBase):
     def _require_open(self) -> None:
         if self.closed:
             raise ValueError(f"{self.name} is closed")
+
+
+def write_view(
+    renderer: Renderer, rendered: RenderedView, out: BinaryIO, on_progress: Progress | None = None
+) -> int:
+    """Write the whole file of a view and return the number of bytes.
+
+    A seekable `out` gets the file without padding.  `on_progress` is called with the number of
+    bytes of the padded file that were written since the last call.
+    """
+    if isinstance(rendered, PaddedView) and out.seekable():
+        return _write_trimmed(renderer, rendered, out, on_progress)
+    if isinstance(rendered, StreamableView):
+        return _write_streamed(renderer, rendered, out, on_progress)
+    file = RenderedFile(renderer, rendered)
+    buffer = memoryview(bytearray(_CHUNK))
+    at = 0
+    try:
+        file.read_sequentially(0)
+        while count := file.readinto(buffer, at):
+            out.write(buffer[:count])
+            at += count
+            if on_progress is not None:
+                on_progress(count)
+    finally:
+        file.close()
+    return at
+
+
+def _write_streamed(
+    renderer: Renderer,
+    rendered: StreamableView,
+    out: BinaryIO,
+    on_progress: Progress | None,
+) -> int:
+    """Write without a cache, because there is no other reader."""
+    opened_ns, resumed, seconds = time.time_ns(), time.perf_counter(), 0.0
+    read = SlotReadLog()
+    size = 0
+    try:
+        with closing(rendered.stream(renderer.context)) as stream:
+            for slot, data in enumerate(stream):
+                seconds += time.perf_counter() - resumed
+                out.write(data)
+                read.add(slot)
+                size += len(data)
+                if on_progress is not None:
+                    on_progress(len(data))
+                resumed = time.perf_counter()
+    finally:
+        renderer.note(rendered, read, ReadTiming(opened_ns, seconds))
+    return size
+
+
+def _write_trimmed(
+    renderer: Renderer, rendered: PaddedView, out: BinaryIO, on_progress: Progress | None
+) -> int:
+    """Write the header last, because it lists the positions of the segments."""
+    file = RenderedFile(renderer, rendered)
+    slots = rendered.slots
+    start = out.tell()
+    sizes = np.zeros(len(slots) - 1, np.int64)
+    out.write(bytes(slots[0].size))
+    try:
+        file.read_sequentially(1)
+        for slot in range(1, len(slots)):
+            data = rendered.trimmed(slot, bytes(file.slot(slot)))
+            out.write(data)
+            sizes[slot - 1] = len(data)
+            if on_progress is not None:
+                on_progress(slots[slot].size)
+    finally:
+        file.close()
+    out.seek(start)
+    out.write(rendered.header_for(sizes))
+    return int(out.seek(0, os.SEEK_END)) - start

@@ -26,7 +26,6 @@ from vfsd.errors import OutOfRangeError, UsageError
 from vfsd.read.read_output import ReadOutput
 from vfsd.read.read_plan import select_frames
 from vfsd.tiling import Rect
-from vfsd.views.rate_control import is_lossless
 
 MAX_VIEW_PIXELS = 1 << 26
 """Area of a picture of a view: 8192 x 8192."""
@@ -59,6 +58,10 @@ def picture_form(media: MediaInfo, view: View, pixel_format: str) -> PictureForm
     if width * height > MAX_VIEW_PIXELS:
         raise UsageError(f"a view must have at most {MAX_VIEW_PIXELS} pixels, got {width}x{height}")
     return PictureForm(media, region, (width, height), pixel_format)
+
+
+def is_lossless(codec: str) -> bool:
+    return codec == "ffv1"
 
 
 def even_picture_form(media: MediaInfo, view: View, pixel_format: str) -> PictureForm:

@@ -18,7 +18,8 @@ import numpy.typing as npt
 
 from vfsd.core.frame_table import FrameTable, GrowingTable
 from vfsd.core.frame_table_pages import Ints, PacketColumns
-from vfsd.core.model import LogicalVideo, MediaInfo, PhysicalVideo, Segment, Sound
+from vfsd.core.model import Access, LogicalVideo, MediaInfo, PhysicalVideo, Segment, Sound
+from vfsd.core.view_path import ViewForm
 from vfsd.core.view_request import View
 from vfsd.disk.checksummed_file import StoredFile
 from vfsd.errors import NotFoundError
@@ -162,6 +163,38 @@ def undamaged_packets(columns: PacketColumns, damage: Sequence[range]) -> Packet
 _STREAM_DIR = re.compile(r"stream=(0|[1-9][0-9]{0,3})")
 _MAX_STREAM_TABLES = 16
 """Frame tables of streams that are kept in memory."""
+
+
+def why_not_copied(footage: ViewInput, view: View, form: ViewForm) -> str | None:
+    """Return why a view is not every stored picture of its span in the stored codec, or None."""
+    media = footage.physical.media
+    whole = view.region in (None, media.frame_rect) and view.size in (
+        None,
+        (media.display_width, media.display_height),
+    )
+    steady = view.fps is None and (view.frames is None or view.frames[2] == 1)
+    if not whole or not steady:
+        return "its pictures are not shown in the stored form"
+    if form.codec not in (None, media.codec):
+        return f"it is requested in {form.codec} and stored in {media.codec}"
+    if form.pixel_format not in (None, media.pixel_format.removesuffix("le")):
+        return f"it is requested in {form.pixel_format} and stored in {media.pixel_format}"
+    if form.container == "mp4" and form.codec is None and _is_unusual_in_mp4(media):
+        return (
+            f"few players support {media.codec} in mp4; with codec={media.codec}, or as mkv, "
+            "it is copied"
+        )
+    if footage.physical.access is Access.SEQUENTIAL:
+        # The decoder would be reset between packets that are read in sequence.
+        return "its packets can only be read in sequence"
+    return None
+
+
+def _is_unusual_in_mp4(media: MediaInfo) -> bool:
+    """Return whether few players support it; FFV1 stored in mp4 was put there on purpose."""
+    return media.codec == "mjpeg" or (
+        media.codec == "ffv1" and media.container not in ("mp4", "mov")
+    )
 
 
 def split_stream(path: str) -> tuple[int | None, str]:

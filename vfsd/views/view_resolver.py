@@ -19,10 +19,10 @@ from vfsd.read.read_context import ReadContext
 from vfsd.storage.context import StoreContext
 from vfsd.views.cached_views import RenderHistory
 from vfsd.views.info_files import info_json, readme_text
-from vfsd.views.layout_image import is_below_layout, layout_view
+from vfsd.views.layout_image import LAYOUT_DIR, LAYOUT_FILE, layout_view
 from vfsd.views.object_crops import OBJECTS_DIR, ObjectTree
 from vfsd.views.rendered_view import RenderedView, StillView, TextView, plan_view, require_frame
-from vfsd.views.view_explanation import explain_file, is_below_explain
+from vfsd.views.view_explanation import EXPLAIN_DIR, explain_file
 from vfsd.views.view_input import (
     OtherStreams,
     ViewInput,
@@ -35,8 +35,13 @@ from vfsd.views.view_input import (
 WHY_DIR = "why"
 
 
-def is_below_why(path: str) -> bool:
-    return path == WHY_DIR or path.startswith(WHY_DIR + "/")
+def is_below(path: str, directory: str) -> bool:
+    """Whether a path below ``NAME@/`` is `directory` or in it."""
+    return path == directory or path.startswith(directory + "/")
+
+
+def _is_layout(path: str) -> bool:
+    return path == LAYOUT_FILE or is_below(path, LAYOUT_DIR)
 
 
 def path_in_question(path: str) -> str:
@@ -52,7 +57,7 @@ def reason_text(path: str, plan: Callable[[str], object]) -> TextView:
     and file managers look for in every directory.
     """
     asked = path_in_question(path)
-    if asked.startswith(".") or is_below_why(asked):
+    if asked.startswith(".") or is_below(asked, WHY_DIR):
         raise NotFoundError(f"no such view: {path!r}")
     try:
         plan(asked)
@@ -161,7 +166,7 @@ class ViewResolver:
         self._streams.require(known.info, stream)
         if not rest or stream == known.info.original.media.stream_index:
             return known, rest
-        if is_below_objects(rest) or is_below_layout(rest):
+        if is_below(rest, OBJECTS_DIR) or _is_layout(rest):
             raise NotFoundError(
                 f"no such view: {path!r}; labels and tiles belong to the video's main stream"
             )
@@ -208,14 +213,14 @@ class ViewResolver:
         """Return the view at a path of a video."""
         if path == INFO_FILE:
             return self._info(known)
-        if is_below_layout(path):
+        if _is_layout(path):
             return self._layout(known, path)
         # Detections and names may change; the pixels of a frame do not.
         is_changing = (
             path == README_FILE
-            or is_below_objects(path)
-            or is_below_explain(path)
-            or is_below_why(path)
+            or is_below(path, OBJECTS_DIR)
+            or is_below(path, EXPLAIN_DIR)
+            or is_below(path, WHY_DIR)
         )
         state = f"/{known.fresh}" if is_changing else ""
         key = (known.key + state, path)
@@ -229,14 +234,14 @@ class ViewResolver:
         self._watch.close()
 
     def _make(self, known: KnownVideo, path: str) -> RenderedView:
-        if is_below_objects(path):
+        if is_below(path, OBJECTS_DIR):
             return known.objects.view(path)
         footage = known.footage
         if path == README_FILE:
             return TextView(readme_text(known.info, footage.table))
-        if is_below_why(path):
+        if is_below(path, WHY_DIR):
             return reason_text(path, lambda asked: self._planned(known, asked))
-        if is_below_explain(path):
+        if is_below(path, EXPLAIN_DIR):
             # The file is cached, so it must not include the state of the cache.
             facts = RenderHistory(self._parts.catalog.encode_costs(host_name()))
             return explain_file(known.info.name, footage, self._tools.packs, path, facts)
@@ -253,9 +258,9 @@ class ViewResolver:
         """Like `resolve`, without encoding a picture only for its size."""
         if path == INFO_FILE:
             return self._info(known)
-        if is_below_layout(path):
+        if _is_layout(path):
             return self._layout(known, path)
-        if is_below_objects(path):
+        if is_below(path, OBJECTS_DIR):
             known.objects.is_folder(path)  # its error for an unknown label is clearer
         return self._make(known, path)
 
@@ -280,7 +285,3 @@ class ViewResolver:
             )
             known.info_file = TextView(data)
         return known.info_file
-
-
-def is_below_objects(path: str) -> bool:
-    return path == OBJECTS_DIR or path.startswith(OBJECTS_DIR + "/")

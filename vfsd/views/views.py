@@ -20,7 +20,7 @@ from vfsd.views.object_crops import OBJECTS_DIR
 from vfsd.views.remote_render import RemoteRenderer, RemoteViews
 from vfsd.views.rendered_view import RenderedView, StillView, TextView
 from vfsd.views.rendering import RenderedFile, Renderer
-from vfsd.views.view_explanation import EXPLAIN_DIR, is_explain_dir
+from vfsd.views.view_explanation import EXPLAIN_DIR, EXPLAIN_DIRS
 from vfsd.views.view_input import other_streams, split_stream, stream_dir
 from vfsd.views.view_resolver import (
     FRAMES_DIR,
@@ -29,8 +29,7 @@ from vfsd.views.view_resolver import (
     WHY_DIR,
     KnownVideo,
     ViewResolver,
-    is_below_objects,
-    is_below_why,
+    is_below,
     path_in_question,
 )
 from vfsd.views.view_uploads import OpenFrameSink, ViewUpload, upload_request
@@ -177,13 +176,13 @@ class Views:
     def _entries(self, known: KnownVideo, path: str) -> Sequence[tuple[str, bool]]:
         if path == "":
             return _ENTRIES
-        if is_explain_dir(path):
+        if path in EXPLAIN_DIRS:
             return [(FRAMES_DIR, True)] if path == EXPLAIN_DIR else []
-        if is_below_why(path) and self._is_folder(known, path):
+        if is_below(path, WHY_DIR) and self._is_folder(known, path):
             return self._reason_folders(known, path)
         if path == LAYOUT_DIR:
             return layout_names(known.footage, MAX_LISTED)
-        if is_below_objects(path):
+        if is_below(path, OBJECTS_DIR):
             return known.objects.entries(path, MAX_LISTED)
         if path != FRAMES_DIR:
             raise NotFoundError(f"no such directory: {path!r}")
@@ -233,16 +232,16 @@ class Views:
         return [(name, True) for name, is_dir in inner if is_dir and name != WHY_DIR]
 
     def _is_folder(self, known: KnownVideo, path: str) -> bool:
-        if is_below_why(path):
+        if is_below(path, WHY_DIR):
             try:
-                return not is_below_why(path_in_question(path)) and self._is_folder(
+                return not is_below(path_in_question(path), WHY_DIR) and self._is_folder(
                     known, path_in_question(path)
                 )
             except NotFoundError:  # an unknown label: the file gives the reason
                 return False
-        if is_below_objects(path):
+        if is_below(path, OBJECTS_DIR):
             return known.objects.is_folder(path)
-        return path in ("", FRAMES_DIR, LAYOUT_DIR) or is_explain_dir(path)
+        return path in ("", FRAMES_DIR, LAYOUT_DIR, *EXPLAIN_DIRS)
 
     def _finished(self, rendered: RenderedView, ino: int, path: str) -> RenderedView:
         """Return the view with its size; a view of unknown size is encoded first."""
