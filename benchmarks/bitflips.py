@@ -45,13 +45,13 @@ from benchmarks.common import ROOT, arguments, finish, folder_option, footage, t
 from benchmarks.mounting import vfsd_mount
 from vfsd.api.store import Store
 from vfsd.api.video import Video, context_of
-from vfsd.codecs.decoding.demuxer import MediaSource
 from vfsd.core.frame_table import FrameTable
 from vfsd.core.frame_table_pages import PacketFlag
 from vfsd.core.frames import Pixels
 from vfsd.core.hostinfo import host_name
 from vfsd.core.model import MeasuredCost, Segment
 from vfsd.derive.tile_settings import TileSettings
+from vfsd.disk.checksummed_file import MediaSource
 from vfsd.disk.store_layout import CATALOG
 from vfsd.errors import DamagedFileError, IntegrityError, VfsdError
 from vfsd.maintenance import fsck

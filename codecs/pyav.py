@@ -150,6 +150,12 @@ def _readable(text: str) -> str:
     return text.encode("utf-8", _ESCAPED).decode("utf-8", "replace")
 
 
+def library_versions() -> str:
+    """Return the versions of PyAV and of the libavcodec that it uses."""
+    codec = ".".join(str(part) for part in av.library_versions["libavcodec"])
+    return f"PyAV {av.__version__}, libavcodec {codec}"
+
+
 def load_extensions() -> None:
     """Import every extension module of PyAV, for a process that cannot open files later.
 

@@ -23,11 +23,11 @@ from vfsd.codecs.bitstreams.hevc_parameter_sets import (
 from vfsd.codecs.bitstreams.packet_inspector import inspector
 from vfsd.codecs.cells.cell_decoders import cell_decoder
 from vfsd.codecs.cells.pack import CellStream, read_table, write_pack
-from vfsd.codecs.decoding.demuxer import MediaSource
 from vfsd.codecs.probing.probe import examine_source
 from vfsd.codecs.probing.serialize import pack_examination, unpack_examination
 from vfsd.codecs.stitching.hevc_tiles import ParameterSets, slices_of
 from vfsd.core.frame_table_pages import PacketColumns, PageBounds, decode_page, encode_page
+from vfsd.disk.checksummed_file import MediaSource
 from vfsd.errors import IntegrityError, RefusedMediaError
 
 _MOST_BYTES = 200_000

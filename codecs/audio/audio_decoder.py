@@ -23,16 +23,12 @@ from av.packet import Packet
 
 from vfsd.codecs.audio.audio_packets import AudioPacketReader, audio_packet_reader
 from vfsd.codecs.audio.sample_arrays import float_planes
-from vfsd.codecs.decoding.demuxer import (
-    MediaFile,
-    MediaSource,
-    discard_other_streams,
-    open_container,
-)
+from vfsd.codecs.decoding.demuxer import discard_other_streams, open_container
 from vfsd.core.detections import contiguous_ranges
 from vfsd.core.frame_table import FrameTable
 from vfsd.core.frame_table_pages import PacketColumns
 from vfsd.core.model import MediaInfo, Sound
+from vfsd.disk.checksummed_file import MediaFile, MediaSource
 from vfsd.errors import IntegrityError
 
 SampleBlock = npt.NDArray[np.float32]

@@ -34,13 +34,9 @@ from vfsd.codecs.audio.sample_arrays import (
 )
 from vfsd.codecs.containers.detect_container import HEAD_BYTES, detect_container
 from vfsd.codecs.containers.file_timestamps import MAX_STEP
-from vfsd.codecs.decoding.demuxer import (
-    MediaSource,
-    demux_packets,
-    discard_other_streams,
-    open_with_demuxer,
-)
+from vfsd.codecs.decoding.demuxer import demux_packets, discard_other_streams, open_with_demuxer
 from vfsd.codecs.pyav import exact_fraction, tick_seconds
+from vfsd.disk.checksummed_file import MediaSource
 from vfsd.errors import RefusedMediaError, UsageError
 
 _STORED_SAMPLE_FORMATS = {"u8": "s16", "s16": "s16", "s32": "s32", "flt": "flt", "dbl": "flt"}

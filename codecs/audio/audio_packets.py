@@ -19,17 +19,12 @@ from av.container import InputContainer
 from av.error import FFmpegError
 from av.packet import Packet
 
-from vfsd.codecs.decoding.demuxer import (
-    MediaFile,
-    MediaSource,
-    demux_packets,
-    discard_other_streams,
-    open_container,
-)
+from vfsd.codecs.decoding.demuxer import demux_packets, discard_other_streams, open_container
 from vfsd.codecs.decoding.packet_reader import PacketReader
 from vfsd.codecs.pyav import exact_fraction
 from vfsd.core.frame_table import FrameTable
 from vfsd.core.model import Access, MediaInfo, Sound
+from vfsd.disk.checksummed_file import MediaFile, MediaSource
 from vfsd.errors import IntegrityError
 
 SPLITTING_CONTAINERS = frozenset({"mpegts", "mpegps", "avi"})

@@ -1,8 +1,4 @@
-"""The meaning of samples, as files signal it.
-
-`ColorCodes` has the code points of ISO/IEC 23091-2 for FFmpeg's names. `SignalType` is the video
-signal type in the VUI of H.264 and HEVC.
-"""
+"""The video signal type in the VUI of H.264 and HEVC, and in MPEG-2."""
 
 from __future__ import annotations
 
@@ -14,97 +10,6 @@ from av.packet import Packet
 
 from vfsd.codecs.bitstreams import nal
 from vfsd.codecs.bitstreams.bit_io import BitReader, BitstreamError
-from vfsd.core.model import MediaInfo
-
-_UNSPECIFIED = 2
-LIMITED_RANGE, FULL_RANGE = 1, 2
-"""Values of AVColorRange in frames and decoders."""
-RANGES = {LIMITED_RANGE: "limited", FULL_RANGE: "full"}
-# FFmpeg's names by MatrixCoefficients, ColourPrimaries and TransferCharacteristics
-# (ISO/IEC 23091-2, 8.1 to 8.3).
-MATRICES = {
-    0: "rgb",
-    1: "bt709",
-    4: "fcc",
-    5: "bt470bg",
-    6: "smpte170m",
-    7: "smpte240m",
-    8: "ycgco",
-    9: "bt2020nc",
-    10: "bt2020c",
-    14: "ictcp",
-}
-PRIMARIES = {
-    1: "bt709",
-    4: "bt470m",
-    5: "bt470bg",
-    6: "smpte170m",
-    7: "smpte240m",
-    8: "film",
-    9: "bt2020",
-    10: "smpte428",
-    11: "smpte431",
-    12: "smpte432",
-    22: "ebu3213",
-}
-TRANSFERS = {
-    1: "bt709",
-    4: "gamma22",
-    5: "gamma28",
-    6: "smpte170m",
-    7: "smpte240m",
-    8: "linear",
-    9: "log100",
-    10: "log316",
-    11: "iec61966-2-4",
-    12: "bt1361e",
-    13: "iec61966-2-1",
-    14: "bt2020-10",
-    15: "bt2020-12",
-    16: "smpte2084",
-    17: "smpte428",
-    18: "arib-std-b67",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class ColorCodes:
-    """The meaning of samples in code points of ISO/IEC 23091-2; 2: unspecified."""
-
-    matrix: int
-    primaries: int
-    transfer: int
-    is_full_range: bool | None
-
-
-def color_codes(
-    color_range: str | None, space: str | None, primaries: str | None, transfer: str | None
-) -> ColorCodes:
-    """Return the code points of names in `MediaInfo`, which are FFmpeg's."""
-    is_full = None if color_range is None else color_range == "full"
-    return ColorCodes(
-        _code_point(MATRICES, space),
-        _code_point(PRIMARIES, primaries),
-        _code_point(TRANSFERS, transfer),
-        is_full,
-    )
-
-
-def media_color_codes(media: MediaInfo) -> ColorCodes | None:
-    """Return the colors that a file declares; None if it declares none.
-
-    They may come from packets or from the container, so that copies of packets must repeat them.
-    """
-    codes = color_codes(
-        media.color_range, media.color_space, media.color_primaries, media.color_transfer
-    )
-    is_declared = codes != color_codes(None, None, None, None)
-    return codes if is_declared else None
-
-
-def _code_point(names: dict[int, str], name: str | None) -> int:
-    return next((code for code, known in names.items() if known == name), _UNSPECIFIED)
-
 
 UNSPECIFIED_FORMAT = 5
 VIDEO_FORMATS = ("component", "PAL", "NTSC", "SECAM", "MAC", "unspecified")

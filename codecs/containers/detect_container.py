@@ -205,3 +205,13 @@ def _start_code_kind(head: bytes) -> str | None:
     if not first & 0x80 and first & 0x1F in (1, 5, 6, 7, 8, 9):
         return "h264"
     return None
+
+
+_SPARE_PACKETS = 10_000
+_MIN_PACKET_BYTES = 4
+"""An index that lists more than `_SPARE_PACKETS` smaller packets on average is forged."""
+
+
+def max_packets(size: int) -> int:
+    """Return the most packets that a file of `size` bytes may list."""
+    return _SPARE_PACKETS + size // _MIN_PACKET_BYTES

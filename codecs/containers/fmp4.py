@@ -12,7 +12,6 @@ from fractions import Fraction
 import numpy as np
 
 from vfsd.codecs.bitstreams import codec_config
-from vfsd.codecs.bitstreams.video_signal import ColorCodes
 from vfsd.codecs.containers.audio_entries import audio_trak
 from vfsd.codecs.containers.isobmff import make_box, make_full_box, media_box
 from vfsd.codecs.containers.segment_muxer import (
@@ -25,6 +24,7 @@ from vfsd.codecs.containers.segment_muxer import (
     scaled_ticks,
 )
 from vfsd.codecs.containers.stream_side_data import side_data_boxes
+from vfsd.codecs.frames.color import ColorCodes
 from vfsd.core.frame_table_pages import Ints
 from vfsd.core.model import NO_CROP_MARGINS
 from vfsd.errors import UsageError

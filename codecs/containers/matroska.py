@@ -8,7 +8,6 @@ from fractions import Fraction
 
 import numpy as np
 
-from vfsd.codecs.bitstreams.video_signal import ColorCodes
 from vfsd.codecs.containers.audio_entries import matroska_codec
 from vfsd.codecs.containers.segment_muxer import (
     AudioPackets,
@@ -23,6 +22,7 @@ from vfsd.codecs.containers.stream_side_data import (
     side_data_track_elements,
     side_data_video_elements,
 )
+from vfsd.codecs.frames.color import ColorCodes
 from vfsd.core.frame_table_pages import Ints
 from vfsd.errors import UsageError
 

@@ -12,8 +12,8 @@ from typing import Protocol
 
 import numpy as np
 
-from vfsd.codecs.bitstreams.video_signal import ColorCodes
 from vfsd.codecs.containers.stream_side_data import StreamSideData
+from vfsd.codecs.frames.color import ColorCodes
 from vfsd.core.frame_table_pages import Ints
 from vfsd.core.model import NO_CROP_MARGINS, CropMargins
 

@@ -10,14 +10,13 @@ from av.packet import Packet
 from av.video.codeccontext import VideoCodecContext
 from av.video.stream import VideoStream
 
-from vfsd.codecs.bitstreams import nal
-from vfsd.codecs.bitstreams.packet_inspector import INTRA_CODECS
-from vfsd.codecs.decoding.demuxer import MAX_PIXELS
 from vfsd.codecs.registry import DECODERS, new_decoder
 from vfsd.core.model import MediaInfo
 from vfsd.errors import RefusedMediaError
 
-_PLAIN_CODECS = INTRA_CODECS | {"hevc", "vp8", "vp9", "av1"}
+MAX_PIXELS = 1 << 27
+"""Most pixels of a picture that decoders accept: 16384 x 8192."""
+
 _CROP_FACTOR = 4
 _FEW_PIXELS = 1 << 22
 
@@ -58,19 +57,6 @@ def max_pixels(media: MediaInfo) -> int:
     return min(
         MAX_PIXELS, max(_CROP_FACTOR * media.decoded_width * media.decoded_height, _FEW_PIXELS)
     )
-
-
-def needs_first_packet(media: MediaInfo, first: bytes) -> bool:
-    """Return whether a decoder that starts mid-stream must have seen the first packet, `first`.
-
-    Some decoders work around bugs of the encoder, and only the first packet has its name and
-    version. All codecs are taken to need it unless their decoders are known not to.
-    """
-    if media.codec == "h264":
-        # Builds before 151 coded 4:4:4 wrongly, those before 34 direct prediction.
-        build = nal.x264_build(first)
-        return build is not None and build < (151 if "444" in media.pixel_format else 34)
-    return media.codec not in _PLAIN_CODECS
 
 
 def configure_decoder(

@@ -8,44 +8,42 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from itertools import chain, islice
+from typing import Any, NoReturn, TypeVar
 
-import av
 import av.logging
+import numpy as np
 from av.audio.stream import AudioStream
 from av.container import InputContainer
 from av.error import FFmpegError
 from av.packet import Packet
 from av.stream import Discard, Stream
+from av.video.codeccontext import VideoCodecContext
 from av.video.stream import VideoStream
 
 from vfsd.codecs.containers.detect_container import container_of
+from vfsd.codecs.decoding.decoder_context import MAX_PIXELS, configure_decoder, max_pixels
 from vfsd.codecs.pyav import open_input
-from vfsd.disk.checksummed_file import ChecksummedFile, StoredFile
+from vfsd.core.frame_table import FrameTable
+from vfsd.core.model import MediaInfo
+from vfsd.disk.checksummed_file import MediaSource
 from vfsd.errors import DamagedFileError, IntegrityError
 
 _Kind = TypeVar("_Kind", VideoStream, AudioStream)
 
 
-class OpenFile(NamedTuple):
-    """A descriptor with the size of its file, for a process that must not call fstat on it.
-
-    FUSE refuses fstat to all users except the one who mounted it, unless mounted with allow_other.
-    """
-
-    fd: int
-    size: int  #: bytes
-
-
-MediaFile = str | os.PathLike[str] | int | OpenFile | ChecksummedFile
-"""A path, a descriptor, or an open file."""
-
-MAX_PIXELS = 1 << 27
-"""Most pixels of a picture that decoders accept: 16384 x 8192."""
-
 MAX_STREAMS = 200
 """Most streams of an accepted file."""
 
+_CHUNK_PACKETS = 256
+_NEAR_PACKETS = 64
+"""The demuxer reads on, rather than seeks, to a packet within this distance."""
+_SEEK_BACK = (0, 2, 4, 16, 64)
+"""Packets before the wanted one that seeks target, in the order of attempts."""
+_MAX_SEEK_BACK = 512
+"""Most packets to go back for one with a position of its own."""
+_MATCHED_PACKETS = 3
+"""Consecutive packets that must match the table to identify the target of a seek."""
 _BUFFER_BYTES = 1 << 18
 _OPEN_SECONDS = 60.0
 _GENERATE_PTS = 1
@@ -57,80 +55,6 @@ _OPTIONS = {
     "max_streams": str(MAX_STREAMS + 1),
     "max_pixels": str(MAX_PIXELS),
 }
-
-
-class MediaSource:
-    """A file that is read at given offsets.
-
-    Opens and closes a path; a descriptor or another open file stays the caller's. Reads use `pread`
-    only, so several sources may share a descriptor. Data of a `StoredFile` or `ChecksummedFile` is
-    checked against its checksums.
-    """
-
-    def __init__(self, file: MediaFile) -> None:
-        self._owned = isinstance(file, (str, os.PathLike))
-        self._summed: ChecksummedFile | None = None
-        self._given: OpenFile | None = None
-        if isinstance(file, (StoredFile, ChecksummedFile)):
-            self._summed = file.open() if isinstance(file, StoredFile) else file
-            self.fd, self.name = self._summed.fd, self._summed.name
-        elif isinstance(file, OpenFile):
-            self._given = file
-            self.fd, self.name = file.fd, f"descriptor {file.fd}"
-        elif isinstance(file, int):
-            self.fd, self.name = file, f"descriptor {file}"
-        else:
-            self.fd, self.name = os.open(file, os.O_RDONLY | os.O_CLOEXEC), os.fspath(file)
-        self.interrupted_by: BaseException | None = None
-
-    @property
-    def shared(self) -> int | OpenFile | ChecksummedFile:
-        """The open file, from which other sources can be made as long as this one is open."""
-        if self._summed is not None:
-            return self._summed
-        return self.fd if self._given is None else self._given
-
-    @property
-    def size(self) -> int:
-        """The size of the file in bytes."""
-        return self._given.size if self._given is not None else os.fstat(self.fd).st_size
-
-    def read_at(self, position: int, size: int) -> bytes:
-        """Return `size` bytes from `position` on; fewer only at the end of the file."""
-        data = self.read_some(position, size)
-        while len(data) < size:
-            more = self.read_some(position + len(data), size - len(data))
-            if not more:
-                break
-            data += more
-        return data
-
-    def read_some(self, position: int, size: int) -> bytes:
-        """Return 1 to `size` bytes from `position` on; empty at the end of the file.
-
-        Raises `DamagedFileError` if the first byte is damaged.
-        """
-        if self._summed is not None:
-            return self._summed.read_some(position, size)
-        return os.pread(self.fd, size, position)
-
-    def check(self) -> None:
-        """Raise the error that interrupted a read inside FFmpeg, which may have ignored it."""
-        if self.interrupted_by is not None:
-            raise self.interrupted_by
-
-    def close(self) -> None:
-        if self._owned and self._summed is not None:
-            self._summed.close()
-        elif self._owned and self.fd >= 0:
-            os.close(self.fd)
-        self.fd = -1
-
-    def __enter__(self) -> MediaSource:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class _SourceStream:
@@ -285,3 +209,134 @@ def demux_until_error(opened: InputContainer, stream: VideoStream) -> Iterator[P
     """Yield packets as `demux_packets` does, and stop at an error."""
     with suppress(FFmpegError):
         yield from demux_packets(opened, stream)
+
+
+class SeekingDemuxer:
+    """A container that is kept open, and the index of the packet that it returns next."""
+
+    def __init__(self, source: MediaSource, media: MediaInfo, table: FrameTable) -> None:
+        self._source = source
+        self._media = media
+        self._table = table
+        self._opened: InputContainer | None = None
+        self._stream: VideoStream | None = None
+        self._next = 0
+        self._packets: Iterator[Packet[VideoStream]] = iter(())
+
+    def read(
+        self, first: int, end: int, *, seek: bool
+    ) -> Iterator[tuple[int, Packet[VideoStream]]]:
+        self._approach(first, seek)
+        start = upto = self._next
+        sizes: list[int] = []  # of the packets from `start` up to `upto`
+        while self._next < end:
+            index = self._next
+            if index >= upto:
+                start, upto = index, min(end, index + _CHUNK_PACKETS)
+                sizes = self._table.columns(start, upto).size.tolist()
+            packet = next(self._packets, None)
+            if packet is None:
+                self._raise_interruption()
+                raise IntegrityError(f"{self._source.name}: file ends before packet {index}")
+            self._next = index + 1
+            if packet.size != sizes[index - start]:
+                self._raise_interruption()
+                self.close()
+                raise IntegrityError(f"{self._source.name}: packet {index} has changed")
+            if index >= first:
+                yield index, packet
+
+    def context(self, *, threads: int, strict: bool) -> VideoCodecContext:
+        """Return the decoder that FFmpeg itself sets up for the stream."""
+        opened, stream = open_stream(self._source, self._media.container, self._media.stream_index)
+        context = stream.codec_context
+        configure_decoder(context, threads=threads, strict=strict, pixels=max_pixels(self._media))
+        opened.close()
+        return context
+
+    def close(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+        self._opened = self._stream = None
+        self._next = 0
+
+    def _raise_interruption(self) -> None:
+        """Raise the read error that FFmpeg treated as the end of the file."""
+        error, self._source.interrupted_by = self._source.interrupted_by, None
+        if error is not None:
+            self.close()
+            raise error
+
+    def _restart(self) -> None:
+        self.close()
+        self._source.interrupted_by = None
+        self._opened, self._stream = open_stream(
+            self._source, self._media.container, self._media.stream_index
+        )
+        self._packets = demux_until_error(self._opened, self._stream)
+
+    def _approach(self, first: int, seek: bool) -> None:
+        """Move to `first` or to a packet before it."""
+        reach = _NEAR_PACKETS if seek else self._table.packets
+        if self._opened is None:
+            self._restart()
+        if self._next <= first <= self._next + reach:
+            return
+        if not seek or not any(self._seek_to(at, first) for at in self._landmarks(first)):
+            self._restart()
+
+    def _landmarks(self, first: int) -> Iterator[int]:
+        """Yield packets at or before `first` that a seek may target, best first.
+
+        If the container cuts packets out of larger units, several packets share a position or have
+        none. A packet may also begin in the unit before, so that the seek must go further back.
+        """
+        low = max(1, first - _MAX_SEEK_BACK)
+        known = np.flatnonzero(self._table.columns(low, first + 1).position >= 0) + low
+        aims = np.searchsorted(known, first - np.array(_SEEK_BACK), side="right") - 1
+        yield from dict.fromkeys(known[aims[aims >= 0]].tolist())
+
+    def _seek_to(self, start: int, first: int) -> bool:
+        """Seek to the position of packet `start`, and identify the packet that the demuxer returns.
+
+        The first packet may be the rest of an earlier one. So position and size of several packets
+        in a row must match the table. Returns False if the seek fails, or leads past `first`.
+        """
+        assert self._opened is not None
+        assert self._stream is not None
+        end = min(first + _MATCHED_PACKETS, self._table.packets)
+        columns = self._table.columns(start, end)
+        rows = list(zip(columns.position.tolist(), columns.size.tolist(), strict=True))
+        try:
+            self._source.interrupted_by = None
+            self._opened.seek(rows[0][0], unsupported_byte_offset=True, stream=self._stream)
+        except FFmpegError:
+            return False
+        self._packets = demux_until_error(self._opened, self._stream)
+        met = list(_until_located(self._packets))
+        seen = [(-1 if packet.pos is None else packet.pos, packet.size) for packet in met]
+        for skipped in range(len(seen)):
+            tail = seen[skipped : skipped + _MATCHED_PACKETS]
+            if all(position < 0 for position, _ in tail):
+                continue  # sizes alone may repeat
+            for row in range(first - start + 1):
+                if rows[row : row + len(tail)] == tail and len(tail) == _MATCHED_PACKETS:
+                    self._packets = chain(met[skipped:], self._packets)
+                    self._next = start + row
+                    return True
+        return False
+
+
+def _until_located(packets: Iterator[Packet[VideoStream]]) -> Iterator[Packet[VideoStream]]:
+    """Yield packets until some follow the second one that has a position of its own.
+
+    The first packet may be the rest of one that began before.
+    """
+    known, last = 0, 2 * _MATCHED_PACKETS - 1
+    for number, packet in enumerate(islice(packets, _MAX_SEEK_BACK)):
+        yield packet
+        known += packet.pos is not None
+        if known < 2:
+            last = max(last, number + _MATCHED_PACKETS)
+        elif number >= last:
+            return

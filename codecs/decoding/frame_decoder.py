@@ -16,7 +16,6 @@ from av.error import FFmpegError
 from av.packet import Packet
 from av.video.stream import VideoStream
 
-from vfsd.codecs.decoding.demuxer import MediaFile
 from vfsd.codecs.decoding.packet_decoder import (
     OnPassedFrame,
     PacketDecoder,
@@ -29,6 +28,7 @@ from vfsd.core.atfork import OwnerProcess
 from vfsd.core.frame_table import DecodeRun, FrameTable
 from vfsd.core.frame_table_pages import PacketFlag
 from vfsd.core.model import Access, MediaInfo
+from vfsd.disk.checksummed_file import MediaFile
 from vfsd.errors import IntegrityError
 
 EXTRA_PACKETS = 16

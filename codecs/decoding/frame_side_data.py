@@ -14,9 +14,10 @@ from av.filter import Graph
 from av.sidedata.sidedata import SideData
 from av.sidedata.sidedata import Type as SideDataType
 
-from vfsd.codecs.decoding.demuxer import MediaSource, demux_until_error, open_stream
+from vfsd.codecs.decoding.demuxer import demux_until_error, open_stream
 from vfsd.codecs.pyav import decode, frame_side_data
 from vfsd.core.model import MediaInfo
+from vfsd.disk.checksummed_file import MediaSource
 
 COMPARED_ELSEWHERE = frozenset(
     (

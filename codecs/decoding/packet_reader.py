@@ -7,43 +7,31 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator
 from contextlib import suppress
-from itertools import chain, islice
 from typing import cast
 
-import numpy as np
-from av.container import InputContainer
 from av.error import FFmpegError
 from av.packet import Packet
 from av.video.codeccontext import VideoCodecContext
 from av.video.stream import VideoStream
 
-from vfsd.codecs.decoding.decoder_context import (
-    configure_decoder,
-    decoder_context,
-    max_pixels,
-    needs_first_packet,
-)
-from vfsd.codecs.decoding.demuxer import MediaFile, MediaSource, demux_until_error, open_stream
+from vfsd.codecs.bitstreams import nal
+from vfsd.codecs.bitstreams.packet_inspector import INTRA_CODECS
+from vfsd.codecs.decoding.decoder_context import decoder_context
+from vfsd.codecs.decoding.demuxer import SeekingDemuxer
 from vfsd.codecs.frames.color import set_decoder_colors
 from vfsd.codecs.pyav import decode
 from vfsd.core.frame_table import FrameTable
 from vfsd.core.frame_table_pages import PacketColumns, PacketFlag
 from vfsd.core.model import Access, MediaInfo
+from vfsd.disk.checksummed_file import MediaFile, MediaSource
 from vfsd.errors import DamagedFileError, IntegrityError
 
+_PLAIN_CODECS = INTRA_CODECS | {"hevc", "vp8", "vp9", "av1"}
 _CHUNK_PACKETS = 256
 _READ_BYTES = 4 << 20
 """Most bytes of one read, unless a packet is larger."""
 _GAP_BYTES = 64 << 10
 """A gap between two packets of up to this size is read along with them."""
-_NEAR_PACKETS = 64
-"""The demuxer reads on, rather than seeks, to a packet within this distance."""
-_SEEK_BACK = (0, 2, 4, 16, 64)
-"""Packets before the wanted one that seeks target, in the order of attempts."""
-_MAX_SEEK_BACK = 512
-"""Most packets to go back for one with a position of its own."""
-_MATCHED_PACKETS = 3
-"""Consecutive packets that must match the table to identify the target of a seek."""
 
 
 class PacketReader:
@@ -64,7 +52,7 @@ class PacketReader:
         self._media = media
         self._table = table
         self._demuxer = (
-            None if access is Access.EXTENT else _SeekingDemuxer(self._source, media, table)
+            None if access is Access.EXTENT else SeekingDemuxer(self._source, media, table)
         )
         self._seeks = access is Access.DEMUX
 
@@ -201,132 +189,14 @@ def _new_packet(index: int, payload: bytes, is_key: bool) -> Packet[VideoStream]
     return packet
 
 
-class _SeekingDemuxer:
-    """A container that is kept open, and the index of the packet that it returns next."""
+def needs_first_packet(media: MediaInfo, first: bytes) -> bool:
+    """Return whether a decoder that starts mid-stream must have seen the first packet, `first`.
 
-    def __init__(self, source: MediaSource, media: MediaInfo, table: FrameTable) -> None:
-        self._source = source
-        self._media = media
-        self._table = table
-        self._opened: InputContainer | None = None
-        self._stream: VideoStream | None = None
-        self._next = 0
-        self._packets: Iterator[Packet[VideoStream]] = iter(())
-
-    def read(
-        self, first: int, end: int, *, seek: bool
-    ) -> Iterator[tuple[int, Packet[VideoStream]]]:
-        self._approach(first, seek)
-        start = upto = self._next
-        sizes: list[int] = []  # of the packets from `start` up to `upto`
-        while self._next < end:
-            index = self._next
-            if index >= upto:
-                start, upto = index, min(end, index + _CHUNK_PACKETS)
-                sizes = self._table.columns(start, upto).size.tolist()
-            packet = next(self._packets, None)
-            if packet is None:
-                self._raise_interruption()
-                raise IntegrityError(f"{self._source.name}: file ends before packet {index}")
-            self._next = index + 1
-            if packet.size != sizes[index - start]:
-                self._raise_interruption()
-                self.close()
-                raise IntegrityError(f"{self._source.name}: packet {index} has changed")
-            if index >= first:
-                yield index, packet
-
-    def context(self, *, threads: int, strict: bool) -> VideoCodecContext:
-        """Return the decoder that FFmpeg itself sets up for the stream."""
-        opened, stream = open_stream(self._source, self._media.container, self._media.stream_index)
-        context = stream.codec_context
-        configure_decoder(context, threads=threads, strict=strict, pixels=max_pixels(self._media))
-        opened.close()
-        return context
-
-    def close(self) -> None:
-        if self._opened is not None:
-            self._opened.close()
-        self._opened = self._stream = None
-        self._next = 0
-
-    def _raise_interruption(self) -> None:
-        """Raise the read error that FFmpeg treated as the end of the file."""
-        error, self._source.interrupted_by = self._source.interrupted_by, None
-        if error is not None:
-            self.close()
-            raise error
-
-    def _restart(self) -> None:
-        self.close()
-        self._source.interrupted_by = None
-        self._opened, self._stream = open_stream(
-            self._source, self._media.container, self._media.stream_index
-        )
-        self._packets = demux_until_error(self._opened, self._stream)
-
-    def _approach(self, first: int, seek: bool) -> None:
-        """Move to `first` or to a packet before it."""
-        reach = _NEAR_PACKETS if seek else self._table.packets
-        if self._opened is None:
-            self._restart()
-        if self._next <= first <= self._next + reach:
-            return
-        if not seek or not any(self._seek_to(at, first) for at in self._landmarks(first)):
-            self._restart()
-
-    def _landmarks(self, first: int) -> Iterator[int]:
-        """Yield packets at or before `first` that a seek may target, best first.
-
-        If the container cuts packets out of larger units, several packets share a position or have
-        none. A packet may also begin in the unit before, so that the seek must go further back.
-        """
-        low = max(1, first - _MAX_SEEK_BACK)
-        known = np.flatnonzero(self._table.columns(low, first + 1).position >= 0) + low
-        aims = np.searchsorted(known, first - np.array(_SEEK_BACK), side="right") - 1
-        yield from dict.fromkeys(known[aims[aims >= 0]].tolist())
-
-    def _seek_to(self, start: int, first: int) -> bool:
-        """Seek to the position of packet `start`, and identify the packet that the demuxer returns.
-
-        The first packet may be the rest of an earlier one. So position and size of several packets
-        in a row must match the table. Returns False if the seek fails, or leads past `first`.
-        """
-        assert self._opened is not None
-        assert self._stream is not None
-        end = min(first + _MATCHED_PACKETS, self._table.packets)
-        columns = self._table.columns(start, end)
-        rows = list(zip(columns.position.tolist(), columns.size.tolist(), strict=True))
-        try:
-            self._source.interrupted_by = None
-            self._opened.seek(rows[0][0], unsupported_byte_offset=True, stream=self._stream)
-        except FFmpegError:
-            return False
-        self._packets = demux_until_error(self._opened, self._stream)
-        met = list(_until_located(self._packets))
-        seen = [(-1 if packet.pos is None else packet.pos, packet.size) for packet in met]
-        for skipped in range(len(seen)):
-            tail = seen[skipped : skipped + _MATCHED_PACKETS]
-            if all(position < 0 for position, _ in tail):
-                continue  # sizes alone may repeat
-            for row in range(first - start + 1):
-                if rows[row : row + len(tail)] == tail and len(tail) == _MATCHED_PACKETS:
-                    self._packets = chain(met[skipped:], self._packets)
-                    self._next = start + row
-                    return True
-        return False
-
-
-def _until_located(packets: Iterator[Packet[VideoStream]]) -> Iterator[Packet[VideoStream]]:
-    """Yield packets until some follow the second one that has a position of its own.
-
-    The first packet may be the rest of one that began before.
+    Some decoders work around bugs of the encoder, and only the first packet has its name and
+    version. All codecs are taken to need it unless their decoders are known not to.
     """
-    known, last = 0, 2 * _MATCHED_PACKETS - 1
-    for number, packet in enumerate(islice(packets, _MAX_SEEK_BACK)):
-        yield packet
-        known += packet.pos is not None
-        if known < 2:
-            last = max(last, number + _MATCHED_PACKETS)
-        elif number >= last:
-            return
+    if media.codec == "h264":
+        # Builds before 151 coded 4:4:4 wrongly, those before 34 direct prediction.
+        build = nal.x264_build(first)
+        return build is not None and build < (151 if "444" in media.pixel_format else 34)
+    return media.codec not in _PLAIN_CODECS

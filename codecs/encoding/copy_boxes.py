@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from vfsd.codecs.containers.isobmff import make_box
-from vfsd.codecs.decoding.demuxer import MediaSource
 from vfsd.codecs.inventory.mp4_boxes import (
     FileWindow,
     Mp4Box,
@@ -17,6 +16,7 @@ from vfsd.codecs.inventory.mp4_boxes import (
     iter_boxes,
     track_id,
 )
+from vfsd.disk.checksummed_file import MediaSource
 from vfsd.errors import RefusedMediaError
 
 _WIDE = b"\1"

@@ -25,8 +25,7 @@ from av.video.reformatter import ColorRange, Colorspace, VideoReformatter
 from vfsd.codecs.bitstreams import bit_io, nal
 from vfsd.codecs.bitstreams.codec_config import av1_sequence_header, without_temporal_delimiter
 from vfsd.codecs.bitstreams.splice_parameter_sets import with_parameter_set_id, with_pps_id
-from vfsd.codecs.bitstreams.video_signal import ColorCodes, color_codes
-from vfsd.codecs.frames.color import planes_range
+from vfsd.codecs.frames.color import ColorCodes, color_codes, planes_range
 from vfsd.codecs.frames.planes import plane_bytes, plane_samples
 from vfsd.codecs.pyav import decode
 from vfsd.codecs.registry import new_decoder, new_encoder, open_encoder

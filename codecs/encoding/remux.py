@@ -21,7 +21,7 @@ from av.video.stream import VideoStream
 
 from vfsd.codecs.bitstreams.sei_messages import with_sei_messages
 from vfsd.codecs.bitstreams.video_signal import with_vui_fields
-from vfsd.codecs.decoding.demuxer import MediaSource, open_all_tracks, open_container
+from vfsd.codecs.decoding.demuxer import open_all_tracks, open_container
 from vfsd.codecs.decoding.frame_side_data import IDENTITY_MATRIX, DisplayMatrix, file_display_matrix
 from vfsd.codecs.encoding.archive_encoder import (
     ArchiveCodec,
@@ -36,6 +36,7 @@ from vfsd.codecs.pyav import open_output, tick_seconds
 from vfsd.codecs.registry import open_encoder
 from vfsd.core.frame_table_pages import Ints
 from vfsd.core.model import MediaInfo
+from vfsd.disk.checksummed_file import MediaSource
 from vfsd.disk.enospc import NO_SPACE
 from vfsd.errors import IntegrityError, NoSpaceError, RefusedMediaError
 

@@ -26,22 +26,21 @@ from vfsd.codecs.bitstreams.sei_messages import (
     carried_types,
     carried_unit_messages,
 )
-from vfsd.codecs.bitstreams.video_signal import (
+from vfsd.codecs.bitstreams.video_signal import SignalType, mpeg2_signal_type, parse_signal_type
+from vfsd.codecs.decoding.demuxer import demux_until_error, open_stream
+from vfsd.codecs.frames.color import (
     FULL_RANGE,
     LIMITED_RANGE,
     MATRICES,
     PRIMARIES,
     RANGES,
     TRANSFERS,
-    SignalType,
     color_codes,
-    mpeg2_signal_type,
-    parse_signal_type,
 )
-from vfsd.codecs.decoding.demuxer import MediaSource, demux_until_error, open_stream
 from vfsd.codecs.inventory.inband import configured_units
 from vfsd.codecs.pyav import exact_fraction
 from vfsd.core.model import MediaInfo
+from vfsd.disk.checksummed_file import MediaSource
 from vfsd.errors import RefusedMediaError
 
 SeiUnits = tuple[tuple[SeiMessage, ...], ...]

@@ -16,6 +16,7 @@ from av.video.reformatter import Interpolation, VideoReformatter
 
 from vfsd.codecs.frames.chroma_siting import InterlaceSetter, blank_like, is_same_form
 from vfsd.codecs.frames.planes import copy_colors, plane_bytes, plane_pixels, plane_subsampling
+from vfsd.codecs.frames.to_array import is_reduced, scale_error
 from vfsd.core.model import MediaInfo
 from vfsd.errors import UsageError
 from vfsd.tiling import Rect
@@ -131,19 +132,6 @@ def require_smaller(width: int, height: int, media: MediaInfo) -> None:
         raise UsageError(f"size must be even and at least 2x2, got {width}x{height}")
     if width > media.width or height > media.height:
         raise UsageError(f"size must be at most {media.width}x{media.height}, got {width}x{height}")
-
-
-def scale_error(size: tuple[int, int], wanted: tuple[int, int]) -> UsageError:
-    """Return the error to raise if FFmpeg refuses to scale pictures between these sizes."""
-    return UsageError(
-        f"{size[0]}x{size[1]} pixels cannot be scaled to {wanted[0]}x{wanted[1]}",
-        hint="use a smaller size, or one closer to the original aspect ratio",
-    )
-
-
-def is_reduced(before: tuple[int, int], after: tuple[int, int]) -> bool:
-    """Return whether scaling averages areas: both sides become half or less."""
-    return 2 * after[0] <= before[0] and 2 * after[1] <= before[1]
 
 
 # Scaling follows the catalog's field order, since the codecs of tiles do not store the flag. Gray

@@ -17,9 +17,8 @@ import numpy.typing as npt
 
 from vfsd.codecs.frames.chroma_siting import InterlaceSetter, SitingSetter, frame_siting
 from vfsd.codecs.frames.color import is_full_range
-from vfsd.codecs.frames.frame_transforms import is_reduced
 from vfsd.codecs.frames.planes import plane_samples, plane_subsampling
-from vfsd.codecs.frames.to_array import PixelConverter, gray_levels
+from vfsd.codecs.frames.to_array import PixelConverter, gray_levels, is_reduced
 from vfsd.core.model import MediaInfo
 from vfsd.core.psnr import LOSSLESS_PSNR, PsnrFigures, psnr_from_error, psnr_from_mse
 from vfsd.errors import IntegrityError

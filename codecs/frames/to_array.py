@@ -14,7 +14,6 @@ import numpy.typing as npt
 from av.error import FFmpegError
 from av.video.reformatter import Interpolation, VideoReformatter
 
-from vfsd.codecs.bitstreams.video_signal import FULL_RANGE, LIMITED_RANGE
 from vfsd.codecs.frames.chroma_siting import (
     SITINGS,
     InterlaceSetter,
@@ -24,8 +23,7 @@ from vfsd.codecs.frames.chroma_siting import (
     is_same_form,
     with_full_chroma,
 )
-from vfsd.codecs.frames.color import ColorNormalizer, is_full_range
-from vfsd.codecs.frames.frame_transforms import is_reduced, scale_error
+from vfsd.codecs.frames.color import FULL_RANGE, LIMITED_RANGE, ColorNormalizer, is_full_range
 from vfsd.codecs.frames.pixel_layouts import (
     PixelLayout,
     check_size,
@@ -591,3 +589,16 @@ class RawPixelConverter(PixelConverter):
         if layout.channels:
             return layout, layout.shape(width, height)
         return layout, (raw_samples(layout, width, height),)
+
+
+def scale_error(size: tuple[int, int], wanted: tuple[int, int]) -> UsageError:
+    """Return the error to raise if FFmpeg refuses to scale pictures between these sizes."""
+    return UsageError(
+        f"{size[0]}x{size[1]} pixels cannot be scaled to {wanted[0]}x{wanted[1]}",
+        hint="use a smaller size, or one closer to the original aspect ratio",
+    )
+
+
+def is_reduced(before: tuple[int, int], after: tuple[int, int]) -> bool:
+    """Return whether scaling averages areas: both sides become half or less."""
+    return 2 * after[0] <= before[0] and 2 * after[1] <= before[1]

@@ -12,11 +12,12 @@ from av.error import FFmpegError
 from av.packet import Packet
 from av.stream import Stream
 
-from vfsd.codecs.decoding.demuxer import MediaSource, open_container
+from vfsd.codecs.decoding.demuxer import open_container
 from vfsd.codecs.inventory.collector import Inventory, ItemCollector, PictureAdder
 from vfsd.codecs.inventory.inband import PacketLister, packet_lister
 from vfsd.codecs.inventory.matroska_elements import add_elements
 from vfsd.codecs.inventory.mp4_boxes import PICTURES_PATH, FileWindow, add_boxes, without_rates
+from vfsd.disk.checksummed_file import MediaSource
 from vfsd.errors import RefusedMediaError
 
 _BOXES = ("mp4", "mov")

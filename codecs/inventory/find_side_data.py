@@ -16,7 +16,7 @@ from av.video.codeccontext import VideoCodecContext
 
 from vfsd.codecs.containers import stream_side_data as known
 from vfsd.codecs.decoding.decoder_context import configure_decoder
-from vfsd.codecs.decoding.demuxer import MediaSource, demux_until_error, open_stream
+from vfsd.codecs.decoding.demuxer import demux_until_error, open_stream
 from vfsd.codecs.decoding.frame_side_data import carried_data, side_data_title
 from vfsd.codecs.inventory.collector import ItemCollector
 from vfsd.codecs.inventory.inband import packet_lister
@@ -30,6 +30,7 @@ from vfsd.codecs.inventory.mp4_boxes import (
 )
 from vfsd.codecs.pyav import decode
 from vfsd.core.model import MediaInfo
+from vfsd.disk.checksummed_file import MediaSource
 
 _MASTERING = struct.Struct("=20i2i")
 _LIGHT = struct.Struct("=2I")

@@ -17,10 +17,11 @@ from fractions import Fraction
 import numpy as np
 from av.stream import Stream
 
-from vfsd.codecs.decoding.demuxer import MediaSource, open_all_tracks
+from vfsd.codecs.decoding.demuxer import open_all_tracks
 from vfsd.codecs.inventory.collector import Inventory, InventoryItem
 from vfsd.codecs.pyav import tick_seconds
 from vfsd.core.model import MediaInfo
+from vfsd.disk.checksummed_file import MediaSource
 from vfsd.errors import RefusedMediaError
 
 _TRACK = "moov/*"

@@ -19,16 +19,12 @@ from av.stream import Disposition
 from vfsd.codecs.audio.audio_packets import SPLITTING_CONTAINERS, AudioUnits, has_adts_headers
 from vfsd.codecs.audio.codec_headers import AudioHeaders, audio_headers
 from vfsd.codecs.containers.detect_container import Container
-from vfsd.codecs.decoding.demuxer import (
-    MediaSource,
-    demux_packets,
-    discard_other_streams,
-    open_container,
-)
+from vfsd.codecs.decoding.demuxer import demux_packets, discard_other_streams, open_container
 from vfsd.codecs.probing.packet_scan import NO_TIMESTAMP, PayloadLocator
 from vfsd.codecs.pyav import exact_fraction, readable_tags
 from vfsd.core.frame_table_pages import Ints, PacketColumns, PacketFlag
 from vfsd.core.model import Access, Sound
+from vfsd.disk.checksummed_file import MediaSource
 
 _Progress = Callable[[int, int], None]
 

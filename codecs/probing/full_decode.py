@@ -16,7 +16,7 @@ from av.error import FFmpegError
 
 from vfsd.codecs.containers.detect_container import Container
 from vfsd.codecs.decoding.decoder_context import configure_decoder
-from vfsd.codecs.decoding.demuxer import MediaSource, capture_errors, demux_until_error, open_stream
+from vfsd.codecs.decoding.demuxer import capture_errors, demux_until_error, open_stream
 from vfsd.codecs.decoding.frame_decoder import EXTRA_PACKETS, FrameDecoder
 from vfsd.codecs.frames.color import DEFAULT_CODING, frame_coding
 from vfsd.codecs.frames.frame_transforms import FirstSizeScaler
@@ -27,6 +27,7 @@ from vfsd.codecs.pyav import decode
 from vfsd.core.frame_table import FrameTable
 from vfsd.core.frame_table_pages import PacketColumns, PacketFlag
 from vfsd.core.model import Access, MediaInfo
+from vfsd.disk.checksummed_file import MediaSource
 from vfsd.errors import RefusedMediaError
 
 _WITHOUT_KEY = ~np.uint8(PacketFlag.KEY)

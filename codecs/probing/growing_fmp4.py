@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vfsd.codecs.decoding.demuxer import MediaSource
 from vfsd.codecs.probing.probe import Examination, examine_source
 from vfsd.core.frame_table_pages import PacketFlag, page_cuts
 from vfsd.core.model import Access
+from vfsd.disk.checksummed_file import MediaSource
 from vfsd.errors import RefusedMediaError
 
 if TYPE_CHECKING:

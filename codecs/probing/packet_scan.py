@@ -20,9 +20,10 @@ from av.video.stream import VideoStream
 
 from vfsd.codecs.bitstreams.packet_inspector import INTRA_CODECS, inspector, settled_traits
 from vfsd.codecs.bitstreams.picture_headers import PacketTrait
-from vfsd.codecs.containers.detect_container import Container
-from vfsd.codecs.decoding.demuxer import MediaSource, demux_packets
+from vfsd.codecs.containers.detect_container import Container, max_packets
+from vfsd.codecs.decoding.demuxer import demux_packets
 from vfsd.core.frame_table_pages import Ints
+from vfsd.disk.checksummed_file import MediaSource
 from vfsd.errors import RefusedMediaError
 
 ScanProgress = Callable[[int, int], None]
@@ -37,9 +38,6 @@ _MAX_TICK = 1 << 56
 _PAYLOAD_SEARCH = 64
 _LACE_SEARCH = 8 << 10
 """Most bytes before the first packet of a laced Matroska block (up to 256 frames)."""
-_SPARE_PACKETS = 10_000
-_MIN_PACKET_BYTES = 4
-"""An index that lists more than `_SPARE_PACKETS` smaller packets on average is forged."""
 _PROGRESS_PACKETS = 512
 
 
@@ -188,11 +186,6 @@ def scan_packets(
         error=error,
         head=tuple(head),
     )
-
-
-def max_packets(size: int) -> int:
-    """Return the most packets that a file of `size` bytes may list."""
-    return _SPARE_PACKETS + size // _MIN_PACKET_BYTES
 
 
 def _sane_tick(reported: int | None) -> int:

@@ -22,7 +22,6 @@ from vfsd.codecs.containers.detect_container import HEAD_BYTES, Container, detec
 from vfsd.codecs.decoding.decoder_context import configure_decoder
 from vfsd.codecs.decoding.demuxer import (
     MAX_STREAMS,
-    MediaSource,
     discard_other_streams,
     open_container,
     runs_out_of_streams,
@@ -64,6 +63,7 @@ from vfsd.core.detections import contiguous_ranges
 from vfsd.core.frame_table import FrameTable
 from vfsd.core.frame_table_pages import Ints, PacketColumns, PacketFlag
 from vfsd.core.model import Access, MediaInfo
+from vfsd.disk.checksummed_file import MediaSource
 from vfsd.errors import DamagedFileError, IntegrityError, RefusedMediaError
 
 _SAMPLE_PACKETS = 12

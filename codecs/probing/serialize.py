@@ -15,17 +15,17 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from vfsd.codecs.containers.detect_container import container_of
+from vfsd.codecs.containers.detect_container import container_of, max_packets
 from vfsd.codecs.containers.stream_side_data import (
     container_side_data,
     side_data_boxes,
     side_data_colour_elements,
     side_data_video_elements,
 )
-from vfsd.codecs.decoding.demuxer import MAX_PIXELS, MAX_STREAMS
+from vfsd.codecs.decoding.decoder_context import MAX_PIXELS
+from vfsd.codecs.decoding.demuxer import MAX_STREAMS
 from vfsd.codecs.probing.audio_scan import MAX_AUDIO_PACKETS as MOST_SOUND_PACKETS
 from vfsd.codecs.probing.audio_scan import AudioScan
-from vfsd.codecs.probing.packet_scan import max_packets
 from vfsd.codecs.probing.probe import Examination
 from vfsd.core.frame_table_pages import Ints, PacketColumns, PacketFlag
 from vfsd.core.model import Access, CropMargins, MediaInfo, SideStream, Sound

@@ -21,7 +21,7 @@ from av.video.codeccontext import VideoCodecContext
 from sample_videos import FOLDER
 from tests.support.clips import make_clip
 from tests.support.side_streams import CLIPS
-from vfsd.codecs.decoding.demuxer import MediaSource, open_container
+from vfsd.codecs.decoding.demuxer import open_container
 from vfsd.codecs.probing.probe import examine
 from vfsd.codecs.pyav import (
     decode,
@@ -33,6 +33,7 @@ from vfsd.codecs.pyav import (
     tick_seconds,
 )
 from vfsd.core.subprocess_entry import child_environment
+from vfsd.disk.checksummed_file import MediaSource
 
 _LATIN = "Z\udcfcrich"  # b"Z\xfcrich", which is not UTF-8
 _KEPT = "Zürich"

@@ -18,14 +18,15 @@ from av.video.stream import VideoStream
 from sample_videos import FOLDER
 from tests.support.clips import make_clip
 from tests.support.ffmpeg_reference import checksum, decoder_for, pyav_checksums, table_of
-from vfsd.codecs.decoding import packet_reader
-from vfsd.codecs.decoding.demuxer import MediaSource, demux_until_error
+from vfsd.codecs.decoding import demuxer
+from vfsd.codecs.decoding.demuxer import demux_until_error
 from vfsd.codecs.decoding.frame_decoder import FrameDecoder
 from vfsd.codecs.decoding.packet_reader import PacketReader
 from vfsd.codecs.probing.probe import examine
 from vfsd.core.frame_table import DecodeRun
 from vfsd.core.frame_table_pages import PacketFlag
 from vfsd.core.model import Access
+from vfsd.disk.checksummed_file import MediaSource
 from vfsd.errors import IntegrityError, OutOfRangeError
 
 TRAFFIC = FOLDER / "traffic.mp4"
@@ -81,7 +82,7 @@ def test_seek_among_small_packets(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             given += 1
             yield packet
 
-    monkeypatch.setattr(packet_reader, "demux_until_error", counted)
+    monkeypatch.setattr(demuxer, "demux_until_error", counted)
     for index in (598, 300, 599, 450):
         given = 0
         with PacketReader(path, found.media, found.access, table) as reader:

@@ -9,7 +9,6 @@ import pytest
 
 from tests.support.side_data_clips import noisy_clip
 from tests.support.side_streams import CLIPS
-from vfsd.codecs.decoding.demuxer import MediaSource
 from vfsd.codecs.inventory.collector import (
     InventoryItem,
     ItemCollector,
@@ -20,6 +19,7 @@ from vfsd.codecs.inventory.file_inventory import take_inventory
 from vfsd.codecs.inventory.inventory_diff import differences, foreseen_differences, plain_name
 from vfsd.codecs.inventory.matroska_elements import add_elements
 from vfsd.codecs.inventory.mp4_boxes import FileWindow, add_boxes
+from vfsd.disk.checksummed_file import MediaSource
 from vfsd.errors import IntegrityError, RefusedMediaError
 
 

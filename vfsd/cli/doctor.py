@@ -162,7 +162,7 @@ def store_checks(root: Path) -> Iterator[Diagnosis]:
 
 def _check_ffmpeg() -> Diagnosis:
     try:
-        from vfsd.codecs import library_versions
+        from vfsd.codecs.pyav import library_versions
 
         return Diagnosis("ffmpeg", OK, library_versions())
     except Exception as error:  # a mismatched binary may raise anything

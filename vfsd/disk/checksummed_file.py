@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from vfsd.disk.block_checksums import BlockChecksums, merged
 from vfsd.disk.direct_io import open_stored
@@ -296,3 +297,91 @@ class StoredFile(os.PathLike[str]):
     def of(self, fd: int) -> ChecksummedFile:
         """Return the file for a descriptor, which it then owns."""
         return ChecksummedFile(self.path, fd, self._find, self._report, self._name)
+
+
+class OpenFile(NamedTuple):
+    """A descriptor with the size of its file, for a process that must not call fstat on it.
+
+    FUSE refuses fstat to all users except the one who mounted it, unless mounted with allow_other.
+    """
+
+    fd: int
+    size: int  #: bytes
+
+
+MediaFile = str | os.PathLike[str] | int | OpenFile | ChecksummedFile
+"""A path, a descriptor, or an open file."""
+
+
+class MediaSource:
+    """A file that is read at given offsets.
+
+    Opens and closes a path; a descriptor or another open file stays the caller's. Reads use `pread`
+    only, so several sources may share a descriptor. Data of a `StoredFile` or `ChecksummedFile` is
+    checked against its checksums.
+    """
+
+    def __init__(self, file: MediaFile) -> None:
+        self._owned = isinstance(file, (str, os.PathLike))
+        self._summed: ChecksummedFile | None = None
+        self._given: OpenFile | None = None
+        if isinstance(file, (StoredFile, ChecksummedFile)):
+            self._summed = file.open() if isinstance(file, StoredFile) else file
+            self.fd, self.name = self._summed.fd, self._summed.name
+        elif isinstance(file, OpenFile):
+            self._given = file
+            self.fd, self.name = file.fd, f"descriptor {file.fd}"
+        elif isinstance(file, int):
+            self.fd, self.name = file, f"descriptor {file}"
+        else:
+            self.fd, self.name = os.open(file, os.O_RDONLY | os.O_CLOEXEC), os.fspath(file)
+        self.interrupted_by: BaseException | None = None
+
+    @property
+    def shared(self) -> int | OpenFile | ChecksummedFile:
+        """The open file, from which other sources can be made as long as this one is open."""
+        if self._summed is not None:
+            return self._summed
+        return self.fd if self._given is None else self._given
+
+    @property
+    def size(self) -> int:
+        """The size of the file in bytes."""
+        return self._given.size if self._given is not None else os.fstat(self.fd).st_size
+
+    def read_at(self, position: int, size: int) -> bytes:
+        """Return `size` bytes from `position` on; fewer only at the end of the file."""
+        data = self.read_some(position, size)
+        while len(data) < size:
+            more = self.read_some(position + len(data), size - len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+    def read_some(self, position: int, size: int) -> bytes:
+        """Return 1 to `size` bytes from `position` on; empty at the end of the file.
+
+        Raises `DamagedFileError` if the first byte is damaged.
+        """
+        if self._summed is not None:
+            return self._summed.read_some(position, size)
+        return os.pread(self.fd, size, position)
+
+    def check(self) -> None:
+        """Raise the error that interrupted a read inside FFmpeg, which may have ignored it."""
+        if self.interrupted_by is not None:
+            raise self.interrupted_by
+
+    def close(self) -> None:
+        if self._owned and self._summed is not None:
+            self._summed.close()
+        elif self._owned and self.fd >= 0:
+            os.close(self.fd)
+        self.fd = -1
+
+    def __enter__(self) -> MediaSource:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -14,7 +14,6 @@ import numpy as np
 from blake3 import blake3
 
 from vfsd import __version__
-from vfsd.codecs import library_versions
 from vfsd.codecs.encoding.still_images import (
     MIN_JPEG_QUANTISER,
     encode_jpeg,
@@ -23,6 +22,7 @@ from vfsd.codecs.encoding.still_images import (
     uncompressed_png,
     uncompressed_png_size,
 )
+from vfsd.codecs.pyav import library_versions
 from vfsd.core.frame_table_pages import Ints
 from vfsd.core.frames import Pixels
 from vfsd.core.view_path import ViewSpec, format_view_path

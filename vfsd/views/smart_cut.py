@@ -16,7 +16,6 @@ from blake3 import blake3
 
 from vfsd.codecs.bitstreams import codec_config, nal, splice_parameter_sets
 from vfsd.codecs.bitstreams.bit_io import BitReader, unescaped
-from vfsd.codecs.bitstreams.video_signal import media_color_codes
 from vfsd.codecs.containers.muxers import (
     PacketFormat,
     encoder_packet_format,
@@ -33,6 +32,7 @@ from vfsd.codecs.containers.segment_muxer import (
 )
 from vfsd.codecs.decoding.packet_reader import PacketReader
 from vfsd.codecs.encoding.encoder import EncoderSettings, parameter_sets
+from vfsd.codecs.frames.color import media_color_codes
 from vfsd.core.frame_table_pages import PacketColumns, PacketFlag
 from vfsd.core.model import NO_CROP_MARGINS, MediaInfo
 from vfsd.core.view_path import ViewForm

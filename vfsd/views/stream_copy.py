@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from vfsd.codecs.bitstreams import nal
-from vfsd.codecs.bitstreams.video_signal import media_color_codes
 from vfsd.codecs.containers.fmp4 import MP4_CODECS
 from vfsd.codecs.containers.matroska import MATROSKA_CODECS, MAX_PACKET
 from vfsd.codecs.containers.muxers import (
@@ -23,6 +22,7 @@ from vfsd.codecs.containers.muxers import (
 )
 from vfsd.codecs.containers.segment_muxer import MIN_PADDING, PacketTimes, SegmentIndex, VideoTrack
 from vfsd.codecs.decoding.packet_reader import PacketReader
+from vfsd.codecs.frames.color import media_color_codes
 from vfsd.core.frame_table_pages import Ints, PacketColumns, PacketFlag
 from vfsd.core.model import NO_CROP_MARGINS, MediaInfo
 from vfsd.core.view_path import ViewForm

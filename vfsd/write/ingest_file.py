@@ -18,8 +18,8 @@ import numpy as np
 from vfsd import __version__
 from vfsd.catalog import ROOT, Transaction, require_name, split_path
 from vfsd.catalog.videos import Page
-from vfsd.codecs import library_versions
 from vfsd.codecs.probing.probe import Examination
+from vfsd.codecs.pyav import library_versions
 from vfsd.core.frame_table_pages import paginate
 from vfsd.core.model import FileState, LogicalVideo, Node, PhysicalVideo, Role
 from vfsd.disk.block_checksums import BlockChecksums
