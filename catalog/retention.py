@@ -13,6 +13,7 @@ from sqlalchemy.engine import Connection, Row
 from vfsd.catalog.clock_history import CLOCK_TRUSTED
 from vfsd.catalog.row_mapping import reads_row
 from vfsd.catalog.schema import (
+    IS_ROOT,
     entries,
     holds,
     nodes,
@@ -22,7 +23,6 @@ from vfsd.catalog.schema import (
 )
 from vfsd.catalog.schema.columns import IdType
 from vfsd.catalog.statements import in_batches
-from vfsd.catalog.tree_reader import IS_ROOT
 from vfsd.core.psnr import error_from_psnr
 from vfsd.core.retention_policy import (
     Action,

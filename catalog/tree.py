@@ -16,9 +16,9 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from vfsd.catalog.retention import require_no_hold
-from vfsd.catalog.schema import entries, nodes, orphans, policies, videos, xattrs
+from vfsd.catalog.schema import IS_ROOT, entries, nodes, orphans, policies, videos, xattrs
 from vfsd.catalog.statements import PreparedStatement
-from vfsd.catalog.tree_reader import IS_ROOT, TreeReader, require_name
+from vfsd.catalog.tree_reader import TreeReader, require_name
 from vfsd.core.model import DirectoryEntry, FileState, Node
 from vfsd.errors import ExistsError, NotFoundError
 from vfsd.validation import storable

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from vfsd.catalog.row_mapping import reads_row
-from vfsd.catalog.schema import entries, nodes, orphans, xattrs
+from vfsd.catalog.schema import IS_ROOT, ROOT, entries, nodes, orphans, xattrs
 from vfsd.catalog.statements import PreparedStatement
 from vfsd.core.model import DirectoryEntry, FileState, Node
 from vfsd.errors import NotFoundError, UsageError
@@ -62,13 +62,9 @@ def require_name(name: str) -> None:
         )
 
 
-ROOT = 1
-"""The inode number of the root directory."""
-
 _MAX_SINGLE_LOOKUPS = 16
 """Up to this many nodes are looked up one by one, more of them with one statement."""
 
-IS_ROOT = nodes.c.ino == sa.literal_column(str(ROOT))
 _NODE = PreparedStatement(sa.select(nodes).where(nodes.c.ino == sa.bindparam("ino")))
 _NODES = sa.select(nodes).where(nodes.c.ino.in_(sa.bindparam("inos", expanding=True)))
 _VERSION = PreparedStatement(sa.select(nodes.c.generation).where(IS_ROOT))

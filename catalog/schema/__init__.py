@@ -17,6 +17,8 @@ in ``_ns`` are Unix time in nanoseconds.  A change here needs a migration.
 from vfsd.catalog.schema.columns import metadata, store_identity
 from vfsd.catalog.schema.detection_tables import detections, examined, labels, sources
 from vfsd.catalog.schema.file_tables import (
+    IS_ROOT,
+    ROOT,
     block_sums,
     entries,
     holds,
@@ -43,6 +45,8 @@ from vfsd.catalog.schema.video_tables import (
 )
 
 __all__ = [
+    "IS_ROOT",
+    "ROOT",
     "block_sums",
     "budgets",
     "cells",

@@ -15,6 +15,7 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    literal_column,
 )
 
 from vfsd.catalog.schema.columns import IdType, metadata, owner_key, row_id
@@ -83,6 +84,10 @@ nodes = Table(
     comment="Inodes of the tree that the mount shows.",
     sqlite_autoincrement=True,
 )
+
+ROOT = 1
+"""The inode number of the root directory."""
+IS_ROOT = nodes.c.ino == literal_column(str(ROOT))
 
 entries = Table(
     "entries",
