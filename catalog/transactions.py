@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from functools import cached_property
 from pathlib import Path
 from typing import Self
 
@@ -28,6 +27,7 @@ from vfsd.catalog.schema import store_identity
 from vfsd.catalog.segments import MeasuredCosts, Segments
 from vfsd.catalog.tree import Tree
 from vfsd.catalog.videos import Objects, Videos
+from vfsd.core.atfork import lazy
 from vfsd.errors import ExistsError, NoStoreError, StoreError, StoreVersionError
 
 REVISIONS = ("v1",)
@@ -87,59 +87,59 @@ class Transaction:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    @cached_property
+    @lazy
     def tree(self) -> Tree:
         return Tree(self._connection)
 
-    @cached_property
+    @lazy
     def videos(self) -> Videos:
         return Videos(self._connection)
 
-    @cached_property
+    @lazy
     def objects(self) -> Objects:
         return Objects(self._connection)
 
-    @cached_property
+    @lazy
     def segments(self) -> Segments:
         return Segments(self._connection)
 
-    @cached_property
+    @lazy
     def costs(self) -> MeasuredCosts:
         return MeasuredCosts(self._connection)
 
-    @cached_property
+    @lazy
     def detections(self) -> Detections:
         return Detections(self._connection)
 
-    @cached_property
+    @lazy
     def read_log(self) -> LoggedReads:
         return LoggedReads(self._connection)
 
-    @cached_property
+    @lazy
     def tiling_decisions(self) -> TilingDecisions:
         return TilingDecisions(self._connection)
 
-    @cached_property
+    @lazy
     def derived_usage(self) -> DerivedUsage:
         return DerivedUsage(self._connection)
 
-    @cached_property
+    @lazy
     def evictions(self) -> EvictionLog:
         return EvictionLog(self._connection)
 
-    @cached_property
+    @lazy
     def audio_tracks(self) -> AudioTracks:
         return AudioTracks(self._connection)
 
-    @cached_property
+    @lazy
     def retention(self) -> OriginalPolicies:
         return OriginalPolicies(self._connection)
 
-    @cached_property
+    @lazy
     def clock_history(self) -> ClockHistory:
         return ClockHistory(self._connection)
 
-    @cached_property
+    @lazy
     def integrity(self) -> IntegrityLog:
         return IntegrityLog(self._connection)
 

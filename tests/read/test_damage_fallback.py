@@ -134,7 +134,7 @@ def test_read_error_is_not_proof_of_damage(
 ) -> None:
     (made,) = video.tiles.retile("uniform:1x1", span=(0, 1))
     error = DamagedPackError("it looked like that", made.object_key)
-    store.tools.damage_handler.report(error)
+    store.tools.drop_damaged_tiles(error)
     assert store.catalog.segments(video.info) == [made]  # its bytes are what they were
 
     def fails(*_: object) -> int:
@@ -142,5 +142,5 @@ def test_read_error_is_not_proof_of_damage(
 
     monkeypatch.setattr("vfsd.read.damage_fallback.digest", fails)
     flip(store.parts.objects.path(made.object_key), 4000)
-    store.tools.damage_handler.report(error)
+    store.tools.drop_damaged_tiles(error)
     assert store.catalog.segments(video.info) == [made]

@@ -290,7 +290,7 @@ def _without_damaged(
     """The tiles that remain; None: the original alone."""
     # A missing tile may just as well have been replaced by another process.
     _log.warning("%s: a read is served from the original, not from tiles: %s", video.name, error)
-    video.tools.damage_handler.report(error)
+    video.tools.drop_damaged_tiles(error)
     if tiles is not None and isinstance(error, DamagedPackError) and tiles.unreadable:
         return tiles.without(error.object_key)
     return None

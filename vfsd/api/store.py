@@ -20,6 +20,7 @@ from vfsd.catalog import (
     require_name,
     split_path,
 )
+from vfsd.core.atfork import lazy
 from vfsd.core.model import FileState, LogicalVideo, Node, TilingDecision
 from vfsd.disk.store_config import StoreSettings
 from vfsd.disk.store_layout import StoreDirectory
@@ -74,7 +75,6 @@ class Store(Mapping[str, "Video"]):
         """Use `open` or `create`."""
         self._parts = parts
         self._threads = threads
-        self._made_tools: list[ReadContext] = []
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], *, catalog_url: str | None = None) -> Store:
@@ -129,8 +129,8 @@ class Store(Mapping[str, "Video"]):
 
     def close(self) -> None:
         """Close files, decoders and the catalog; the store's videos cannot be read afterwards."""
-        for tools in self._made_tools[:1]:
-            tools.close()
+        if "tools" in self.__dict__:
+            self.tools.close()
         self._parts.close()
 
     def __enter__(self) -> Store:
@@ -166,19 +166,13 @@ class Store(Mapping[str, "Video"]):
         """The inner state of the store, for the modules of vfsd that work on it."""
         return self._parts
 
-    @property
+    @lazy
     def tools(self) -> ReadContext:
         """The decoder pools and caches that the store's videos share; inner state as well."""
-        # Made at the first use: a program that only looks at the catalog loads no decoder.  A lock
-        # could be held by another thread at a fork.  With a list, the first of two threads wins.
-        if not self._made_tools:
-            from vfsd.read.read_context import ReadContext
+        # Imported here: a program that only looks at the catalog loads no decoder.
+        from vfsd.read.read_context import ReadContext
 
-            made = ReadContext.for_store(self._parts, self._threads)
-            self._made_tools.append(made)
-            if self._made_tools[0] is not made:
-                made.close()
-        return self._made_tools[0]
+        return ReadContext(self._parts, self._threads)
 
     # -- videos
 
@@ -304,7 +298,7 @@ class Store(Mapping[str, "Video"]):
         """
         from vfsd.api.batches import read_many
 
-        return read_many(self.__getitem__, requests, self.tools.pool.threads)
+        return read_many(self.__getitem__, requests, self.tools.threads)
 
     def scan(self, name: str, labels: Labels | None = None, **options: Unpack[ScanOptions]) -> Scan:
         """The pixels of labelled boxes of the video with that name; see `Video.scan`."""

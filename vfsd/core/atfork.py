@@ -13,9 +13,12 @@ import ctypes
 import os
 import threading
 import weakref
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any, Generic, Protocol, Self, TypeVar, overload
 
 from vfsd.errors import UsageError
+
+T = TypeVar("T")
 
 _refer = ctypes.pythonapi.Py_IncRef
 _refer.argtypes = [ctypes.py_object]
@@ -98,6 +101,33 @@ class OwnerProcess:
                 f"{what} was started before a fork and cannot continue in the child",
                 hint="start it again in the child, or continue in the parent",
             )
+
+
+class lazy(Generic[T]):  # noqa: N801  a decorator like `property`
+    """A property that is computed at its first use and then kept.
+
+    `functools.cached_property` of Python 3.11 holds a lock meanwhile, which another thread could
+    hold at a fork.  Here two threads may both compute it, and the first result is kept.
+    """
+
+    def __init__(self, make: Callable[[Any], T]) -> None:
+        self._make = make
+        self.__doc__ = make.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> T: ...
+
+    def __get__(self, instance: object | None, owner: type) -> Self | T:
+        if instance is None:
+            return self
+        # `setdefault` is atomic.  The next access finds the result without this descriptor.
+        found: T = instance.__dict__.setdefault(self._name, self._make(instance))
+        return found
 
 
 def _prepare_all() -> None:

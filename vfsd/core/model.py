@@ -47,6 +47,10 @@ class SideStream:
     sample_rate: int | None = None  #: audio only, Hz
 
 
+_LARGE_PICTURE = 250_000
+"""From this many pixels on, a second decoder thread pays off."""
+
+
 @dataclass(frozen=True, slots=True)
 class MediaInfo:
     """Properties of a file's video stream.
@@ -89,6 +93,10 @@ class MediaInfo:
     crop: CropMargins = NO_CROP_MARGINS  #: removed from decoded pictures, by the container
     in_largest_size: bool = False
     """Pictures of several sizes are scaled to the largest size; False: to the size of the first."""
+
+    def decoder_threads(self, available: int) -> int:
+        """Return how many of the `available` threads the only running decoder should use."""
+        return 2 if self.width * self.height >= _LARGE_PICTURE and available > 1 else 1
 
     @property
     def decoded_width(self) -> int:

@@ -250,7 +250,7 @@ class CropReader:
                 return self._from_both(run, touched, converters), part
             except (IntegrityError, FileNotFoundError) as error:
                 _log.warning("a scan is served from the original, not from tiles: %s", error)
-                self._tools.damage_handler.report(error)
+                self._tools.drop_damaged_tiles(error)
         try:
             return self._from_original(run, converters), part
         except DamagedFileError:

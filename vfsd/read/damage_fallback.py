@@ -1,7 +1,5 @@
-"""Handles damaged packs.
-
-`DamageHandler` drops the segments of a pack whose bytes no longer match its hash.  Reads then
-decode the original.
+"""Drops the segments of packs with bytes that no longer match the hash, so that reads decode the
+original.
 """
 
 from __future__ import annotations
@@ -23,30 +21,24 @@ from vfsd.storage.reclaim import reclaim_or_log
 _log = logging.getLogger(__name__)
 
 
-class DamageHandler:
-    """Receives the errors of readers and drops damaged tiles.  Thread-safe."""
+def drop_damaged_tiles(parts: StoreContext, error: Exception) -> None:
+    """Drop the tiles of the pack that `error` is about if the pack is damaged.
 
-    def __init__(self, parts: StoreContext) -> None:
-        self._parts = parts
-
-    def report(self, error: Exception) -> None:
-        """Drop the tiles of the pack that `error` is about if the pack is damaged.
-
-        Other errors are ignored, and so are all errors of a read-only store.  Never raises.
-        """
-        if not isinstance(error, DamagedPackError) or self._parts.read_only:
-            return
-        with suppress(VfsdError, OSError):
-            for segment in drop_if_damaged(self._parts, error.object_key):
-                _log.warning(
-                    "tiles of frames %d to %d were damaged on disk and were dropped: %s",
-                    segment.first_frame,
-                    segment.end_frame - 1,
-                    error,
-                )
+    Other errors are ignored, and so are all errors of a read-only store.  Never raises.
+    """
+    if not isinstance(error, DamagedPackError) or parts.read_only:
+        return
+    with suppress(VfsdError, OSError):
+        for segment in _drop_if_damaged(parts, error.object_key):
+            _log.warning(
+                "tiles of frames %d to %d were damaged on disk and were dropped: %s",
+                segment.first_frame,
+                segment.end_frame - 1,
+                error,
+            )
 
 
-def drop_if_damaged(parts: StoreContext, object_key: str) -> list[Segment]:
+def _drop_if_damaged(parts: StoreContext, object_key: str) -> list[Segment]:
     """Delete and return the segments of a pack with bytes that do not match its name.
 
     A failed read of the disk does not prove damage.  Raises `OSError`.

@@ -24,10 +24,8 @@ from vfsd.codecs.frames.planes import copy_picture, is_copyable, picture_bytes
 from vfsd.core.atfork import leak, reset_after_fork
 from vfsd.core.frame_table import DecodeRun, FrameTable
 from vfsd.core.frame_table_pages import Ints
-from vfsd.core.hostinfo import available_cores
 from vfsd.core.model import MediaInfo, PhysicalVideo
 from vfsd.errors import ClosedError
-from vfsd.read.tile_planner import decoder_threads
 from vfsd.storage.context import StoreContext
 
 P = ParamSpec("P")
@@ -130,9 +128,10 @@ class DecoderPool:
     starts with an empty pool.
     """
 
-    def __init__(self, parts: StoreContext, threads: int | None = None) -> None:
+    def __init__(self, parts: StoreContext, threads: int) -> None:
+        """`threads` decode in parallel."""
         self._parts = parts
-        self.threads = threads or available_cores()  #: that decode in parallel
+        self.threads = threads
         self._is_closed = False
         self.concealed: set[int] = set()
         """Encodings with concealed damage that was not examined yet."""
@@ -256,7 +255,7 @@ class DecoderPool:
 
     def threads_for(self, media: MediaInfo) -> int:
         """Return the number of threads for the only running decoder."""
-        return decoder_threads(media, self.threads)
+        return media.decoder_threads(self.threads)
 
     def threads_ahead(self, media: MediaInfo) -> int:
         """Return the number of threads for a decoder whose pictures are processed in between."""

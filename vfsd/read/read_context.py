@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from vfsd.catalog import Catalog
-from vfsd.core.atfork import reset_after_fork
-from vfsd.core.hostinfo import host_name
+from vfsd.core.atfork import lazy, reset_after_fork
+from vfsd.core.hostinfo import available_cores, host_name
 from vfsd.core.model import LogicalVideo, Segment
-from vfsd.read.damage_fallback import DamageHandler
+from vfsd.read.damage_fallback import drop_damaged_tiles
 from vfsd.read.decoder_pool import DecoderPool
 from vfsd.read.pack_pool import PackPool
 from vfsd.read.read_log import NullReadLog, ReadLog, ReadRecorder
@@ -36,7 +35,7 @@ class _VideoTiles(NamedTuple):
 
     segments: list[Segment]
     joined: list[Segment]
-    unreadable: list[range]
+    unreadable: tuple[range, ...]
     factor: float | None  #: of the original, if measured
     measured: dict[str, DecodeCost]
     reads: float | None  #: minimum luma dB of the policy; None for the store's default
@@ -75,7 +74,9 @@ class TileIndex:
             changes = self._changes
             known, found = self._videos.get(key, (-1, None))
         if found is None or known != changes:
-            found = self._load(video, found)
+            loaded = self._load(video)
+            # Cached plans and views refer to the object, and most changes concern other videos.
+            found = found if found == loaded else loaded
         with self._guard:
             self._measured = found.measured
             self._videos[key] = (changes, found)
@@ -83,26 +84,24 @@ class TileIndex:
             while len(self._videos) > _MAX_VIDEOS:
                 self._videos.popitem(last=False)
         factors = self._factors if found.factor is None else {**self._factors, key: found.factor}
-        wanted = min(luma if found.reads is None else found.reads, video.original.psnr)
         costs = DecodeCosts(found.measured, factors, self._threads)
-        return AvailableTiles(found.segments, costs, wanted, found.joined, tuple(found.unreadable))
+        if not found.segments and not found.joined:
+            return AvailableTiles((), costs, luma)
+        wanted = min(luma if found.reads is None else found.reads, video.original.psnr)
+        return AvailableTiles(found.segments, costs, wanted, found.joined, found.unreadable)
 
-    def _load(self, video: LogicalVideo, before: _VideoTiles | None) -> _VideoTiles:
-        """Query the catalog.
-
-        An unchanged result is returned as the same object, because cached plans and views refer to
-        it and most catalog changes concern other videos.
-        """
-        catalog = self._catalog
-        found = _VideoTiles(
-            catalog.segments(video) + catalog.renditions(video),
-            catalog.joined(video),
-            catalog.unreadable_frames(video),
-            catalog.cost_factor(video),
-            {cost.name: cost.decode for cost in catalog.costs(host_name())},
-            catalog.policy(video).reads,
-        )
-        return before if before is not None and before == found else found
+    def _load(self, video: LogicalVideo) -> _VideoTiles:
+        key = video.original.id
+        with self._catalog.reading() as seen:
+            segments = seen.segments.active(key) + seen.segments.renditions(key)
+            joined = seen.segments.joined(key)
+            factor = seen.videos.cost_factor(key)
+            measured = {cost.name: cost.decode for cost in seen.costs.of_host(host_name())}
+            if not segments and not joined:  # the rest only matters for the choice of tiles
+                return _VideoTiles([], [], (), factor, measured, None)
+            reads = seen.retention.policy(video.ino).reads
+        unreadable = tuple(self._catalog.unreadable_frames(video))
+        return _VideoTiles(segments, joined, unreadable, factor, measured, reads)
 
     def note(self, segment: Segment, work: DecodeWork, seconds: float) -> None:
         """Record the CPU seconds of decoding some tiles of a segment."""
@@ -118,25 +117,40 @@ class TileIndex:
         self._watch.close()
 
 
-@dataclass(frozen=True, slots=True)
 class ReadContext:
-    """State that all reads of a store share.  Thread-safe, and usable after a fork."""
+    """State that all reads of a store share.  Thread-safe, and usable after a fork.
 
-    pool: DecoderPool
-    packs: PackPool
-    tile_index: TileIndex
-    read_log: ReadRecorder
-    damage_handler: DamageHandler
+    Each part is created at its first use.
+    """
 
-    @classmethod
-    def for_store(cls, parts: StoreContext, threads: int | None = None) -> ReadContext:
-        """Create the context of a store; `threads` decode in parallel, by default one per core."""
-        reads: ReadRecorder = NullReadLog()
-        if not parts.read_only:
-            reads = ReadLog(parts.catalog, parts.settings.remembered_reads)
-        pool = DecoderPool(parts, threads)
-        sources = TileIndex(parts.catalog, pool.threads)
-        return cls(pool, PackPool(parts.objects), sources, reads, DamageHandler(parts))
+    def __init__(self, parts: StoreContext, threads: int | None = None) -> None:
+        """`threads` decode in parallel, by default one per core."""
+        self.parts = parts
+        self.threads = threads or available_cores()
+
+    @lazy
+    def pool(self) -> DecoderPool:
+        """Decoders of originals."""
+        return DecoderPool(self.parts, self.threads)
+
+    @lazy
+    def packs(self) -> PackPool:
+        """Open packs, and decoders of their cells."""
+        return PackPool(self.parts.objects)
+
+    @lazy
+    def tile_index(self) -> TileIndex:
+        return TileIndex(self.parts.catalog, self.threads)
+
+    @lazy
+    def read_log(self) -> ReadRecorder:
+        if self.parts.read_only:
+            return NullReadLog()
+        return ReadLog(self.parts.catalog, self.parts.settings.remembered_reads)
+
+    def drop_damaged_tiles(self, error: Exception) -> None:
+        """Drop the tiles that `error` is about; see `vfsd.read.damage_fallback`."""
+        drop_damaged_tiles(self.parts, error)
 
     def evict_idle(self, seconds: float) -> None:
         """Drop decoders and pictures that have been idle for `seconds`."""
@@ -144,6 +158,7 @@ class ReadContext:
         self.packs.evict_idle(seconds)
 
     def close(self) -> None:
+        # All parts, also unused ones: a read after this must find them closed.
         self.read_log.close()
         self.pool.close()
         self.packs.close()

@@ -90,9 +90,7 @@ class TileReader:
     """Opens streams of tiles."""
 
     def __init__(self, tools: ReadContext) -> None:
-        self._threads = tools.pool.threads
-        self._packs = tools.packs
-        self._note = tools.tile_index.note
+        self._tools = tools
 
     def fillers(
         self, run: TileRun, frames: list[int], plan: ReadPlan, pixel_format: str
@@ -107,7 +105,7 @@ class TileReader:
             ]
         return [
             _PlacingFiller(tuple(self.placings(run, tiles, frames, plan, pixel_format)))
-            for tiles in split_by_work(run, self._threads)
+            for tiles in split_by_work(run, self._tools.threads)
         ]
 
     def placings(
@@ -158,8 +156,9 @@ class TileReader:
     def _pictures(
         self, run: TileRun, tile: int, frames: list[int], media: MediaInfo
     ) -> Generator[tuple[int, VideoFrame]]:
-        interlaced = media.interlaced
-        return self._packs.pictures(run.segment, tile, frames, self._note, interlaced=interlaced)
+        return self._tools.packs.pictures(
+            run.segment, tile, frames, self._tools.tile_index.note, interlaced=media.interlaced
+        )
 
 
 def split_by_work(run: TileRun, pieces: int) -> list[tuple[int, ...]]:
@@ -210,7 +209,7 @@ class PlanExecutor:
 
     def __init__(self, table: FrameTable, tools: ReadContext) -> None:
         self._table = table
-        self._pool = tools.pool
+        self._tools = tools
         self._tiles = TileReader(tools)
 
     def execute(self, plan: ReadPlan, *, pixel_format: str = "rgb24") -> Pixels:
@@ -222,13 +221,13 @@ class PlanExecutor:
         data = np.empty((len(plan.frames), *form.shape), form.dtype)
         result = _ResultBuffer(list(data), plan.frames)
         jobs = [*self._original_jobs(plan, pixel_format, result)]
-        jobs += self._tile_jobs(plan, pixel_format, result, workers=self._pool.threads - len(jobs))
+        jobs += self._tile_jobs(plan, pixel_format, result, workers=self._tools.threads - len(jobs))
         if len(jobs) <= 1:
             for job in jobs:
                 job()
         else:
             # Jobs are independent: each core takes one after the other.
-            list(self._pool.workers().map(lambda job: job(), jobs))
+            list(self._tools.pool.workers().map(lambda job: job(), jobs))
         return data
 
     def stream(
@@ -242,7 +241,7 @@ class PlanExecutor:
         stretches = (
             self._stretch(run, places, plan, pixel_format) for run, places in _runs_by_source(plan)
         )
-        pool = self._pool
+        pool = self._tools.pool
         ahead = ReadAhead(stretches, form.shape, form.dtype, pool.workers(), pool.threads)
         yield from ahead.pictures()
 
@@ -296,10 +295,10 @@ class PlanExecutor:
             yield partial(self._stream_original, plan, pixel_format, result)
         elif len(runs) == 1:
             # Parallel runs have a core each; a single one has all cores.
-            threads = self._pool.threads_for(plan.physical.media)
+            threads = self._tools.pool.threads_for(plan.physical.media)
             yield partial(self._decode_runs, plan, runs, pixel_format, result, threads)
         else:
-            workers = min(len(runs), self._pool.threads)
+            workers = min(len(runs), self._tools.threads)
             for worker in range(workers):
                 yield partial(
                     self._decode_runs, plan, runs[worker::workers], pixel_format, result, 1
@@ -315,7 +314,7 @@ class PlanExecutor:
     ) -> None:
         converter = plan_converter(plan, pixel_format)
         for run in runs:
-            for frame, picture in self._pool.pictures(
+            for frame, picture in self._tools.pool.pictures(
                 plan.physical, self._table, run, threads=threads
             ):
                 result.put(frame, picture, converter)
@@ -323,21 +322,23 @@ class PlanExecutor:
     def _stream_original(self, plan: ReadPlan, pixel_format: str, result: _ResultBuffer) -> None:
         assert plan.contiguous is not None
         converter = plan_converter(plan, pixel_format)
-        with self._pool.decoder(plan.physical, self._table) as decoder:
+        with self._tools.pool.decoder(plan.physical, self._table) as decoder:
             for frame, picture in decoder.stream(
                 plan.contiguous.start,
                 plan.contiguous.stop,
-                threads=self._pool.threads_for(plan.physical.media),
+                threads=self._tools.pool.threads_for(plan.physical.media),
             ):
                 result.put(frame, picture, converter)
 
     def _from_original(
         self, plan: ReadPlan, frames: list[int]
     ) -> Generator[tuple[int, VideoFrame]]:
-        with self._pool.decoder(plan.physical, self._table) as decoder:
+        with self._tools.pool.decoder(plan.physical, self._table) as decoder:
             if is_sequential(np.asarray(frames)):
                 yield from decoder.stream(
-                    frames[0], frames[-1] + 1, threads=self._pool.threads_for(plan.physical.media)
+                    frames[0],
+                    frames[-1] + 1,
+                    threads=self._tools.pool.threads_for(plan.physical.media),
                 )
                 return
             for run in self._table.decode_runs(frames):

@@ -25,10 +25,6 @@ _REQUIRED_GAIN = 1.1
 """Predictions are usually right within a tenth.  A smaller gain is not worth the risk, because the
 original is the default."""
 _COST_FACTOR_LIMITS = (0.25, 4.0)
-# The original has two decoder threads, a tile one.  A tile of most of the picture costs less CPU,
-# but a sequential reader would wait longer for it.
-_LARGE_PICTURE = 250_000
-"""From this many pixels on, a second decoder thread pays off."""
 _LOST_FRAME_SECONDS = 1e7
 """Cost of reading frames that the original has lost: more than anything else, but small enough that
 differences between other options survive rounding."""
@@ -100,11 +96,6 @@ def _cost_name(segment: Segment) -> str:
     if segment.profile == LOSSLESS and not any(cell.quality for cell in segment.cells):
         return RAW_CELLS
     return segment.profile
-
-
-def decoder_threads(media: MediaInfo, threads: int) -> int:
-    """Return how many of `threads` the only running decoder of an original should use."""
-    return 2 if media.width * media.height >= _LARGE_PICTURE and threads > 1 else 1
 
 
 def tile_work(segment: Segment, tiles: Sequence[int], last: int) -> DecodeWork:
@@ -272,7 +263,7 @@ class _IntervalCosts:
         self._table = table
         self._costs = costs
         self._own = costs.of_original(physical)
-        self._threads = decoder_threads(physical.media, costs.threads)
+        self._threads = physical.media.decoder_threads(costs.threads)
         self._wanted = wanted
         self._unreadable = unreadable
         self._side_by_side = side_by_side

@@ -248,7 +248,7 @@ def _decoded_pictures(
             if not is_tiled:
                 raise
             _log.warning("a view is rendered from the original, not from tiles: %s", error)
-            tools.damage_handler.report(error)
+            tools.drop_damaged_tiles(error)
             tiles = None
 
 

@@ -236,7 +236,7 @@ class RenderContext:
         self.times = EncodeTimes()  #: shared with the copies of `checked`
         self.pool = tools.pool
         self.packs = tools.packs
-        self.damage_handler = tools.damage_handler
+        self.drop_damaged_tiles = tools.drop_damaged_tiles
         self.check: Checkpoint = never_cancelled
         self.readers = PacketReaders(suspects)
         self._tools = tools

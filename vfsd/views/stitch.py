@@ -273,7 +273,7 @@ class StitchedView:
             payloads = self._payloads(block, context.packs)
         except (IntegrityError, RefusedMediaError, UsageError, OSError) as error:
             # The size is fixed already, so encoded pictures cannot replace the tiles.
-            context.damage_handler.report(error)
+            context.drop_damaged_tiles(error)
             _log.error("a view cannot be stitched from damaged tiles: %s", error)
             raise IntegrityError(
                 f"the tiles of frames {block.segment.first_frame} to "

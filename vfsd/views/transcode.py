@@ -284,7 +284,7 @@ class SegmentedEncode:
             packets = context.packs.payloads(segment, 0, len(segment.frames))
         except (IntegrityError, FileNotFoundError) as error:
             _log.debug("a segment of a view is encoded again: %s", error)
-            context.damage_handler.report(error)
+            context.drop_damaged_tiles(error)
             return None
         payloads = [framing.convert(packet, not place) for place, packet in enumerate(packets)]
         return payloads if sum(map(len, payloads)) <= room else None
