@@ -105,12 +105,12 @@ def test_labels_in_a_region_are_the_boxes_that_share_a_part_of_it(video: Video) 
 
 
 def test_reads_are_a_workload(store: Store, video: Video) -> None:
-    with pytest.raises(NotFoundError, match="no read is remembered"):
+    with pytest.raises(NotFoundError, match="has no reads"):
         video.tiles.advise()
     video.read(span=(0, 1))
     store.close()
     with Store.open(store.path) as opened:
-        with pytest.raises(NotFoundError, match="only whole frames"):
+        with pytest.raises(NotFoundError, match="only reads of whole frames"):
             opened.advise(video.name)
         for _ in range(3):
             opened[video.name].read(region=CORNER, frames=range(60))

@@ -665,7 +665,7 @@ def test_videos_with_the_same_bytes_are_deleted_together(
     first, second = mine.plan().due
     due = second if first.aged.name == "a.mp4" else first
     meanwhile(store)
-    with pytest.raises(OutdatedError, match="another file has its bytes"):
+    with pytest.raises(OutdatedError, match="another file with the same bytes"):
         mine.apply(due, quietly)
     assert {"a.mp4", "b.mp4"} <= set(store)
     with store.catalog.reading() as seen:

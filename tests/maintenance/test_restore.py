@@ -597,7 +597,7 @@ def test_nothing_else_is_written_over(place: Path, tmp_path: Path) -> None:
     with pytest.raises(NoStoreError):
         restore(place / "nowhere", store)
     for inside in (backup, backup / "objects", place):
-        with pytest.raises(UsageError, match="lie in each other"):
+        with pytest.raises(UsageError, match="must not contain each other"):
             restore(backup, inside)
     new_store(place / "other").close()
     with pytest.raises(ExistsError, match="another store"):

@@ -143,7 +143,10 @@ def test_backup_into_bound_store(
     mounted: Mounted, tmp_path: Path, binds: ExitStack, below: str
 ) -> None:
     data = bind(binds, mounted.store / below, tmp_path / "data")
-    with Store.open(mounted.store) as store, pytest.raises(UsageError, match="lie in each other"):
+    with (
+        Store.open(mounted.store) as store,
+        pytest.raises(UsageError, match="must not contain each other"),
+    ):
         back_up(store.parts, data / "backup")
     assert not (data / "backup").exists()
 

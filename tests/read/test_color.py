@@ -322,7 +322,7 @@ def test_cameras_whose_colours_are_coded_in_other_ways_are_not_joined(
         store.ingest(concatenated(tmp_path / name, [coding], shots))
     (pair,) = overlaps(store).pairs  # found all the same: the search uses RGB
     assert {pair.left.name, pair.right.name} == {"west.mp4", "east.mp4"}
-    with pytest.raises(UsageError, match="must have the same colour coding"):
+    with pytest.raises(UsageError, match="must have the same color coding"):
         join(store, "west.mp4", "east.mp4")
 
 

@@ -619,7 +619,7 @@ def test_store_closed_during_a_write_keeps_the_recording(store: Store) -> None:
         writer.write(smooth(3, 64, 48))
     with pytest.raises(ClosedError) as caught:
         writer.close()
-    assert "close its writer" not in caught.value.__notes__[0]
+    assert "close the writer" not in caught.value.__notes__[0]
     writer.leave()
     (one,) = store.recordings()
     assert len(store.recover(one)) == 3

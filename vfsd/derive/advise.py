@@ -76,9 +76,9 @@ def _remembered(video: VideoContext, newest: int) -> list[Query]:
     reads = list(islice(video.parts.catalog.reads(video.info), non_negative(newest, "newest")))
     found = [asked.query for asked in queries_of_reads(reads, video.original.media)]
     if not found:
-        what = "only whole frames were read" if reads else "no read is remembered"
+        what = "only reads of whole frames" if reads else "no reads"
         raise NotFoundError(
-            f"{what} of {video.name}",
+            f"the read log of {video.name} has {what}",
             hint="write a workload into a file, or see `vfsd reads`",
         )
     return found
@@ -99,7 +99,7 @@ def _meant(
     if not 0 < asked <= MOST_QUERIES:
         raise UsageError(
             f"a workload must have 1 to {MOST_QUERIES} queries, got {asked}",
-            hint='only proportions count: lower "times" of all',
+            hint='only proportions count: reduce all "times"',
         )
     queries: list[Query] = []
     for number, one in enumerate(workload):
@@ -116,8 +116,8 @@ def _frames_of(video: VideoContext, query: WorkloadQuery) -> range:
         return video.frames_in(query.span)
     if query.frames.stop > video.original.frames:
         raise OutOfRangeError(
-            f"frames {query.frames.start} to {query.frames.stop} were asked for; the video "
-            f"has {video.original.frames}"
+            f'"frames" must end at {video.original.frames} or before, got '
+            f"{query.frames.start} to {query.frames.stop}"
         )
     return query.frames
 

@@ -132,8 +132,8 @@ class OriginalReplacer:
         left = error_from_psnr(psnr) - video.original.error
         if left <= 0:
             raise NothingSavedError(
-                f"{video.name} was replaced before and has {video.original.psnr:.2f} dB: no "
-                f"re-encoding of it can have {psnr:g} dB"
+                f"{video.name} was replaced before and has {video.original.psnr:.2f} dB: it "
+                f"cannot be re-encoded with {psnr:g} dB"
             )
         work = VideoReencoder(parts, video, table, codec, left)
         return cls(parts, video, table, work, psnr)
@@ -375,4 +375,4 @@ def require_replaceable(name: str, policy: RetentionPolicy, psnr: float) -> None
 
 
 def _outdated_error(video: LogicalVideo) -> OutdatedError:
-    return OutdatedError(f"{video.name} was changed in the meantime", hint="look at it again")
+    return OutdatedError(f"{video.name} was changed in the meantime", hint="try again")

@@ -321,9 +321,7 @@ class Advice:
             if one.name == name:
                 return one
         known = ", ".join(one.name for one in self.outcomes)
-        raise NotFoundError(
-            f"strategy must be one of {known}, got {name!r}", hint=f"give one of {known}"
-        )
+        raise NotFoundError(f"strategy must be one of {known}, got {name!r}")
 
     def relative(self, outcome: StrategyOutcome) -> float:
         """Return its seconds relative to reads without tiles; 1 if these take none."""

@@ -52,9 +52,7 @@ class WorkloadQuery:
         if self.region is not None:
             object.__setattr__(self, "region", Rect.from_value(self.region))
         if self.frames is not None and not isinstance(self.frames, range):
-            raise UsageError(
-                f'"frames" must be a range, got {shown(self.frames)}', hint="give a range"
-            )
+            raise UsageError(f'"frames" must be a range, got {shown(self.frames)}')
         object.__setattr__(self, "times", whole_number(self.times, "times"))
         if self.span is not None and self.frames is not None:
             raise UsageError(

@@ -375,8 +375,8 @@ class RetentionExecutor:
         if not self._shares.is_settled(video.digest):
             if not _all_make_room(self._parts, seen, there, due.together, room):
                 raise OutdatedError(
-                    f"{video.name} is not due any more: another file has its bytes, and stays, so "
-                    "that nothing would be free"
+                    f"{video.name} is not due any more: another file with the same bytes stays, "
+                    "so nothing would be freed"
                 )
             self._shares.settle(video.digest)
         return there, reason

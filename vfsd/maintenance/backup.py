@@ -100,13 +100,13 @@ def require_apart(source: StoreDirectory, target: Path) -> None:
     is_inside = root in place.parents or is_below(place, source.top)
     if place == root or is_inside or place in root.parents:
         raise UsageError(
-            f"{target} and the store {source.root} lie in each other",
-            hint="name a directory elsewhere, best on another disk",
+            f"{target} and the store {source.root} must not contain each other",
+            hint="use a directory elsewhere, preferably on another disk",
         )
     if source.is_shown_at(place):
         raise UsageError(
-            f"{target} lies in a mount of the store itself, which would have to hold its own copy",
-            hint="name a directory elsewhere, best on another disk",
+            f"{target} is in a mount of the store itself",
+            hint="use a directory elsewhere, preferably on another disk",
         )
 
 
@@ -120,12 +120,12 @@ def told_of_disks(target: Path) -> Iterator[None]:
         if full or getattr(error, "errno", None) in NO_SPACE:
             told: StoreError = NoSpaceError(
                 f"no room for a copy of the store in {target}",
-                hint="make room there, and say it again: it goes on where it has ended",
+                hint="free some space and run the command again; it continues where it stopped",
             )
         elif isinstance(error, sqlite3.Error):
             told = StoreError(
                 f"the catalog could not be copied to {target}: {error}",
-                hint="look at quotas, and what the kernel says of the disks",
+                hint="check quotas, and the kernel log for disk errors",
             )
         else:
             raise
@@ -223,7 +223,7 @@ class _Backup:
                     return self._tidied()
         raise StoreError(
             "files are deleted from the store, or the backup, faster than they can be copied",
-            hint="try again when less is going on",
+            hint="try again when the store is less busy",
         )
 
     def _copy_all(self, snapshot: Path) -> bool:
@@ -443,7 +443,7 @@ def _held(source: StoreDirectory, target: Path) -> Iterator[None]:
     directory.require_files()
     sign = directory.backup_sign
     if target.exists() and not sign.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise ExistsError(f"{target} is neither empty nor a backup", hint="name another directory")
+        raise ExistsError(f"{target} is neither empty nor a backup", hint="use another directory")
     target.mkdir(mode=0o700, parents=True, exist_ok=True)
     fd = open_own(sign, os.O_RDWR | os.O_CREAT)
     try:
@@ -452,14 +452,14 @@ def _held(source: StoreDirectory, target: Path) -> Iterator[None]:
         except BlockingIOError:
             raise BusyError(
                 f"another process is backing up to {target}",
-                hint="wait until that is done, or name another directory",
+                hint="wait until it is done, or use another directory",
             ) from None
         written = os.pread(fd, 65536, 0)
         if not written:
             os.pwrite(fd, json.dumps({"of": source.id}).encode(), 0)
         elif _owner(sign, written) != source.id:
             raise ExistsError(
-                f"{target} is a backup of another store", hint="name another directory"
+                f"{target} is a backup of another store", hint="use another directory"
             )
         # A mount would keep the replaced catalog open.
         with directory.locked_for("a backup is being written into it"):

@@ -271,7 +271,7 @@ def require_few(dues: Sequence[DueStep], videos: int, *, is_trusted: bool) -> No
     if videos >= _MANY and 2 * gone > videos and not is_trusted:
         raise ForbiddenError(
             f"{gone} of {videos} videos would be deleted at once: the clock may be wrong",
-            hint="look at it; where it is right, say --clock-is-right",
+            hint="check the clock; if it is right, use --clock-is-right",
         )
 
 

@@ -90,7 +90,7 @@ def restore(backup: Path, target: Path, *, on_progress: OnProgress | None = None
     if directory.root.exists() and not directory.can_be_written:
         raise ReadOnlyError(
             f"{directory.root} cannot be written",
-            hint="look at its owner and permissions, and at how its disk is mounted",
+            hint="check its owner, its permissions and how its disk is mounted",
         )
     directory.require_files()
     with told_of_disks(directory.root):
@@ -117,12 +117,11 @@ def _opened(backup: Path) -> StoreDirectory:
                 raise
             raise NoStoreError(
                 f"no backup found in {backup}",
-                hint="name one that was made before, of the store: "
-                f"`vfsd backup {shlex.quote(str(backup))}`",
+                hint=f"make one with `vfsd backup {shlex.quote(str(backup))}`",
             ) from None
         raise NoStoreError(
             f"the backup in {backup} has never been finished",
-            hint=f"go on with it: `vfsd backup {shlex.quote(str(backup))}`, of the store",
+            hint=f"finish it with `vfsd backup {shlex.quote(str(backup))}`",
         ) from None
 
 
@@ -160,7 +159,7 @@ class _Restore:
                 return
         raise StoreError(
             f"files are deleted from {target.root} faster than they can be copied",
-            hint="end what takes them away, as `vfsd gc`, and try again",
+            hint="stop the process that deletes them, such as `vfsd gc`, and try again",
         )
 
     def _bring_catalog(self, coming: StoreDirectory) -> list[int]:
@@ -289,14 +288,14 @@ def _require_own(source: StoreDirectory, target: StoreDirectory) -> None:
         if target.catalog_file.exists() or target.mount_lock.exists():
             return
         raise ExistsError(
-            f"{root} is neither empty nor a store", hint="name another directory"
+            f"{root} is neither empty nor a store", hint="use another directory"
         ) from None
     if found.id != source.id:
-        raise ExistsError(f"{source.root} is a backup of another store than {root}")
+        raise ExistsError(f"{source.root} is a backup of another store, not of {root}")
     if not found.has_own_catalog:
         raise UsageError(
-            f"the catalog of {root} lies elsewhere, and would stay as it is",
-            hint="restore into an empty directory, and use that one from then on",
+            f"the catalog of {root} is outside its directory and would not be restored",
+            hint="restore into an empty directory, and use that one from now on",
         )
 
 

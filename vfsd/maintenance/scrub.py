@@ -166,7 +166,7 @@ class ByteRateLimiter:
         """Raises `UsageError` unless `rate` is positive."""
         if rate is not None and not rate > 0:
             raise UsageError(
-                f"{rate} bytes a second read nothing", hint="give more, or no rate: 50MiB"
+                f"rate must be positive, got {rate} bytes per second", hint="for example 50MiB"
             )
         self._rate = rate
         self._due = time.monotonic()
@@ -372,7 +372,7 @@ class Scrubber:
                 yield self._damaged(item, found)
             return
         if item.place.object_key is not None and self._recorded(item.place.object_key, found.size):
-            text = f"{item.place} was not recorded; its bytes are what they were"
+            text = f"{item.place} was not recorded, but its bytes are intact"
             names = self._names(item)
             yield ScrubDamage(item.place, self._kind(item), names, text, (), (), "recorded")
         is_right = known is not None and known.sums == found.sums
@@ -381,7 +381,7 @@ class Scrubber:
         if item.is_original and not is_right:
             self._put_sums(item.place, found)
             if known is not None and known.sums != found.sums:
-                text = f"{item.place}: its sums were damaged; its bytes are what they were"
+                text = f"{item.place} had damaged checksums, but its bytes are intact"
                 names = self._names(item)
                 yield ScrubDamage(item.place, self._kind(item), names, text, (), (), "recomputed")
         self._fine.append((item.place, time.time_ns()))
@@ -437,8 +437,9 @@ class Scrubber:
     def _missing(self, item: _ScrubItem) -> ScrubDamage:
         names = self._names(item)
         repaired = self._put_back(item) or self._dropped(item)
-        called = " and ".join(names) or "nothing that is used"
-        text = f"{item.place} is missing, which holds {called}"
+        text = f"{item.place} is missing"
+        if names:
+            text += f", which holds {' and '.join(names)}"
         return ScrubDamage(item.place, self._kind(item), names, text, (), (), repaired)
 
     def _changed(self, item: _ScrubItem) -> ScrubDamage:
@@ -451,7 +452,7 @@ class Scrubber:
         names, kind = self._names(item), self._kind(item)
         if not item.is_original:
             how = "is damaged on disk" if found.is_readable else "cannot be read from the disk"
-            text = f"tiles of {' and '.join(names) or 'nobody'}: {item.place} {how}"
+            text = f"tiles of {' and '.join(names) or 'a removed video'}: {item.place} {how}"
             repaired = self._put_back(item)
             if repaired is None and found.is_readable:  # else it may come back
                 repaired = self._dropped(item)

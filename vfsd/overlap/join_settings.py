@@ -72,7 +72,7 @@ def require_joinable(left: MediaInfo, right: MediaInfo) -> None:
     coded = [(media.pixel_format, media_coding(media)) for media in (left, right)]
     if coded[0] != coded[1]:
         raise UsageError(
-            "both videos must have the same colour coding, got "
+            "both videos must have the same color coding, got "
             f"{_coding_text(left)}, and {_coding_text(right)}"
         )
 

@@ -89,8 +89,8 @@ def move(parts: StoreContext, old: str, new: str, replace: bool) -> None:
             if there.is_dir or node.is_dir or not replace:
                 raise ExistsError(
                     f"{new!r} exists",
-                    hint="replace=True lets the file take its place",
-                    command_hint="`--replace` lets the file take its place",
+                    hint="replace=True replaces the file",
+                    command_hint="`--replace` replaces the file",
                 )
         replaced = tree.rename(parent.ino, name, target.ino, last, now_ns=time.time_ns())
         keys = set[str]()

@@ -58,8 +58,8 @@ Opened = TypeVar("Opened")
 _Each = Iterator[tuple["Pixels", int | None]]
 
 _BUFFER = 1 << 20
-CLOSE_AGAIN = "close its writer again, or let `vfsd recover` do that when this process has ended"
-_WHEN_ENDED = "`vfsd recover` makes a video of it when this process has ended"
+CLOSE_AGAIN = "close the writer again, or run `vfsd recover` after this process has ended"
+_WHEN_ENDED = "run `vfsd recover` after this process has ended"
 
 
 def write_video(
@@ -98,7 +98,7 @@ def write_video(
                 )
             return _write_stream(parts, name, data, replace, on_progress)
         if size is None or not timed:
-            raise UsageError("bare samples need a size and a rate", hint="give size and fps")
+            raise UsageError("raw samples need a size and a rate", hint="give size and fps")
         pixel_format = form.get("format", "rgb24")
         each = ((picture, None) for picture in iter_raw_frames(data, pixel_format, size))
     else:
@@ -150,10 +150,7 @@ def recover(parts: StoreContext, recording: UnfinishedRecording, name: str | Non
     """Make a video of a recording; see `Store.recover`."""
     parts.require_writable()
     if not isinstance(recording, UnfinishedRecording):
-        raise UsageError(
-            f"recording must be one of Store.recordings(), got {shown(recording)}",
-            hint="give one of Store.recordings()",
-        )
+        raise UsageError(f"recording must be one of Store.recordings(), got {shown(recording)}")
     with recording.claimed():
         name = recovered_name(parts, recording) if name is None else "/".join(split_path(name))
         source = SourceFile(recording.path, name, recording.path.stat().st_size)

@@ -183,10 +183,7 @@ class WriterSettings:
                 raise UsageError("sound_codec needs sound to encode", hint="give sound, too")
             return None
         if not isinstance(self.sound, (str, PathLike, tuple, SoundFormat)):
-            raise UsageError(
-                f"sound must be a file or (samples, rate), got {shown(self.sound)}",
-                hint="give a file, or (samples, rate)",
-            )
+            raise UsageError(f"sound must be a file or (samples, rate), got {shown(self.sound)}")
         if isinstance(self.sound, (str, PathLike)):
             file = local_path(self.sound, "a file with sound")
             if not file.exists():
@@ -197,7 +194,7 @@ class WriterSettings:
         if self.psnr is None:
             return None
         if self.quality is not None:
-            raise UsageError("give either quality or psnr, not both", hint="give one of them")
+            raise UsageError("give either quality or psnr, not both")
         if not FILE_CODECS[self.codec].measured:
             measured = [codec.name for codec in FILE_CODECS.values() if codec.measured]
             raise UsageError(
