@@ -31,7 +31,6 @@ from vfsd.core.budgets import (
     EvictionOrder,
     by_benefit,
     decayed,
-    lru,
     lru_vss,
     victims,
 )
@@ -44,6 +43,12 @@ Kind = tuple[int, int] | str
 
 Key = tuple[Kind, int]
 """A kind, and the second that it covers."""
+
+
+def lru(candidates: Iterable[EvictionCandidate]) -> list[EvictionCandidate]:
+    """Least recently used first."""
+    return sorted(candidates, key=lambda one: (not one.retired, -one.age, one.id))
+
 
 ORDERS: dict[str, EvictionOrder] = {"LRU": lru, "LRU_VSS": lru_vss, "ours": by_benefit}
 SIZES = tuple((SIZE[0] // part, SIZE[1] // part) for part in (2, 3, 4, 6))

@@ -13,12 +13,11 @@ from vfsd.core.budgets import (
     EvictionOrder,
     by_benefit,
     decayed,
-    lru,
     lru_vss,
     victims,
 )
 
-ORDERS = (lru, lru_vss, by_benefit)
+ORDERS = (lru_vss, by_benefit)
 
 entries = st.lists(
     st.builds(
@@ -58,7 +57,7 @@ def ids(order: EvictionOrder, some: list[EvictionCandidate]) -> list[int]:
 def test_lru_vss_spares_the_middle_and_not_what_is_redundant() -> None:
     run = [EvictionCandidate(at, 10, age=5, gain=1, place=at, run=5) for at in range(5)]
     assert ids(lru_vss, run) == [0, 4, 1, 3, 2]
-    assert ids(lru, run) == [0, 1, 2, 3, 4]
+
     better = dataclasses.replace(run[2], id=9, redundancy=5)  # -5 + 2 * 2 - 5
     assert ids(lru_vss, [*run, better])[:3] == [9, 0, 4]
     recent = EvictionCandidate(8, 10, age=0, gain=0)
@@ -70,7 +69,7 @@ def test_benefit_is_by_the_byte_and_fades() -> None:
         EvictionCandidate(1, 10, age=3, gain=2),
         EvictionCandidate(2, 1000, age=0, gain=20),
     )
-    assert ids(lru, [small, large]) == [1, 2]
+
     assert ids(by_benefit, [small, large]) == [1, 2], "0.0125 and 0.02 for a byte"
     assert ids(by_benefit, [dataclasses.replace(small, age=2), large]) == [2, 1]
     assert ids(by_benefit, [dataclasses.replace(small, age=1), large]) == [2, 1]

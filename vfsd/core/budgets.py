@@ -65,11 +65,6 @@ EvictionOrder = Callable[[Iterable[EvictionCandidate]], list[EvictionCandidate]]
 """Sorts candidates into eviction order.  Retired ones always come first."""
 
 
-def lru(candidates: Iterable[EvictionCandidate]) -> list[EvictionCandidate]:
-    """Least recently used first."""
-    return sorted(candidates, key=lambda one: (not one.retired, -one.age, one.id))
-
-
 def lru_vss(candidates: Iterable[EvictionCandidate]) -> list[EvictionCandidate]:
     """Order of VSS: recency, plus a bonus for the middle of a run, minus a penalty per better copy.
 

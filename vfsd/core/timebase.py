@@ -129,11 +129,6 @@ def nearest_seconds(ticks: npt.NDArray[np.int64], time_base: Fraction) -> npt.ND
     return ticks.astype("float64") * time_base.numerator / time_base.denominator
 
 
-def ticks_at_or_before(time: Fraction, time_base: Fraction) -> int:
-    """Return the last tick not later than `time`."""
-    return (time / time_base).__floor__()
-
-
 def ticks_at_or_after(time: Fraction, time_base: Fraction) -> int:
     """Return the first tick not earlier than `time`."""
     return (time / time_base).__ceil__()

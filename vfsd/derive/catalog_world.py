@@ -322,14 +322,14 @@ def cost_rates(
     return CostRates(
         costs.of_original(original),
         costs.of_new_tiles(codec.name),
-        _encode_cost(codec.name, costs, {one.name: one for one in measured}),
+        _encode_cost(codec.name, {one.name: one for one in measured}),
         ByteDensity(
             bytes_per_pixel(codec.name, segments, source.bytes / max(1, source.pixels)), 0.0
         ),
     )
 
 
-def _encode_cost(name: str, costs: DecodeCosts, measured: Mapping[str, MeasuredCost]) -> EncodeCost:
+def _encode_cost(name: str, measured: Mapping[str, MeasuredCost]) -> EncodeCost:
     one = measured.get(name)
     if name == "fast":
         # Scale by the measured decode speed of this host relative to the reference host.
