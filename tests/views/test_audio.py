@@ -193,7 +193,7 @@ def test_pictures_are_the_same_with_sound_and_without(tmp_path: Path) -> None:
     with shelved(tmp_path, clip) as shelf:
         for view, made in VIEWS.items():
             for container in ("mp4", "mkv"):
-                assert rendition(shelf.video(clip.name), f"{view}.{container}").made == made
+                assert rendition(shelf.video(clip.name), f"{view}.{container}").method == made
                 heard = shelf.read(clip.name, f"{view}.{container}")
                 name = f"sound=no.{container}" if view == "full" else f"{view},sound=no.{container}"
                 silent = shelf.read(clip.name, name)

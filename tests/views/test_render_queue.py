@@ -104,7 +104,7 @@ def test_waiting_readers_come_before_prefetch(lane: RenderPool) -> None:
     lane.close()
 
 
-def test_a_waiter_without_patience_leaves_the_others_theirs(lane: RenderPool) -> None:
+def test_a_cancelled_wait_leaves_the_task_to_other_readers(lane: RenderPool) -> None:
     cache = RenderCache(MemoryCache(100), None)
     begun, go, found = threading.Event(), threading.Event(), list[object]()
 
@@ -121,7 +121,7 @@ def test_a_waiter_without_patience_leaves_the_others_theirs(lane: RenderPool) ->
     other.start()
     assert begun.wait(10)
     with pytest.raises(InterruptedError):
-        cache.get("a", make, lane, keep=False, patience=impatient)
+        cache.get("a", make, lane, keep=False, cancel_check=impatient)
     go.set()
     other.join()
     assert found == [b"bytes"]
@@ -137,7 +137,7 @@ def test_cancelled_render_is_restarted_for_the_next_reader(lane: RenderPool) -> 
         raise InterruptedError
 
     with pytest.raises(InterruptedError):
-        cache.get("a", until_given_up(begun, seen), lane, keep=False, patience=impatient)
+        cache.get("a", until_given_up(begun, seen), lane, keep=False, cancel_check=impatient)
     while begun.is_set() and not seen:
         assert time.monotonic() < deadline
     assert cache.get("a", lambda check: b"anew", lane, keep=False) == b"anew"

@@ -178,7 +178,7 @@ def test_seeking_leads_into_each_part(
     ),
 )
 def test_unsuitable_cuts_are_encoded(shelf: Shelf, name: str, path: str) -> None:
-    assert rendition(shelf.video(name), path).made == "encoded"
+    assert rendition(shelf.video(name), path).method == "encoded"
 
 
 @pytest.mark.parametrize(
@@ -317,8 +317,8 @@ def test_packets_that_only_a_later_one_makes_whole_are_not_the_last(tmp_path: Pa
     video = kept.shelf.video(kept.name)
     wanted = [fingerprint(frame) for frame in stored(video)]
     for stop in range(24, 36):
-        made = rendition(video, f"frames=0-{stop}.mp4")
-        assert made.made in ("copied", "spliced")
+        view = rendition(video, f"frames=0-{stop}.mp4")
+        assert view.method in ("copied", "spliced")
         frames = decoded(kept.shelf.read(kept.name, f"frames=0-{stop}.mp4"))
         assert len(frames) == stop
         exact = [fingerprint(frame) for frame in frames][: stop - 3]
@@ -369,7 +369,7 @@ def test_footage_is_spliced(
     wanted = stored(kept.shelf.video(kept.name))[span[0] : span[1]]
     for suffix in ("mp4", "mkv", kept.shelf.video(kept.name).original.media.codec):
         path = f"frames={span[0]}-{span[1]}.{suffix}"
-        assert rendition(kept.shelf.video(kept.name), path).made == "spliced"
+        assert rendition(kept.shelf.video(kept.name), path).method == "spliced"
         frames = decoded(kept.shelf.read(kept.name, path))
         assert len(frames) == len(wanted)
         for place, (frame, right) in enumerate(zip(frames, wanted, strict=True)):

@@ -220,7 +220,7 @@ def test_times_are_kept_over_long_pauses(
 ) -> None:
     written(empty, name, tick, pts, key_interval)
     how = {1: "copied", 2: "spliced", 100: "encoded"}[key_interval]
-    assert rendition(empty.video(name), "frames=1-5.mp4").made == how
+    assert rendition(empty.video(name), "frames=1-5.mp4").method == how
     for view in VIEWS:
         wanted = [(at - pts[1]) * tick for at in pts[1:]] if "frames" in view else None
         wanted = wanted or [at * tick for at in pts]

@@ -188,7 +188,7 @@ def read(
                 "format": target.format,
                 "bytes": written.size,
                 "sound": output_sound.codec,
-                "sound_made": output_sound.made,
+                "sound_made": output_sound.method,
                 "sound_from": output_sound.origin,
                 "silence": output_sound.silence,
                 "psnr": None if math.isinf(source_psnr) else source_psnr,

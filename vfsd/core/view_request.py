@@ -140,10 +140,12 @@ class ViewFile(Protocol):
     def is_work(self) -> bool:
         """Whether reading requires computation, which is cancelled when the request is."""
 
-    def readinto(self, buffer: memoryview, offset: int, patience: CancelCheck | None = None) -> int:
+    def readinto(
+        self, buffer: memoryview, offset: int, cancel_check: CancelCheck | None = None
+    ) -> int:
         """Fill `buffer` from `offset`; short only at the end.  Thread-safe.
 
-        Calls `patience` periodically during long work, and propagates its errors.
+        Calls `cancel_check` periodically during long work, and propagates its errors.
         """
 
     def close(self) -> None: ...

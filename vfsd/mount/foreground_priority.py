@@ -92,9 +92,11 @@ class _ObservedFile:
     def is_work(self) -> bool:
         return self._file.is_work
 
-    def readinto(self, buffer: memoryview, offset: int, patience: CancelCheck | None = None) -> int:
+    def readinto(
+        self, buffer: memoryview, offset: int, cancel_check: CancelCheck | None = None
+    ) -> int:
         with self._foreground.waiting():
-            return self._file.readinto(buffer, offset, patience)
+            return self._file.readinto(buffer, offset, cancel_check)
 
     def close(self) -> None:
         self._file.close()

@@ -166,7 +166,7 @@ class MaterialisedViews:
         again.
         """
         key, size = rendered.key, rendered.slots.size
-        if not isinstance(rendered, PlannedView) or rendered.made == "decoded":
+        if not isinstance(rendered, PlannedView) or rendered.method == "decoded":
             return
         if size > self._budget:
             return

@@ -50,7 +50,7 @@ class DecodeCursor:
     def __init__(
         self,
         tools: ReadContext,
-        footage: ViewInput,
+        source: ViewInput,
         wanted: PictureConverter,
         frames: Ints,
         place: int,
@@ -65,12 +65,10 @@ class DecodeCursor:
             threads: decoder threads for the original.
         """
         self.check = check  #: called for each packet and picture; what it raises ends the cursor
-        self._table = footage.table
+        self._table = source.table
         self._frames = frames
-        self._feed = _decoded_pictures(
-            tools, footage, wanted, frames, place, self._checked, threads
-        )
-        media = footage.physical.media
+        self._feed = _decoded_pictures(tools, source, wanted, frames, place, self._checked, threads)
+        media = source.physical.media
         picture = media.width * media.height * 3 // 2 * (2 if media.bit_depth > 8 else 1)
         kept = _BUFFERED_PICTURES + threads + media.reorder_delay
         self.memory = picture * kept  #: bytes, roughly
@@ -126,7 +124,7 @@ class CursorPool:
     def borrow(
         self,
         key: str,
-        footage: ViewInput,
+        source: ViewInput,
         wanted: PictureConverter,
         frames: Ints,
         place: int,
@@ -142,7 +140,7 @@ class CursorPool:
         """
         cursor = self._take(key, place)
         if cursor is None:
-            cursor = DecodeCursor(self._tools, footage, wanted, frames, place, check, threads)
+            cursor = DecodeCursor(self._tools, source, wanted, frames, place, check, threads)
         cursor.check = check
         try:
             yield cursor
@@ -215,7 +213,7 @@ def never_cancelled() -> None:
 
 def _decoded_pictures(
     tools: ReadContext,
-    footage: ViewInput,
+    source: ViewInput,
     wanted: PictureConverter,
     frames: Ints,
     place: int,
@@ -223,22 +221,22 @@ def _decoded_pictures(
     threads: int,
 ) -> Generator[DecodedPicture, None, None]:
     needed = wanted.needed_of
-    tiles = footage.tiles
+    tiles = source.tiles
     while place < len(frames):
         is_tiled = False
         try:
             if tiles is None or not tiles.stored:
-                yield from _decoded_from_original(tools, footage, frames, place, check, threads)
+                yield from _decoded_from_original(tools, source, frames, place, check, threads)
                 return
             chunk = frames[place : place + _FRAMES_PER_PLAN]
-            plan = plan_pictures(chunk, needed, wanted.form, footage.physical, footage.table, tiles)
+            plan = plan_pictures(chunk, needed, wanted.form, source.physical, source.table, tiles)
             is_tiled = bool(plan.tiled)
             if not is_tiled:
-                for shown in _decoded_from_original(tools, footage, chunk, 0, check, threads):
+                for shown in _decoded_from_original(tools, source, chunk, 0, check, threads):
                     yield shown
                     place += 1
                 continue
-            for places, picture, held in PlanExecutor(footage.table, tools).pictures(plan, needed):
+            for places, picture, held in PlanExecutor(source.table, tools).pictures(plan, needed):
                 for _ in places:
                     yield picture, held
                 place += len(places)
@@ -254,13 +252,13 @@ def _decoded_pictures(
 
 def _decoded_from_original(
     tools: ReadContext,
-    footage: ViewInput,
+    source: ViewInput,
     frames: Ints,
     place: int,
     check: Checkpoint,
     threads: int,
 ) -> Generator[DecodedPicture, None, None]:
-    physical, table, pool = footage.physical, footage.table, tools.pool
+    physical, table, pool = source.physical, source.table, tools.pool
     rest = frames[place:]
     if is_sequential(rest):
         with pool.decoder(physical, table) as decoder:

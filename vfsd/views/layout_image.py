@@ -416,44 +416,44 @@ class LayoutView:
         return None
 
 
-def layout_names(footage: ViewInput, most: int) -> list[tuple[str, bool]]:
+def layout_names(source: ViewInput, most: int) -> list[tuple[str, bool]]:
     """List a picture for each second; empty if there are more than `most`."""
-    count = footage.physical.duration.__ceil__()
+    count = source.physical.duration.__ceil__()
     return [(f"{second}.png", False) for second in range(count if count <= most else 0)]
 
 
 def layout_view(
-    catalog: Catalog, tools: ReadContext, video: LogicalVideo, footage: ViewInput, path: str
+    catalog: Catalog, tools: ReadContext, video: LogicalVideo, source: ViewInput, path: str
 ) -> LayoutView:
     """Return the picture at `path`.  Raises `NotFoundError`, `OutOfRangeError`."""
-    segments = footage.tiles.segments if footage.tiles is not None else ()
-    frame = None if path == LAYOUT_FILE else _frame_of(footage, path)
+    segments = source.tiles.segments if source.tiles is not None else ()
+    frame = None if path == LAYOUT_FILE else _frame_of(source, path)
     at = frame
     if at is None:
         at = segments[0].first_frame if segments else 0
     here = [segment for segment in segments if at in segment.frames]
     segment = max(here, key=lambda one: one.created_ns, default=None)
-    frames = _second(footage, at) if segment is None else segment.frames
-    media = footage.physical.media
+    frames = _second(source, at) if segment is None else segment.frames
+    media = source.physical.media
 
     def draw() -> Picture:
-        facts = layout_facts(catalog, video, footage.table, segment, frames, frame)
-        return draw_layout(footage.table, tools, facts)
+        facts = layout_facts(catalog, video, source.table, segment, frames, frame)
+        return draw_layout(source.table, tools, facts)
 
     size = picture_size(media.display_width, media.display_height)
     return LayoutView(video.digest, size, draw)
 
 
-def _frame_of(footage: ViewInput, path: str) -> int:
+def _frame_of(source: ViewInput, path: str) -> int:
     match = _LAYOUT_PATH.fullmatch(path)
     if match is None:
         raise NotFoundError(f"no such view: {path!r}")
-    return FrameTimes(footage.physical, footage.table).at(seconds(match[1]))
+    return FrameTimes(source.physical, source.table).at(seconds(match[1]))
 
 
-def _second(footage: ViewInput, frame: int) -> range:
+def _second(source: ViewInput, frame: int) -> range:
     """Return the frames that appear in the same second of the timeline."""
-    physical, table = footage.physical, footage.table
+    physical, table = source.physical, source.table
     shown = (table.frame_pts(frame) - physical.first_pts) * physical.time_base
     second, times = Fraction(shown.__floor__()), FrameTimes(physical, table)
     found = times.between(second, second + 1)

@@ -34,13 +34,13 @@ class ObjectTree:
 
     def __init__(
         self,
-        footage: ViewInput,
+        source: ViewInput,
         packs: PackPool,
         labels: Callable[[], list[str]],
         boxes: Callable[[str], DetectionColumns],
     ) -> None:
         """`labels` returns all labels; `boxes` returns the boxes of a label, ordered by frame."""
-        self._footage = footage
+        self._source = source
         self._packs = packs
         self._ask_labels = labels
         self._ask_boxes = boxes
@@ -109,7 +109,7 @@ class ObjectTree:
     def _of(self, written: str) -> DetectionColumns:
         label = self._known(written)
         if label not in self._boxes:
-            media = self._footage.physical.media
+            media = self._source.physical.media
             rows = self._ask_boxes(label).clipped(media.display_width, media.display_height)
             self._boxes[label] = rows.sorted_by_frame()
         return self._boxes[label]
@@ -141,20 +141,20 @@ class ObjectTree:
             raise NotFoundError(f"no such view: {path!r}")
         rect = self._rect(rows, int(low + number))
         labels = ((self._known(label),),)
-        return StillView(self._footage, frame, rect, suffix, labels=labels)
+        return StillView(self._source, frame, rect, suffix, labels=labels)
 
     def _clip(self, rows: DetectionColumns) -> RenderedView:
         rects = [self._rect(rows, row) for row in range(len(rows))]
         area = Rect.around(rects)
         first, last = int(rows.frames[0]), int(rows.frames[-1])
         return plan_view(
-            self._footage,
+            self._source,
             view_path.parse_view_path(f"frames={first}-{last + 1},roi={area}.mp4"),
             self._packs,
         )
 
     def _rect(self, rows: DetectionColumns, row: int) -> Rect:
-        media = self._footage.physical.media
+        media = self._source.physical.media
         rect = rows[row].rect(media.display_width, media.display_height)
         assert rect is not None  # boxes outside the frame were removed by `clipped`
         return rect

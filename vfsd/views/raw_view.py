@@ -35,19 +35,19 @@ class RawView:
     """A file with one slot for each picture.  Slot 0 is the Y4M header, or empty."""
 
     storable = range(0)
-    made = "decoded"
+    method = "decoded"
     marks: Mapping[str, str] = MappingProxyType({})
     is_work = True
 
     def __init__(
-        self, key: str, footage: ViewInput, view: View, form: ViewForm, timeline: ViewTimeline
+        self, key: str, source: ViewInput, view: View, form: ViewForm, timeline: ViewTimeline
     ) -> None:
         self.key = key
-        self.digest = footage.digest
+        self.digest = source.digest
         self.memory = timeline.memory
-        self._footage = footage
+        self._source = source
         self._timeline = timeline
-        self._pictures = decoded_picture_form(footage.physical.media, view, form)
+        self._pictures = decoded_picture_form(source.physical.media, view, form)
         self._header = self._prefix = b""
         if form.container == "y4m":
             self._header, self._prefix = self._y4m_header(), _Y4M_FRAME
@@ -87,20 +87,20 @@ class RawView:
         places = [slot - 1 for slot in slots if slot]
         if not places:
             return None
-        return DecodedFrames(self._footage, self._timeline.frames[places], self._pictures)
+        return DecodedFrames(self._source, self._timeline.frames[places], self._pictures)
 
     @property
     def parts(self) -> Sequence[ViewPart]:
-        shown = DecodedFrames(self._footage, self._timeline.frames, self._pictures)
+        shown = DecodedFrames(self._source, self._timeline.frames, self._pictures)
         return [RenderedPart(shown, None, self.slots.size)]
 
     def _cursor(
         self, context: RenderContext, converter: PictureConverter, place: int
     ) -> AbstractContextManager[DecodeCursor]:
         """Return a cursor with threads that decode ahead while a picture is copied and written."""
-        footage, frames = self._footage, self._timeline.frames
-        threads = context.pool.threads_ahead(footage.physical.media)
-        return context.cursor(self.key, footage, converter, frames, place, threads)
+        source, frames = self._source, self._timeline.frames
+        threads = context.pool.threads_ahead(source.physical.media)
+        return context.cursor(self.key, source, converter, frames, place, threads)
 
     def _samples(self, place: ByteBuffer, converter: PictureConverter) -> Pixels:
         """Write the frame prefix and return the part of `place` for the samples."""

@@ -69,16 +69,16 @@ class RenderTask:
         with self._guard:
             self._wants -= 1
 
-    def wait(self, patience: CancelCheck | None) -> None:
-        """Return when the task is done.  Raises what `patience` raises."""
+    def wait(self, cancel_check: CancelCheck | None) -> None:
+        """Return when the task is done.  Raises what `cancel_check` raises."""
         with self._guard:
             self._waiting += 1
         try:
-            if patience is None:
+            if cancel_check is None:
                 self._done.wait()
                 return
             while not self._done.wait(_POLL_SECONDS):
-                patience()
+                cancel_check()
         finally:
             with self._guard:
                 self._waiting -= 1
@@ -259,13 +259,13 @@ class RenderCache:
         pool: RenderPool,
         *,
         keep: bool,
-        patience: CancelCheck | None = None,
+        cancel_check: CancelCheck | None = None,
     ) -> Bytes:
         """Return what `make` returns, or has returned before; one thread of `pool` calls it.
 
         Args:
             keep: the result is worth a file.
-            patience: called now and then while this waits; its exception ends the wait.
+            cancel_check: called now and then while this waits; its exception ends the wait.
 
         If `make` fails, all waiting readers get the error.  If the last reader leaves, `make` is
         stopped.
@@ -275,7 +275,7 @@ class RenderCache:
             if not isinstance(found, RenderTask):
                 return found
             try:
-                found.wait(patience)
+                found.wait(cancel_check)
             finally:
                 found.remove_reader()
             if found.error is not None:

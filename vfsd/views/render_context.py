@@ -104,41 +104,41 @@ class PacketReaders:
         self._guard = threading.Lock()
 
     @contextmanager
-    def reader(self, footage: ViewInput) -> Iterator[PacketReader]:
+    def reader(self, source: ViewInput) -> Iterator[PacketReader]:
         """Lend a packet reader for the block.  Raises `OSError`."""
-        physical = footage.physical
+        physical = source.physical
 
         def make() -> PacketReader:
-            return PacketReader(footage.path, physical.media, physical.access, footage.table)
+            return PacketReader(source.path, physical.media, physical.access, source.table)
 
-        with self._borrowed(physical, footage.key, make) as reader:
+        with self._borrowed(physical, source.key, make) as reader:
             assert isinstance(reader, PacketReader)
             yield reader
 
     @contextmanager
     def audio_reader(
-        self, footage: ViewInput, sound: Sound, table: FrameTable
+        self, source: ViewInput, sound: Sound, table: FrameTable
     ) -> Iterator[AudioPacketReader]:
         """Lend a reader of audio packets."""
 
         def make() -> ViewAudioReader:
-            return audio_packet_reader(footage.path, footage.physical.media, sound, table)
+            return audio_packet_reader(source.path, source.physical.media, sound, table)
 
-        with self._borrowed(footage.physical, f"{footage.key}/sound", make) as reader:
+        with self._borrowed(source.physical, f"{source.key}/sound", make) as reader:
             assert not isinstance(reader, AudioDecoder)
             yield reader
 
     @contextmanager
     def audio_samples(
-        self, footage: ViewInput, sound: Sound, table: FrameTable, layout: str
+        self, source: ViewInput, sound: Sound, table: FrameTable, layout: str
     ) -> Iterator[AudioDecoder]:
         """Lend a decoder of audio samples in the given channel layout."""
 
         def make() -> ViewAudioReader:
-            media = footage.physical.media
-            return AudioDecoder(footage.path, media, sound, table, layout, footage.damage)
+            media = source.physical.media
+            return AudioDecoder(source.path, media, sound, table, layout, source.damage)
 
-        with self._borrowed(footage.physical, f"{footage.key}/samples/{layout}", make) as reader:
+        with self._borrowed(source.physical, f"{source.key}/samples/{layout}", make) as reader:
             assert isinstance(reader, AudioDecoder)
             yield reader
 
@@ -252,14 +252,14 @@ class RenderContext:
     def cursor(
         self,
         key: str,
-        footage: ViewInput,
+        source: ViewInput,
         wanted: PictureConverter,
         frames: Ints,
         place: int,
         threads: int,
     ) -> AbstractContextManager[DecodeCursor]:
         """See `CursorPool.borrow`."""
-        return self._cursors.borrow(key, footage, wanted, frames, place, self.check, threads)
+        return self._cursors.borrow(key, source, wanted, frames, place, self.check, threads)
 
     def decode_lock(self, key: str, place: int) -> AbstractContextManager[None]:
         """See `DecodeLocks.acquire`."""

@@ -100,7 +100,7 @@ class PlannedView(RenderedView, Protocol):
     """A view that a name of the view grammar stands for."""
 
     @property
-    def made(self) -> str:
+    def method(self) -> str:
         """The method: copied or stitched (nothing is decoded), spliced (copied except for encoded
         ends), encoded, or decoded (raw forms).
         """
@@ -141,57 +141,57 @@ class StreamableView(RenderedView, Protocol):
         """Yield the bytes of each slot in order; each buffer is valid until the next iteration."""
 
 
-def plan_view(footage: ViewInput, request: ViewSpec, packs: PackPool) -> PlannedView:
+def plan_view(source: ViewInput, request: ViewSpec, packs: PackPool) -> PlannedView:
     """Return the cheapest way to make the view that `request` describes.
 
-    Pictures come only from tiles of `footage` that meet the request's `psnr` in its pixel format.
+    Pictures come only from tiles of `source` that meet the request's `psnr` in its pixel format.
     A lossless view without a `psnr` is made from the original.
 
     Raises `OutOfRangeError` for a region or time outside the video, `UsageError` for a form that
     cannot be made.
     """
-    media = footage.physical.media
-    footage = view_input_for(request, footage)
+    media = source.physical.media
+    source = view_input_for(request, source)
     request = request.without_crop(media.display_width, media.display_height)
     view = request.resolve(media.display_width, media.display_height)
     form = request.form
-    key = view_key(footage, format_view_path(request))
+    key = view_key(source, format_view_path(request))
     pictures = decoded_picture_form(media, view, form)  # raises before any work is done
-    timeline = timeline_of_view(view, footage.physical, footage.table)
+    timeline = timeline_of_view(view, source.physical, source.table)
     if form.is_raw:
-        return RawView(key, footage, view, form, timeline)
-    found = find_audio(footage, view, form, timeline)
+        return RawView(key, source, view, form, timeline)
+    found = find_audio(source, view, form, timeline)
     sound = None if isinstance(found, str) else found
-    why = why_not_copied(footage, view, form)
+    why = why_not_copied(source, view, form)
     if why is None:
-        copied = find_copy(key, footage, form, timeline, sound)
+        copied = find_copy(key, source, form, timeline, sound)
         if copied is not None:
             return copied
-    if footage.tiles is not None and footage.tiles.segments:
-        stitched = find_stitch(key, footage, view, form, timeline, packs, sound)
+    if source.tiles is not None and source.tiles.segments:
+        stitched = find_stitch(key, source, view, form, timeline, packs, sound)
         if stitched is not None:
             return stitched
     if why is None:
-        spliced = find_smart_cut(key, footage, form, timeline, sound)
+        spliced = find_smart_cut(key, source, form, timeline, sound)
         if not isinstance(spliced, str):
             return spliced
         why = spliced
     # Tiles that the view cannot use may change without invalidating its cached segments.
     frames = range(int(timeline.frames[0]), int(timeline.frames[-1]) + 1)
-    footage = footage.usable_for(PictureConverter(pictures), frames)
+    source = source.usable_for(PictureConverter(pictures), frames)
     keys = (
-        view_key(footage, format_view_path(request)),
-        view_key(replace(footage, tiles=None), format_view_path(request)),
+        view_key(source, format_view_path(request)),
+        view_key(replace(source, tiles=None), format_view_path(request)),
     )
-    return TranscodedView(keys, footage, view, form, timeline, sound, why=why)
+    return TranscodedView(keys, source, view, form, timeline, sound, why=why)
 
 
-def view_input_for(request: ViewSpec, footage: ViewInput) -> ViewInput:
-    """Return `footage` limited to the tiles that meet the request's `psnr`."""
+def view_input_for(request: ViewSpec, source: ViewInput) -> ViewInput:
+    """Return `source` limited to the tiles that meet the request's `psnr`."""
     psnr = request.psnr
     if psnr is None and request.form.codec is not None and is_lossless(request.form.codec):
         psnr = math.inf  # no loss is allowed
-    return footage if psnr is None else footage.with_quality(psnr)
+    return source if psnr is None else source.with_quality(psnr)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +203,7 @@ class ViewAudioSummary:
     silence: str | None  #: why the view has no sound
 
     @property
-    def made(self) -> str | None:
+    def method(self) -> str | None:
         """copied or transcoded; None without sound."""
         if self.codec is None:
             return None
@@ -219,12 +219,12 @@ class ViewAudioSummary:
         return f"{self.codec}, transcoded from {self.origin}"
 
 
-def audio_summary(footage: ViewInput, request: ViewSpec) -> ViewAudioSummary:
+def audio_summary(source: ViewInput, request: ViewSpec) -> ViewAudioSummary:
     """Return how a view carries the sound of its video.  Raises as `plan_view` does."""
-    media = footage.physical.media
+    media = source.physical.media
     view = request.resolve(media.display_width, media.display_height)
     found = find_audio(
-        footage, view, request.form, timeline_of_view(view, footage.physical, footage.table)
+        source, view, request.form, timeline_of_view(view, source.physical, source.table)
     )
     if isinstance(found, str):
         return ViewAudioSummary(None, None, found)
@@ -242,7 +242,7 @@ class StillView:
 
     def __init__(
         self,
-        footage: ViewInput,
+        source: ViewInput,
         frame: int,
         region: Rect,
         suffix: str,
@@ -257,10 +257,10 @@ class StillView:
             size: bytes of a jpg; ignored for other suffixes.
             labels: the labels that the region was chosen by, for the read log.
         """
-        self.key = view_key(footage, f"still/{frame}/{region}.{suffix}")
-        self.digest = footage.digest
+        self.key = view_key(source, f"still/{frame}/{region}.{suffix}")
+        self.digest = source.digest
         self.storable = range(0) if suffix in STILL_SIZES else range(1, 2)
-        self._footage = footage
+        self._source = source
         self._frame = frame
         self._region = region
         self._suffix = suffix
@@ -276,7 +276,7 @@ class StillView:
 
     def of_size(self, size: int) -> StillView:
         return StillView(
-            self._footage, self._frame, self._region, self._suffix, size, labels=self._labels
+            self._source, self._frame, self._region, self._suffix, size, labels=self._labels
         )
 
     def make(self, slot: int, context: RenderContext) -> bytes:
@@ -289,17 +289,17 @@ class StillView:
         frames = np.array([self._frame for slot in slots if slot], np.int64)
         if not len(frames):
             return None
-        return DecodedFrames(self._footage, frames, self._form(), self._labels)
+        return DecodedFrames(self._source, frames, self._form(), self._labels)
 
     def _form(self) -> PictureForm:
-        return picture_form(self._footage.physical.media, View(region=self._region), "rgb24")
+        return picture_form(self._source.physical.media, View(region=self._region), "rgb24")
 
     def _pixels(self, context: RenderContext) -> Pixels:
         """Return height x width x 3, RGB."""
         converter = PictureConverter(self._form())
-        footage, frames = self._footage, np.array([self._frame])
-        threads = context.pool.threads_for(footage.physical.media)
-        with context.cursor(self.key, footage, converter, frames, 0, threads) as cursor:
+        source, frames = self._source, np.array([self._frame])
+        threads = context.pool.threads_for(source.physical.media)
+        with context.cursor(self.key, source, converter, frames, 0, threads) as cursor:
             ((picture, held),) = cursor.pictures(0, 1)
             return converter.convert(picture, held)
 
@@ -324,15 +324,15 @@ class TextView:
         return None
 
 
-def require_frame(footage: ViewInput, index: int) -> None:
+def require_frame(source: ViewInput, index: int) -> None:
     """Raises `OutOfRangeError` if the video has no frame of that index."""
-    if index >= len(footage.table):
+    if index >= len(source.table):
         raise OutOfRangeError(
-            f"frame {index} does not exist: the video has {len(footage.table)} frames"
+            f"frame {index} does not exist: the video has {len(source.table)} frames"
         )
 
 
-def view_key(footage: ViewInput, what: str) -> str:
+def view_key(source: ViewInput, what: str) -> str:
     """Return a key for `what` of a video that changes whenever the bytes may change."""
-    text = "\n".join((__version__, str(_REVISION), library_versions(), footage.key, what))
+    text = "\n".join((__version__, str(_REVISION), library_versions(), source.key, what))
     return blake3(text.encode()).hexdigest()

@@ -254,17 +254,19 @@ class Renderer:
         if whole_bytes:
             self._materialised = MaterialisedViews(parts.directory.cache, whole_bytes, self.slot)
 
-    def slot(self, rendered: RenderedView, slot: int, patience: CancelCheck | None = None) -> Bytes:
+    def slot(
+        self, rendered: RenderedView, slot: int, cancel_check: CancelCheck | None = None
+    ) -> Bytes:
         """Return the bytes of a slot without its zero padding.
 
-        Raises what `patience` raises, which is called now and then while this takes long.
+        Raises what `cancel_check` raises, which is called now and then while this takes long.
         """
         return self._cache.get(
             cached_slot_name(rendered, slot),
             partial(self._make, rendered, slot),
             self._pool_for(rendered, slot),
             keep=slot in rendered.storable,
-            patience=patience,
+            cancel_check=cancel_check,
         )
 
     def prefetch(
@@ -308,7 +310,7 @@ class Renderer:
         slots = read.sorted()
         pictures = rendered.pictures(slots) if slots else None
         if pictures is not None:
-            self._reads.note(pictures.footage.digest, partial(pictures.log_entry, timing))
+            self._reads.note(pictures.source.digest, partial(pictures.log_entry, timing))
 
     def whole(self, rendered: RenderedView) -> int | None:
         """Return a new descriptor of a file with exactly the bytes of the view, or None."""
@@ -382,11 +384,13 @@ class RenderedFile:
         """Whether a read may have to compute something."""
         return self._rendered.is_work and not self._renderer.is_made(self._rendered)
 
-    def readinto(self, buffer: memoryview, offset: int, patience: CancelCheck | None = None) -> int:
+    def readinto(
+        self, buffer: memoryview, offset: int, cancel_check: CancelCheck | None = None
+    ) -> int:
         """Fill `buffer` from `offset` on and return the number of bytes.
 
         The number is smaller than requested only at the end of the file.  Raises `IntegrityError`,
-        `OSError`, and what `patience` raises, which is called now and then while this takes long.
+        `OSError`, and what `cancel_check` raises, which is called periodically during long work.
         """
         target = np.frombuffer(buffer, np.uint8)
         began = time.perf_counter()
@@ -399,7 +403,7 @@ class RenderedFile:
             place = self._slots.at(offset + done)
             within = offset + done - place.start
             count = min(wanted - done, place.size - within)
-            data = self._renderer.slot(self._rendered, place.slot, patience)
+            data = self._renderer.slot(self._rendered, place.slot, cancel_check)
             self._read.add(place.slot)
             self._prefetcher.note_received(place.slot)
             part = np.frombuffer(data, np.uint8)[within : within + count]

@@ -242,7 +242,7 @@ class _CopyRange:
 
 def find_smart_cut(
     key: str,
-    footage: ViewInput,
+    source: ViewInput,
     form: ViewForm,
     timeline: ViewTimeline,
     sound: ViewAudio | None = None,
@@ -252,75 +252,75 @@ def find_smart_cut(
     The view must be one for which `why_not_copied` returns None.  Reads the key packet at which
     the copied part would begin.
     """
-    media = footage.physical.media
+    media = source.physical.media
     unlike = unsupported_in_container(form.container, media, 0)
     if unlike is not None:
         return unlike
     if media.crop != NO_CROP_MARGINS:
         return "its container crops pictures, and encoded ends need no cropping"
-    if footage.physical.notes:
-        return "its packets do not describe it completely:" + "; ".join(footage.physical.notes)
-    source = smart_cut_source(media)
-    if isinstance(source, str):
-        return source
-    damaged = lost_frames_in_tiles(footage, timeline.frames)
+    if source.physical.notes:
+        return "its packets do not describe it completely:" + "; ".join(source.physical.notes)
+    stream = smart_cut_source(media)
+    if isinstance(stream, str):
+        return stream
+    damaged = lost_frames_in_tiles(source, timeline.frames)
     whole = longest_undamaged_range(damaged)
-    cut = _find_copy_range(footage, timeline, whole, source) if whole else None
+    cut = _find_copy_range(source, timeline, whole, stream) if whole else None
     if cut is None and damaged.any():
         return "its packets are damaged on disk, and tiles show the lost frames"
     if cut is None:
         return "no group of pictures in it can be decoded alone"
-    columns = _columns(footage, cut)
+    columns = _columns(source, cut)
     if int(columns.size.min()) == 0:
         return "some of its packets are empty"
     too_large = unsupported_in_container(form.container, media, int(columns.size.max()))
     if too_large is not None:
         return too_large
-    framing: PacketFormat | None = PacketFormat(source.codec, b"", source.prefix, _LENGTH_BYTES)
-    if form.container == source.codec:
+    framing: PacketFormat | None = PacketFormat(stream.codec, b"", stream.prefix, _LENGTH_BYTES)
+    if form.container == stream.codec:
         framing = stream_packet_format(media)
     if framing is None:
         return "its parameter sets are not available"
-    opening = RunStart(cut.left_out, source.convert_first)
+    opening = RunStart(cut.left_out, stream.convert_first)
     part = timeline.part(cut.first, cut.stop)
-    copied = CopiedRun(footage, part, cut.packets, columns, framing, opening)
-    reorder = _reorder_depth(copied, media, source)
+    copied = CopiedRun(source, part, cut.packets, columns, framing, opening)
+    reorder = _reorder_depth(copied, media, stream)
     if reorder > _MAX_REORDER:
         return "its packets are reordered by too many frames"
     runs: list[CopiedRun | SegmentedEncode] = [copied]
     if cut.first:
-        runs.insert(0, _encoded_end(f"{key}/head", footage, timeline.part(0, cut.first), source))
+        runs.insert(0, _encoded_end(f"{key}/head", source, timeline.part(0, cut.first), stream))
     if cut.stop < len(timeline):
         runs.append(
-            _encoded_end(f"{key}/tail", footage, timeline.part(cut.stop, len(timeline)), source)
+            _encoded_end(f"{key}/tail", source, timeline.part(cut.stop, len(timeline)), stream)
         )
     if len(runs) == 1:
         return "its beginning cannot be copied"
-    return SmartCutView(key, form, timeline, source, runs, reorder, sound)
+    return SmartCutView(key, form, timeline, stream, runs, reorder, sound)
 
 
 def _encoded_end(
-    key: str, footage: ViewInput, timeline: ViewTimeline, source: SmartCutSource
+    key: str, source: ViewInput, timeline: ViewTimeline, stream: SmartCutSource
 ) -> SegmentedEncode:
     """Return the encoded part at one end, in the orientation of the stored pictures."""
-    media = dataclasses.replace(footage.physical.media, rotation=0, mirrored=False)
+    media = dataclasses.replace(source.physical.media, rotation=0, mirrored=False)
     pictures = even_picture_form(media, View(), "yuv420p")
-    settings = encoder_settings(media, source.codec, pictures, timeline)
-    return SegmentedEncode(key, footage, pictures, source.settings(settings), timeline)
+    settings = encoder_settings(media, stream.codec, pictures, timeline)
+    return SegmentedEncode(key, source, pictures, stream.settings(settings), timeline)
 
 
-def _columns(footage: ViewInput, cut: _CopyRange) -> PacketColumns:
-    found = footage.table.columns(cut.packets.start, cut.packets.stop)
+def _columns(source: ViewInput, cut: _CopyRange) -> PacketColumns:
+    found = source.table.columns(cut.packets.start, cut.packets.stop)
     kept = np.ones(len(found), bool)
     kept[1 : 1 + cut.left_out] = False
     return found[kept]
 
 
 def _find_copy_range(
-    footage: ViewInput, timeline: ViewTimeline, within: range, source: SmartCutSource
+    source: ViewInput, timeline: ViewTimeline, within: range, stream: SmartCutSource
 ) -> _CopyRange | None:
     """Find the part of the frames `within` that can be copied; indices into the view's frames."""
-    table = footage.table
+    table = source.table
     frames = timeline.frames[within.start : within.stop]
     packets = table.packets_of(range(int(frames[0]), int(frames[-1]) + 1))
     base = int(packets.min())
@@ -328,13 +328,13 @@ def _find_copy_range(
     keys = flags & PacketFlag.KEY != 0
     # Candidates: all frames shown later are decoded later.
     starts = np.minimum.accumulate(packets[::-1])[::-1] == packets
-    if not source.drops_preceding:
+    if not stream.drops_preceding:
         # And all frames shown earlier are decoded earlier.
         starts &= np.maximum.accumulate(np.concatenate(([-1], packets[:-1]))) < packets
     for first in np.flatnonzero(starts & keys[packets - base])[:_MAX_KEYS_TRIED].tolist():
         packet = int(packets[first])
-        left_out = _leading_packets(footage, int(frames[first]), packet)
-        if left_out is None or (left_out and not source.drops_preceding):
+        left_out = _leading_packets(source, int(frames[first]), packet)
+        if left_out is None or (left_out and not stream.drops_preceding):
             continue
         # The range ends where packets and pictures are no longer the same set.
         following = packets[first:] - left_out
@@ -344,54 +344,54 @@ def _find_copy_range(
         )
         length = int(level[-1]) + 1
         copied = range(packet, packet + length + left_out)
-        if _holds_whole_gop(footage, copied) and _is_random_access_point(footage, packet, source):
+        if _holds_whole_gop(source, copied) and _is_random_access_point(source, packet, stream):
             first += within.start
             return _CopyRange(first, first + length, copied, left_out)
     return None
 
 
-def _leading_packets(footage: ViewInput, frame: int, packet: int) -> int | None:
+def _leading_packets(source: ViewInput, frame: int, packet: int) -> int | None:
     """Count the packets after a key packet that show frames before its own.
 
     Returns None if they do not follow the key packet immediately.
     """
-    table = footage.table
+    table = source.table
     before = table.packets_of(range(max(0, frame - _MAX_LEADING_PACKETS), frame))
     count = int((before > packet).sum())
     return count if not count or int(before.max()) == packet + count else None
 
 
-def _holds_whole_gop(footage: ViewInput, packets: range) -> bool:
+def _holds_whole_gop(source: ViewInput, packets: range) -> bool:
     """Return whether `packets`, from a key packet on, reach the next key packet or the end."""
-    table = footage.table
+    table = source.table
     following = table.columns(packets.start + 1, min(packets.stop + 1, table.packets)).flags
     return packets.stop == table.packets or bool((following & PacketFlag.KEY).any())
 
 
-def _is_random_access_point(footage: ViewInput, packet: int, source: SmartCutSource) -> bool:
+def _is_random_access_point(source: ViewInput, packet: int, stream: SmartCutSource) -> bool:
     """Return whether decoders reset at a key packet that has no unknown parameter sets."""
-    physical = footage.physical
-    with PacketReader(footage.path, physical.media, physical.access, footage.table) as reader:
+    physical = source.physical
+    with PacketReader(source.path, physical.media, physical.access, source.table) as reader:
         try:
             ((_, data),) = reader.read(packet, packet + 1)
-            units = [data[start:end] for start, end in nal.nal_units(data, source.prefix)]
+            units = [data[start:end] for start, end in nal.nal_units(data, stream.prefix)]
         except (IntegrityError, nal.BitstreamError):
             return False
-    kinds = [nal.unit_type(source.codec, unit) for unit in units]
+    kinds = [nal.unit_type(stream.codec, unit) for unit in units]
     sets = {
         unit
         for unit, kind in zip(units, kinds, strict=True)
-        if nal.is_parameter_set(source.codec, kind)
+        if nal.is_parameter_set(stream.codec, kind)
     }
-    coded = {kind for kind in kinds if nal.holds_slice(source.codec, kind)}
-    return source.is_random_access(coded) and sets <= set(source.sets)
+    coded = {kind for kind in kinds if nal.holds_slice(stream.codec, kind)}
+    return stream.is_random_access(coded) and sets <= set(stream.sets)
 
 
-def _reorder_depth(run: CopiedRun, media: MediaInfo, source: SmartCutSource) -> int:
+def _reorder_depth(run: CopiedRun, media: MediaInfo, stream: SmartCutSource) -> int:
     """Return the number of frames that a decoder may have to hold back."""
     decoded = np.argsort(run.shown, kind="stable")  # packet of each picture in display order
     most = int((decoded - np.arange(len(decoded))).max())
-    return max(most, media.reorder_delay, source.reorder)
+    return max(most, media.reorder_delay, stream.reorder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -418,7 +418,7 @@ class _PlacedRun:
 class SmartCutView:
     """A file of segments that are copied or encoded.  Slot 0 is the container's header."""
 
-    made = "spliced"
+    method = "spliced"
     is_work = True
 
     def __init__(
@@ -426,7 +426,7 @@ class SmartCutView:
         key: str,
         form: ViewForm,
         timeline: ViewTimeline,
-        source: SmartCutSource,
+        stream: SmartCutSource,
         runs: Sequence[CopiedRun | SegmentedEncode],
         reorder: int,
         sound: ViewAudio | None = None,
@@ -439,10 +439,10 @@ class SmartCutView:
         self._sound_track = sound.track if sound else None
         self._container = form.container
         self._timeline = timeline
-        self._source = source
+        self._stream = stream
         self._reorder = reorder
         self._parts = list(_placed_runs(runs, timeline))
-        self.marks = side_data_of_smart_cut(self._copied.footage.physical.media, form.container)
+        self.marks = side_data_of_smart_cut(self._copied.source.physical.media, form.container)
         shown = np.concatenate([part.run.shown + part.ticks for part in self._parts])
         keys = np.concatenate([part.run.keys for part in self._parts])
         self._starts = np.concatenate([part.run.starts + part.first for part in self._parts])
@@ -456,7 +456,7 @@ class SmartCutView:
             starts_with_key=keys[self._starts],
             end=timeline.end,
         )
-        spare = CONFIGURATION_BYTES + sum(len(unit) + 2 for unit in source.sets)
+        spare = CONFIGURATION_BYTES + sum(len(unit) + 2 for unit in stream.sets)
         header = len(muxer.header(spare=spare)) + muxer.index_size(len(sizes))
         self.slots: Slots = VariableSizeSlots(header, sizes)
         self.storable = frozenset(
@@ -467,11 +467,11 @@ class SmartCutView:
         )
         # The header depends on all sizes, so other sizes need another key.
         self.key = blake3(f"{key} spliced".encode() + sizes.tobytes()).hexdigest()
-        self.digest = self._copied.footage.digest
+        self.digest = self._copied.source.digest
 
     def make(self, slot: int, context: RenderContext) -> bytes:
-        sets, codec = self._encoded_sets(), self._source.codec
-        muxer = self._muxer(self._source.codec_configuration(sets))
+        sets, codec = self._encoded_sets(), self._stream.codec
+        muxer = self._muxer(self._stream.codec_configuration(sets))
         size = self.slots[slot].size
         if not slot:
             return muxer.header(self._index, spare=size - len(muxer.header(self._index)))
@@ -496,9 +496,9 @@ class SmartCutView:
         ]
         if not frames:
             return None
-        footage = self._copied.footage
-        form = even_picture_form(footage.physical.media, View(), "yuv420p")
-        return DecodedFrames(footage, np.concatenate(frames), form)
+        source = self._copied.source
+        form = even_picture_form(source.physical.media, View(), "yuv420p")
+        return DecodedFrames(source, np.concatenate(frames), form)
 
     @property
     def parts(self) -> Sequence[ViewPart]:
@@ -519,13 +519,13 @@ class SmartCutView:
     def _encoded_sets(self) -> tuple[bytes, ...]:
         """Return the parameter sets of the encoded part."""
         run = next(part.run for part in self._parts if isinstance(part.run, SegmentedEncode))
-        return self._source.encoded_sets(run.settings, self._reorder)
+        return self._stream.encoded_sets(run.settings, self._reorder)
 
     def _muxer(self, configuration: bytes) -> Muxer:
-        timeline, media = self._timeline, self._copied.footage.physical.media
+        timeline, media = self._timeline, self._copied.source.physical.media
         lengths = np.diff(np.append(timeline.starts[self._starts], timeline.end))
         track = VideoTrack(
-            codec=self._source.codec,
+            codec=self._stream.codec,
             width=media.width,
             height=media.height,
             configuration=configuration,

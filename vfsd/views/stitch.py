@@ -148,7 +148,7 @@ _MAX_STITCHERS = 256
 
 def find_stitch(
     key: str,
-    footage: ViewInput,
+    source: ViewInput,
     view: View,
     form: ViewForm,
     timeline: ViewTimeline,
@@ -156,9 +156,9 @@ def find_stitch(
     sound: ViewAudio | None = None,
 ) -> StitchedView | None:
     """Return `view` stitched from tiles, or None if it has to be encoded."""
-    if footage.tiles is None or not footage.tiles.segments:
+    if source.tiles is None or not source.tiles.segments:
         return None
-    media = footage.physical.media
+    media = source.physical.media
     full = media.frame_rect
     region = view.region or full
     if form.codec != "hevc" and (form.codec is not None or region == full):
@@ -174,8 +174,8 @@ def find_stitch(
     if media.is_turned and shown != (area.width, area.height):
         return None  # the odd row or column may be on any side
     pictures = picture_form(media, view, form.layout)
-    good = footage.tiles.good_for(pictures, footage.physical)
-    blocks = tile_blocks(area, timeline, footage.tiles.segments, good)
+    good = source.tiles.good_for(pictures, source.physical)
+    blocks = tile_blocks(area, timeline, source.tiles.segments, good)
     if not blocks or len(blocks) > MAX_SEGMENTS or min(shown) < 2:
         return None
     in_stream = form.container == "hevc" or len({one.grid for one in blocks}) > MAX_PICTURE_SETS
@@ -192,7 +192,7 @@ def find_stitch(
         _log.warning("a view is encoded instead of stitched: %s", error)
         return None
     stitched = StitchedView(
-        key, footage, form, timeline, blocks, sizes, head, shown, in_stream, pictures, sound
+        key, source, form, timeline, blocks, sizes, head, shown, in_stream, pictures, sound
     )
     if form.container == "matroska" and stitched.largest >= MAX_PACKET:
         return None
@@ -202,7 +202,7 @@ def find_stitch(
 class StitchedView:
     """A file of stitched segments.  Slot 0 is the container's header."""
 
-    made = "stitched"
+    method = "stitched"
     is_work = False
     storable = range(0)
     """Stitching again is hardly slower than reading from a cache."""
@@ -210,7 +210,7 @@ class StitchedView:
     def __init__(
         self,
         key: str,
-        footage: ViewInput,
+        source: ViewInput,
         form: ViewForm,
         timeline: ViewTimeline,
         blocks: Sequence[TileBlock],
@@ -231,8 +231,8 @@ class StitchedView:
         """
         numbers = ",".join(f"{block.segment.id}:{block.frames}" for block in blocks)
         self.key = blake3(f"{key} stitched {numbers}".encode()).hexdigest()
-        self.digest = footage.digest
-        media = footage.physical.media
+        self.digest = source.digest
+        media = source.physical.media
         self.marks = side_data_of_encoding(media, form.container, pictures, steady=True)
         self._timeline = timeline
         self._blocks = blocks
@@ -244,7 +244,7 @@ class StitchedView:
         self._framing = _framing(form, head, in_stream)
         payloads = sizes + _block_growth(blocks, head, in_stream)
         self.largest = int(payloads.max())  #: bytes of pictures in a segment, at most
-        track = self._track(footage.physical.media, shown, in_stream)
+        track = self._track(source.physical.media, shown, in_stream)
         self._muxer = muxer_for(form.container, track, sound.track if sound else None)
         self._sound = SegmentedAudio(
             sound, self._muxer, timeline.starts, self._starts, timeline.time_base

@@ -41,7 +41,7 @@ _SEGMENT_BYTES = 16 << 20
 
 def find_copy(
     key: str,
-    footage: ViewInput,
+    source: ViewInput,
     form: ViewForm,
     timeline: ViewTimeline,
     sound: ViewAudio | None = None,
@@ -50,11 +50,11 @@ def find_copy(
 
     The view must be one for which `why_not_copied` returns None.
     """
-    media = footage.physical.media
-    packets = _packet_range(footage, timeline)
-    if packets is None or lost_frames_in_tiles(footage, timeline.frames).any():
+    media = source.physical.media
+    packets = _packet_range(source, timeline)
+    if packets is None or lost_frames_in_tiles(source, timeline.frames).any():
         return None
-    columns = footage.table.columns(packets.start, packets.stop)
+    columns = source.table.columns(packets.start, packets.stop)
     largest = int(columns.size.max())
     if unsupported_in_container(form.container, media, largest) is not None:
         return None
@@ -64,13 +64,13 @@ def find_copy(
         framing = stream_packet_format(media)
     if framing is None:
         return None
-    run = CopiedRun(footage, timeline, packets, columns, framing)
+    run = CopiedRun(source, timeline, packets, columns, framing)
     return CopiedView(key, form, run, sound)
 
 
-def _packet_range(footage: ViewInput, timeline: ViewTimeline) -> range | None:
+def _packet_range(source: ViewInput, timeline: ViewTimeline) -> range | None:
     """Return the packets of the view if they are consecutive and start at a key packet."""
-    table = footage.table
+    table = source.table
     frames = range(int(timeline.frames[0]), int(timeline.frames[-1]) + 1)
     packets = table.packets_of(frames)
     first, stop = int(packets[0]), int(packets[0]) + len(packets)
@@ -115,7 +115,7 @@ def unsupported_in_container(container: str, media: MediaInfo, largest: int) -> 
 class CopiedView:
     """A file of copied packets.  Slot 0 is the container's header."""
 
-    made = "copied"
+    method = "copied"
     is_work = False
     storable = range(0)
     """Copying from the video is as fast as reading from a cache."""
@@ -124,15 +124,15 @@ class CopiedView:
         self, key: str, form: ViewForm, run: CopiedRun, sound: ViewAudio | None = None
     ) -> None:
         self.key = key
-        self.digest = run.footage.digest
+        self.digest = run.source.digest
         self.memory = 2 * run.timeline.memory + (sound.memory if sound else 0)
         self._run = run
         timeline = run.timeline
         longest = int(np.diff(np.append(timeline.starts[run.starts], timeline.end)).max())
         longest = max(longest, run.farthest)
-        self.marks = side_data_of_copy(run.footage.physical.media, form.container)
+        self.marks = side_data_of_copy(run.source.physical.media, form.container)
         track = replace(
-            _track(run.footage.physical.media, timeline, run.framing, run.reorder, longest),
+            _track(run.source.physical.media, timeline, run.framing, run.reorder, longest),
             marks=self.marks,
         )
         self._muxer = muxer = muxer_for(form.container, track, sound.track if sound else None)
@@ -189,7 +189,7 @@ class CopiedRun:
 
     def __init__(
         self,
-        footage: ViewInput,
+        source: ViewInput,
         timeline: ViewTimeline,
         packets: range,
         columns: PacketColumns,
@@ -198,11 +198,11 @@ class CopiedRun:
     ) -> None:
         """`columns` are those of `packets` without the ones that `opening` skips."""
         self._opening = opening
-        self.footage = footage
+        self.source = source
         self.timeline = timeline
         self.framing = framing
         self._packets = packets
-        self.shown = columns.pts - footage.table.frame_pts(int(timeline.frames[0]))
+        self.shown = columns.pts - source.table.frame_pts(int(timeline.frames[0]))
         """Display time of each packet's picture, in ticks."""
         self.keys = _key_packets(columns)  #: 1 for key packets
         self.bytes = int(columns.size.sum())  #: of the stored packets
@@ -220,7 +220,7 @@ class CopiedRun:
         """Return the packets of a segment.  Raises `IntegrityError`, `OSError`."""
         first, stop = self._bounds(number)
         payloads = []
-        with context.readers.reader(self.footage) as reader:
+        with context.readers.reader(self.source) as reader:
             stored = self._stored(reader, first, stop)
             for (index, packet), is_key in zip(stored, self.keys[first:stop], strict=True):
                 try:
@@ -258,7 +258,7 @@ class CopiedRun:
 
     @property
     def part(self) -> CopiedPart:
-        frames, physical = self.timeline.frames, self.footage.physical
+        frames, physical = self.timeline.frames, self.source.physical
         form = picture_form(physical.media, View(), "yuv420p")
         return CopiedPart(
             range(int(frames[0]), int(frames[-1]) + 1),

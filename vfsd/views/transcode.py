@@ -119,16 +119,16 @@ class SegmentedEncode:
     def __init__(
         self,
         key: str,
-        footage: ViewInput,
+        source: ViewInput,
         pictures: PictureForm,
         settings: EncoderSettings,
         timeline: ViewTimeline,
     ) -> None:
-        """`key` identifies the footage, the form of the pictures and the timeline.
+        """`key` identifies the source, the form of the pictures and the timeline.
 
         Raises `UsageError` for sizes that the codec does not support.
         """
-        self.footage = footage
+        self.source = source
         self.pictures = pictures
         self.settings = settings
         self._key = key
@@ -140,13 +140,13 @@ class SegmentedEncode:
         self.keys = np.zeros(len(timeline), np.int64)  #: 1 for key packets
         self.keys[slice(None) if settings.codec in INTRA_ENCODERS else self.starts] = 1
         self.sizes = self._allotted()  #: bytes of each segment without container overhead
-        self.is_scaled_whole = _is_scaled_whole(footage, pictures, settings)
+        self.is_scaled_whole = _is_scaled_whole(source, pictures, settings)
         """Whether its pictures are equal to those of a rendition."""
         self.stored: Mapping[int, Segment] = self._find_stored()
         """By segment number: a stored part of a rendition in that codec and size."""
 
     def _allotted(self) -> Ints:
-        settings, media = self.settings, self.footage.physical.media
+        settings, media = self.settings, self.source.physical.media
         if is_lossless(settings.codec):
             counts = np.diff(np.append(self.starts, len(self._timeline)))
             return lossless_slot_sizes(
@@ -157,7 +157,7 @@ class SegmentedEncode:
             settings.codec,
             media.codec,
             EncodedShape(media.frame_rect.area, self.pictures.region.area, width * height),
-            self.footage.table,
+            self.source.table,
             self._timeline.frames,
             self.starts,
         )
@@ -182,7 +182,7 @@ class SegmentedEncode:
     @cached_property
     def _tiled(self) -> list[range]:
         """The frames that are available in tiles."""
-        tiles = self.footage.tiles
+        tiles = self.source.tiles
         return [] if tiles is None else merged([one.frames for one in tiles.stored])
 
     @cached_property
@@ -267,7 +267,7 @@ class SegmentedEncode:
             segment.luma,
             self.extradata,
         )
-        digest = self.footage.digest
+        digest = self.source.digest
         candidates.note(digest, made, framing, segment.payloads, cache_file_name(digest, key), data)
 
     def _copied(
@@ -290,10 +290,10 @@ class SegmentedEncode:
         return payloads if sum(map(len, payloads)) <= room else None
 
     def _find_stored(self) -> dict[int, Segment]:
-        tiles, settings = self.footage.tiles, self.settings
+        tiles, settings = self.source.tiles, self.settings
         if tiles is None or not self.is_scaled_whole:
             return {}
-        good = tiles.good_for(self.pictures, self.footage.physical)
+        good = tiles.good_for(self.pictures, self.source.physical)
         alike = {
             segment.frames: segment
             for segment in tiles.segments
@@ -318,7 +318,7 @@ class SegmentedEncode:
             if not is_stored:
                 frames = np.concatenate([self.frames(number) for number in numbers])
                 size = int(self.sizes[numbers].sum())
-                shown = DecodedFrames(self.footage, frames, self.pictures)
+                shown = DecodedFrames(self.source, frames, self.pictures)
                 found.append(RenderedPart(shown, self.settings.codec, size))
         return found
 
@@ -348,11 +348,11 @@ class SegmentedEncode:
     def _decoded(
         self, first: int, stop: int, context: RenderContext, origins: PictureOrigins
     ) -> Iterator[Pixels]:
-        footage, frames = self.footage, self._timeline.frames
+        source, frames = self.source, self._timeline.frames
         converter = PictureConverter(self.pictures)
-        settler = ColorNormalizer(footage.physical.media)
-        threads = context.pool.threads_for(footage.physical.media)
-        with context.cursor(self._key, footage, converter, frames, first, threads) as cursor:
+        settler = ColorNormalizer(source.physical.media)
+        threads = context.pool.threads_for(source.physical.media)
+        with context.cursor(self._key, source, converter, frames, first, threads) as cursor:
             for picture, held in cursor.pictures(first, stop):
                 origins.is_original &= held is None and settler.is_normal(picture)
                 yield converter.convert(picture, held)
@@ -421,15 +421,15 @@ def _encode_packets(
     return payloads, size
 
 
-def _is_scaled_whole(footage: ViewInput, pictures: PictureForm, settings: EncoderSettings) -> bool:
+def _is_scaled_whole(source: ViewInput, pictures: PictureForm, settings: EncoderSettings) -> bool:
     """Return whether these are all stored pictures, scaled, in the form of a rendition."""
-    media, size = footage.physical.media, pictures.size
+    media, size = source.physical.media, pictures.size
     codec = VIEW_CODECS.get(settings.codec)
     return (
         codec is not None
         and codec.pixel_formats.get(media.pixel_format) == settings.pixel_format
         and not media.is_turned
-        and footage.physical.verified  # frame numbers may still change otherwise
+        and source.physical.verified  # frame numbers may still change otherwise
         and pictures.region == media.frame_rect
         and size != (media.width, media.height)
         and Rect.of_size(media.width, media.height).contains(Rect.of_size(*size))
@@ -457,12 +457,12 @@ CONFIGURATION_BYTES = 512
 class TranscodedView:
     """A file of encoded segments.  Slot 0 is the container's header."""
 
-    made = "encoded"
+    method = "encoded"
 
     def __init__(
         self,
         keys: tuple[str, str],
-        footage: ViewInput,
+        source: ViewInput,
         view: View,
         form: ViewForm,
         timeline: ViewTimeline,
@@ -482,13 +482,13 @@ class TranscodedView:
         self._sound_track = sound.track if sound else None
         self._timeline = timeline
         self._container = form.container
-        media = footage.physical.media
+        media = source.physical.media
         pictures = decoded_picture_form(media, view, form)
         codec = form.codec or DEFAULT_CODEC
         settings = encoder_settings(media, codec, pictures, timeline)
         steady = view.fps is None and (view.frames is None or view.frames[2] == 1)
         self.marks = side_data_of_encoding(media, form.container, pictures, steady=steady)
-        self._run = run = SegmentedEncode(key, footage, pictures, settings, timeline)
+        self._run = run = SegmentedEncode(key, source, pictures, settings, timeline)
         self._known_framing: PacketFormat | None = None
         muxer = self._muxer(bytes(1))
         self._sound = SegmentedAudio(sound, muxer, timeline.starts, run.starts, timeline.time_base)
@@ -510,7 +510,7 @@ class TranscodedView:
         self.is_work = bool(self.storable)
         # The header depends on all sizes, so other sizes need another key.
         self.key = blake3(key.encode() + sizes.tobytes()).hexdigest()
-        self.digest = footage.digest
+        self.digest = source.digest
         self._original_key = blake3(original_key.encode() + sizes.tobytes()).hexdigest()
 
     @property
@@ -560,7 +560,7 @@ class TranscodedView:
     def pictures(self, slots: Sequence[int]) -> DecodedFrames | None:
         run = self._run
         parts = [run.frames(slot - 1) for slot in slots if slot]
-        return DecodedFrames(run.footage, np.concatenate(parts), run.pictures) if parts else None
+        return DecodedFrames(run.source, np.concatenate(parts), run.pictures) if parts else None
 
     @property
     def parts(self) -> Sequence[ViewPart]:

@@ -84,7 +84,7 @@ class CopiedViewAudio:
 
     track: AudioTrack
     stored: Sound
-    footage: ViewInput
+    source: ViewInput
     table: FrameTable
     packets: Ints  #: indices in `table`; ascending
     times: Ints
@@ -108,7 +108,7 @@ class CopiedViewAudio:
 
     def payloads(self, first: int, stop: int, context: RenderContext) -> list[bytes]:
         own = self.packets[first:stop].tolist()
-        with context.readers.audio_reader(self.footage, self.stored, self.table) as reader:
+        with context.readers.audio_reader(self.source, self.stored, self.table) as reader:
             stored = [
                 data
                 for run in contiguous_ranges(own)
@@ -126,7 +126,7 @@ class TranscodedViewAudio:
     track: AudioTrack
     form: AudioSegmentFormat
     stored: Sound
-    footage: ViewInput
+    source: ViewInput
     table: FrameTable
     first: int  #: index of the first packet on the grid
     begin: int  #: the stored sample at the start of the view
@@ -151,7 +151,7 @@ class TranscodedViewAudio:
             return []
         form, sound = self.form, self.stored
         (room,) = form.room(np.array([stop - first])).tolist()
-        lent = context.readers.audio_samples(self.footage, sound, self.table, form.layout)
+        lent = context.readers.audio_samples(self.source, sound, self.table, form.layout)
         with lent as samples:
 
             def stored(low: int, high: int) -> SegmentSamples:
@@ -165,31 +165,31 @@ class TranscodedViewAudio:
 
 
 def find_audio(
-    footage: ViewInput, view: View, form: ViewForm, timeline: ViewTimeline
+    source: ViewInput, view: View, form: ViewForm, timeline: ViewTimeline
 ) -> ViewAudio | str:
     """Return the sound of a view, or the reason why it has none."""
     if form.container not in ("mp4", "matroska"):
         return f"{form.container} has no sound"
     if not form.sound:
         return "no sound was requested"
-    if footage.sound is None:
-        if any(stream.kind == "audio" for stream in footage.physical.media.side_streams):
+    if source.sound is None:
+        if any(stream.kind == "audio" for stream in source.physical.media.side_streams):
             return AUDIO_NOT_INDEXED
         return "the video has no sound"
     if view.frames is not None and view.frames[2] > 1:
         return "the view runs faster than the video"
-    sound, table = footage.sound
+    sound, table = source.sound
     silence = sound.reason
     if silence is not None:
         return silence
     codec = view_audio_codec(form.container, sound, form.sound_codec)
-    begin = _view_start(footage, view, timeline)
+    begin = _view_start(source, view, timeline)
     base = sound.time_base
     packets = table.frames_starting_between(
         ticks_at_or_after(begin, base), ticks_at_or_after(begin + timeline.duration, base)
     )
     if codec != sound.codec:
-        return _transcoded_audio(footage, sound, table, codec, begin, timeline)
+        return _transcoded_audio(source, sound, table, codec, begin, timeline)
     if not packets:
         return "the video is silent in that time"
     columns = table.columns(packets.start, packets.stop)
@@ -197,7 +197,7 @@ def find_audio(
     end = table.frame_pts(following) if following < len(table) else sound.end_pts
     samples = scaled_ticks(np.append(columns.pts, end), base * sound.sample_rate)
     times = np.maximum(0, samples - round(begin * sound.sample_rate))
-    whole = undamaged_packets(columns, footage.damage)
+    whole = undamaged_packets(columns, source.damage)
     if not whole.any():
         return "its packets are damaged on disk"
     if form.container == "mp4" and _max_packet_samples(times, whole) > MAX_AUDIO_TICKS:
@@ -207,7 +207,7 @@ def find_audio(
     return CopiedViewAudio(
         copied_audio_track(sound),
         sound,
-        footage,
+        source,
         table,
         np.arange(packets.start, packets.stop)[whole],
         times[:-1][whole],
@@ -217,7 +217,7 @@ def find_audio(
 
 
 def _transcoded_audio(
-    footage: ViewInput,
+    source: ViewInput,
     sound: Sound,
     table: FrameTable,
     codec: str,
@@ -243,7 +243,7 @@ def _transcoded_audio(
         track,
         form,
         sound,
-        footage,
+        source,
         table,
         first,
         round(begin * sound.sample_rate),
@@ -261,11 +261,11 @@ def _max_packet_samples(times: Ints, whole: npt.NDArray[np.bool_]) -> int:
     return int(np.diff(times[there]).max())
 
 
-def _view_start(footage: ViewInput, view: View, timeline: ViewTimeline) -> Fraction:
+def _view_start(source: ViewInput, view: View, timeline: ViewTimeline) -> Fraction:
     """Return the start of the view in seconds of the file's own timeline."""
     if view.fps is None:
-        return footage.table.frame_pts(int(timeline.frames[0])) * timeline.time_base
-    origin = footage.physical.first_pts * footage.physical.time_base
+        return source.table.frame_pts(int(timeline.frames[0])) * timeline.time_base
+    origin = source.physical.first_pts * source.physical.time_base
     return origin + (view.span[0] if view.span is not None else 0)
 
 

@@ -124,20 +124,20 @@ class ViewExplanation(DecodeSummary):
 
 
 def explain_request(
-    footage: ViewInput, request: ViewSpec, packs: PackPool, facts: RenderHistory
+    source: ViewInput, request: ViewSpec, packs: PackPool, facts: RenderHistory
 ) -> ViewExplanation:
     """Return the cost of `request`, with `facts` from earlier renders, without decoding.
 
     Raises as `plan_view` does.
     """
-    physical = footage.physical
+    physical = source.physical
     media = physical.media
     request = request.without_crop(media.display_width, media.display_height)
-    rendered = plan_view(footage, request, packs)
+    rendered = plan_view(source, request, packs)
     view = request.resolve(media.display_width, media.display_height)
-    sound = audio_summary(footage, request)
+    sound = audio_summary(source, request)
     parts = rendered.parts
-    tiles = view_input_for(request, footage).tiles
+    tiles = view_input_for(request, source).tiles
     found = {
         number: _decode_source(part, tiles)
         for number, part in enumerate(parts)
@@ -146,14 +146,14 @@ def explain_request(
     return ViewExplanation(
         **_merged_steps(list(found.values())),
         view=view_path.format_view_path(request),
-        made=rendered.made,
+        made=rendered.method,
         why=rendered.why if isinstance(rendered, TranscodedView) else None,
         cached=facts.count_cached(rendered),
         cacheable=len(rendered.storable),
         lost=_lost_data(rendered, media, found.values(), sound.codec),
         damaged=count_in_ranges(np.concatenate(list(map(_frames_of_part, parts))), physical.damage),
         sound=sound.codec,
-        sound_made=sound.made,
+        sound_made=sound.method,
         sound_from=sound.origin,
         silence=sound.silence,
         frames=sum(map(_picture_count, parts)),
@@ -168,12 +168,12 @@ def explain_request(
     )
 
 
-def explain_still(footage: ViewInput, index: int, name: str) -> ViewExplanation:
+def explain_still(source: ViewInput, index: int, name: str) -> ViewExplanation:
     """Return the cost of the picture file `name` of a frame.  Raises `OutOfRangeError`."""
-    require_frame(footage, index)
+    require_frame(source, index)
     view = View(frames=(index, index + 1, 1))
-    plan = make_plan(view, footage.physical, footage.table, tiles=footage.tiles)
-    found = _explain_planned(plan, footage, footage.tiles)
+    plan = make_plan(view, source.physical, source.table, tiles=source.tiles)
+    found = _explain_planned(plan, source, source.tiles)
     return ViewExplanation(
         **_merged_steps([found]),
         view=name,
@@ -181,11 +181,9 @@ def explain_still(footage: ViewInput, index: int, name: str) -> ViewExplanation:
         why=None,
         cached=None,
         cacheable=0,
-        lost="; ".join(
-            _picture_data_names(lost_side_data(footage.physical.media, {}, copied=False))
-        )
+        lost="; ".join(_picture_data_names(lost_side_data(source.physical.media, {}, copied=False)))
         or None,
-        damaged=count_in_ranges(plan.frames, footage.physical.damage),
+        damaged=count_in_ranges(plan.frames, source.physical.damage),
         sound=None,
         sound_made=None,
         sound_from=None,
@@ -193,19 +191,17 @@ def explain_still(footage: ViewInput, index: int, name: str) -> ViewExplanation:
         frames=1,
         size=plan.size,
         psnr=plan.psnr,
-        steps=tuple(decode_step(footage.physical, source) for source in found.sources),
-        physical=footage.physical,
+        steps=tuple(decode_step(source.physical, run) for run in found.sources),
+        physical=source.physical,
     )
 
 
-def decode_step(physical: PhysicalVideo, source: SourceRun) -> ExplainStep:
+def decode_step(physical: PhysicalVideo, run: SourceRun) -> ExplainStep:
     """Return the step for the frames of one source."""
-    segment = source.segment
+    segment = run.segment
     codec = physical.media.codec if segment is None else segment.profile
-    size = round(source.work.bytes)
-    return ExplainStep(
-        "decode", source.span, len(source.frames), source.kind, codec, size, source.seconds
-    )
+    size = round(run.work.bytes)
+    return ExplainStep("decode", run.span, len(run.frames), run.kind, codec, size, run.seconds)
 
 
 def _is_rendered(part: ViewPart) -> bool:
@@ -215,33 +211,33 @@ def _is_rendered(part: ViewPart) -> bool:
 def _decode_source(part: ViewPart, tiles: AvailableTiles | None) -> ReadExplanation:
     """Return what is decoded for a part, and which of `tiles` are not used."""
     assert isinstance(part, RenderedPart)
-    footage, form = part.pictures.footage, part.pictures.form
+    source, form = part.pictures.source, part.pictures.form
     plan = plan_frames(
         part.pictures.frames,
         View(region=form.region, size=form.size),
         # The encoded ends of a smart cut are neither rotated nor mirrored.
-        replace(footage.physical, media=form.media),
-        footage.table,
+        replace(source.physical, media=form.media),
+        source.table,
         pixel_format=form.pixel_format,
-        tiles=footage.tiles,
+        tiles=source.tiles,
     )
-    return _explain_planned(plan, footage, tiles)
+    return _explain_planned(plan, source, tiles)
 
 
 def _explain_planned(
-    plan: ReadPlan, footage: ViewInput, tiles: AvailableTiles | None
+    plan: ReadPlan, source: ViewInput, tiles: AvailableTiles | None
 ) -> ReadExplanation:
-    unused = find_unused_tiles(plan, footage.table, tiles)
-    return explain_plan(plan, footage.table, _costs(footage), unused)
+    unused = find_unused_tiles(plan, source.table, tiles)
+    return explain_plan(plan, source.table, _costs(source), unused)
 
 
-def _costs(footage: ViewInput) -> DecodeCosts:
-    return footage.tiles.costs if footage.tiles is not None else DecodeCosts()
+def _costs(source: ViewInput) -> DecodeCosts:
+    return source.tiles.costs if source.tiles is not None else DecodeCosts()
 
 
 def _merged_steps(found: list[ReadExplanation]) -> dict[str, Any]:
     return {
-        "sources": tuple(source for one in found for source in one.sources),
+        "sources": tuple(run for one in found for run in one.sources),
         "untiled": sum((one.untiled for one in found), DecodeWork()),
         "untiled_seconds": sum(one.untiled_seconds for one in found),
         "passed_over": tuple(unused for one in found for unused in one.passed_over),
@@ -272,8 +268,8 @@ def _steps(
         yield ExplainStep("copy", part.frames, part.count, part.origin, part.codec, part.bytes, 0.0)
         return
     assert found is not None
-    for source in found.sources:
-        yield decode_step(found.plan.physical, source)
+    for run in found.sources:
+        yield decode_step(found.plan.physical, run)
     if part.codec is not None:
         width, height = part.pictures.form.size
         count = len(part.pictures.frames)
@@ -286,9 +282,9 @@ def _lost_data(
     rendered: PlannedView, media: MediaInfo, found: Iterable[ReadExplanation], sound: str | None
 ) -> str | None:
     losses = list(_lost_samples(rendered, media, found))
-    if media.interlaced and FIELD_ORDER not in rendered.marks and rendered.made in _ENCODED:
+    if media.interlaced and FIELD_ORDER not in rendered.marks and rendered.method in _ENCODED:
         losses.append("it is marked as progressive, and its pictures are interlaced")
-    marks = lost_side_data(media, rendered.marks, copied=rendered.made == "copied")
+    marks = lost_side_data(media, rendered.marks, copied=rendered.method == "copied")
     said = (FIELD_ORDER, ALPHA) if "transparency" in losses else (FIELD_ORDER,)
     losses += _picture_data_names([name for name in marks if name not in said])
     losses += lost_streams_and_tags(media, sound)
@@ -314,13 +310,13 @@ def _lost_samples(
         yield f"its pixels are {media.pixel_format}, and {asked} was requested"
     elif kept.lost is not None:
         yield kept.lost
-    if any(_is_lossy(source, media) for one in found for source in one.sources):
+    if any(_is_lossy(run, media) for one in found for run in one.sources):
         yield "it is made from tiles that do not have exactly the samples of the original"
 
 
-def _is_lossy(source: SourceRun, media: MediaInfo) -> bool:
+def _is_lossy(run: SourceRun, media: MediaInfo) -> bool:
     """Return whether its pictures differ from the original."""
-    segment = source.segment
+    segment = run.segment
     if segment is None:
         return False
     return segment.profile != LOSSLESS or segment.picture != (media.width, media.height)
@@ -335,7 +331,7 @@ _JSON_SUFFIX = ".json"
 
 
 def explain_file(
-    name: str, footage: ViewInput, packs: PackPool, path: str, facts: RenderHistory
+    name: str, source: ViewInput, packs: PackPool, path: str, facts: RenderHistory
 ) -> TextView:
     """Return the file at `path` about a view of the video called `name`.
 
@@ -344,21 +340,21 @@ def explain_file(
     if not path.endswith(_JSON_SUFFIX) or path in EXPLAIN_DIRS:
         raise NotFoundError(f"no such view: {path!r}")
     asked = path.removeprefix(EXPLAIN_DIR + "/").removesuffix(_JSON_SUFFIX)
-    content = explain_view_path(footage, packs, asked, facts).record
+    content = explain_view_path(source, packs, asked, facts).record
     text = json.dumps({"name": name, **content}, indent=2) + "\n"
     return TextView(text.encode())
 
 
 def explain_view_path(
-    footage: ViewInput, packs: PackPool, path: str, facts: RenderHistory
+    source: ViewInput, packs: PackPool, path: str, facts: RenderHistory
 ) -> ViewExplanation:
     """Return the cost of the view or still at a path below ``NAME@/``.  Raises what opening it
     would.
     """
     folder, slash, file = path.rpartition("/")
     if not slash:
-        return explain_request(footage, view_path.parse_view_path(path), packs, facts)
+        return explain_request(source, view_path.parse_view_path(path), packs, facts)
     if folder != _STILLS_DIR:
         raise NotFoundError(f"no such view: {path!r}")
     index, _ = view_path.parse_still_name(file)
-    return explain_still(footage, index, path)
+    return explain_still(source, index, path)

@@ -84,8 +84,8 @@ def explain_path(
     stream, rest = split_stream(path)
     if stream in (None, info.original.media.stream_index):
         return explain_view_path(view_input_of(parts, tools, info), tools.packs, rest, facts)
-    _, footage = OtherStreams(parts).footage(info, stream)
-    return explain_view_path(footage, tools.packs, rest, facts)
+    _, source = OtherStreams(parts).input_of(info, stream)
+    return explain_view_path(source, tools.packs, rest, facts)
 
 
 def open_view(parts: StoreContext, tools: ReadContext, info: LogicalVideo, path: str) -> ViewReader:

@@ -119,14 +119,14 @@ def tiles_for_views(parts: StoreContext, tools: ReadContext, info: LogicalVideo)
 PacketMask = npt.NDArray[np.bool_]
 
 
-def lost_frames_in_tiles(footage: ViewInput, frames: Ints) -> PacketMask:
+def lost_frames_in_tiles(source: ViewInput, frames: Ints) -> PacketMask:
     """Return a mask of `frames` that the original has lost and that tiles show.
 
     The packets of these frames are useless.  Damaged frames that only the original has are copied
     as far as they can be read.
     """
     none = np.zeros(len(frames), bool)
-    tiles = footage.tiles
+    tiles = source.tiles
     if tiles is None or not tiles.unreadable or not tiles.stored:
         return none
     lost = np.logical_or.reduce(
@@ -137,8 +137,8 @@ def lost_frames_in_tiles(footage: ViewInput, frames: Ints) -> PacketMask:
     plan = plan_frames(
         frames[lost],
         View(),
-        footage.physical,
-        footage.table,
+        source.physical,
+        source.table,
         pixel_format="yuv420p",  # the source format of encoded views
         tiles=tiles,
     )
@@ -165,9 +165,9 @@ _MAX_STREAM_TABLES = 16
 """Frame tables of streams that are kept in memory."""
 
 
-def why_not_copied(footage: ViewInput, view: View, form: ViewForm) -> str | None:
+def why_not_copied(source: ViewInput, view: View, form: ViewForm) -> str | None:
     """Return why a view is not every stored picture of its span in the stored codec, or None."""
-    media = footage.physical.media
+    media = source.physical.media
     whole = view.region in (None, media.frame_rect) and view.size in (
         None,
         (media.display_width, media.display_height),
@@ -184,7 +184,7 @@ def why_not_copied(footage: ViewInput, view: View, form: ViewForm) -> str | None
             f"few players support {media.codec} in mp4; with codec={media.codec}, or as mkv, "
             "it is copied"
         )
-    if footage.physical.access is Access.SEQUENTIAL:
+    if source.physical.access is Access.SEQUENTIAL:
         # The decoder would be reset between packets that are read in sequence.
         return "its packets can only be read in sequence"
     return None
@@ -232,7 +232,7 @@ class OtherStreams:
                 hint=f"its video streams: {', '.join(map(str, there))}",
             )
 
-    def footage(self, video: LogicalVideo, stream: int) -> tuple[LogicalVideo, ViewInput]:
+    def input_of(self, video: LogicalVideo, stream: int) -> tuple[LogicalVideo, ViewInput]:
         """Return the video with that stream as its original, and the input of its views.
 
         Raises `NotFoundError`, `RefusedMediaError` for an unsupported stream, and `IntegrityError`
@@ -247,9 +247,9 @@ class OtherStreams:
             self._found.move_to_end(key)
             while len(self._found) > _MAX_STREAM_TABLES:
                 self._found.popitem(last=False)
-            found, footage = self._found[key]
+            found, source = self._found[key]
         info = replace(video, original=found.original)
-        return info, replace(footage, digest=video.digest, damage=damage)
+        return info, replace(source, digest=video.digest, damage=damage)
 
     def _examined(self, video: LogicalVideo, stream: int) -> tuple[LogicalVideo, ViewInput]:
         original = video.original
@@ -277,8 +277,8 @@ class OtherStreams:
                 ),
             )
         path = self._parts.file_of(original)
-        footage = ViewInput(video.digest, physical, table, path, None, sound)
-        return replace(video, original=physical), footage
+        source = ViewInput(video.digest, physical, table, path, None, sound)
+        return replace(video, original=physical), source
 
 
 def _table_in_memory(

@@ -93,8 +93,8 @@ class KnownVideo:
     """A video as the catalog last described it."""
 
     info: LogicalVideo
-    footage: ViewInput
-    key: str  #: of the footage
+    source: ViewInput
+    key: str  #: of the source
     objects: ObjectTree
     fresh: int  #: the catalog change that this state belongs to
     info_file: RenderedView | None = None
@@ -170,10 +170,10 @@ class ViewResolver:
             raise NotFoundError(
                 f"no such view: {path!r}; labels and tiles belong to the video's main stream"
             )
-        info, footage = self._streams.footage(known.info, stream)
+        info, source = self._streams.input_of(known.info, stream)
         prefix = f"{stream_dir(stream)}/"
-        objects = self._objects(info, footage)
-        return KnownVideo(info, footage, footage.key, objects, known.fresh, prefix=prefix), rest
+        objects = self._objects(info, source)
+        return KnownVideo(info, source, source.key, objects, known.fresh, prefix=prefix), rest
 
     def lookup(self, ino: int) -> KnownVideo:
         """Return the catalog's current state of a video, cached until the catalog changes."""
@@ -187,17 +187,17 @@ class ViewResolver:
                 return found[1]
         with self._parts.catalog.reading() as seen:
             info = seen.videos.by_inode(ino)
-        if found is not None and found[1].footage.physical == info.original:
+        if found is not None and found[1].source.physical == info.original:
             tiles = tiles_for_views(self._parts, self._tools, info)
             # Old videos get their sound indexed later.  A known frame table keeps its loaded pages.
-            sound, before = self._parts.catalog.sound(info.original), found[1].footage.sound
+            sound, before = self._parts.catalog.sound(info.original), found[1].source.sound
             if sound is not None and before is not None and sound[0] == before[0]:
                 sound = before
             damage = self._parts.catalog.damaged_bytes(info.original)
-            footage = replace(found[1].footage, tiles=tiles, sound=sound, damage=damage)
+            source = replace(found[1].source, tiles=tiles, sound=sound, damage=damage)
         else:
-            footage = view_input_of(self._parts, self._tools, info)
-        known = KnownVideo(info, footage, footage.key, self._objects(info, footage), fresh)
+            source = view_input_of(self._parts, self._tools, info)
+        known = KnownVideo(info, source, source.key, self._objects(info, source), fresh)
         with self._guard:
             self._videos[ino] = (fresh, known)
             while len(self._videos) > _MAX_KNOWN_VIDEOS:
@@ -206,8 +206,8 @@ class ViewResolver:
 
     def from_record(self, info: LogicalVideo) -> KnownVideo:
         """Return a video as `info` describes it, even if the catalog has changed."""
-        footage = view_input_of(self._parts, self._tools, info)
-        return KnownVideo(info, footage, footage.key, self._objects(info, footage), self._fresh)
+        source = view_input_of(self._parts, self._tools, info)
+        return KnownVideo(info, source, source.key, self._objects(info, source), self._fresh)
 
     def resolve(self, known: KnownVideo, path: str) -> RenderedView:
         """Return the view at a path of a video."""
@@ -236,23 +236,23 @@ class ViewResolver:
     def _make(self, known: KnownVideo, path: str) -> RenderedView:
         if is_below(path, OBJECTS_DIR):
             return known.objects.view(path)
-        footage = known.footage
+        source = known.source
         if path == README_FILE:
-            return TextView(readme_text(known.info, footage.table))
+            return TextView(readme_text(known.info, source.table))
         if is_below(path, WHY_DIR):
             return reason_text(path, lambda asked: self._planned(known, asked))
         if is_below(path, EXPLAIN_DIR):
             # The file is cached, so it must not include the state of the cache.
             facts = RenderHistory(self._parts.catalog.encode_costs(host_name()))
-            return explain_file(known.info.name, footage, self._tools.packs, path, facts)
+            return explain_file(known.info.name, source, self._tools.packs, path, facts)
         folder, slash, name = path.rpartition("/")
         if not slash:
-            return plan_view(footage, view_path.parse_view_path(name), self._tools.packs)
+            return plan_view(source, view_path.parse_view_path(name), self._tools.packs)
         if folder != FRAMES_DIR:
             raise NotFoundError(f"no such view: {path!r}")
         index, suffix = view_path.parse_still_name(name)
-        require_frame(footage, index)
-        return StillView(footage, index, footage.physical.media.frame_rect, suffix)
+        require_frame(source, index)
+        return StillView(source, index, source.physical.media.frame_rect, suffix)
 
     def _planned(self, known: KnownVideo, path: str) -> RenderedView:
         """Like `resolve`, without encoding a picture only for its size."""
@@ -265,12 +265,12 @@ class ViewResolver:
         return self._make(known, path)
 
     def _layout(self, known: KnownVideo, path: str) -> RenderedView:
-        return layout_view(self._parts.catalog, self._tools, known.info, known.footage, path)
+        return layout_view(self._parts.catalog, self._tools, known.info, known.source, path)
 
-    def _objects(self, info: LogicalVideo, footage: ViewInput) -> ObjectTree:
+    def _objects(self, info: LogicalVideo, source: ViewInput) -> ObjectTree:
         catalog = self._parts.catalog
         return ObjectTree(
-            footage,
+            source,
             self._tools.packs,
             lambda: [summary.label for summary in catalog.labels(info)],
             lambda label: catalog.detections(info, label).columns(),
@@ -279,9 +279,9 @@ class ViewResolver:
     def _info(self, known: KnownVideo) -> RenderedView:
         if known.info_file is None:
             physicals = self._parts.catalog.physicals(known.info)
-            sound = known.footage.sound
+            sound = known.source.sound
             data = info_json(
-                known.info, physicals, known.footage.table, None if sound is None else sound[0]
+                known.info, physicals, known.source.table, None if sound is None else sound[0]
             )
             known.info_file = TextView(data)
         return known.info_file

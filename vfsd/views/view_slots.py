@@ -98,24 +98,24 @@ class VariableSizeSlots:
 class DecodedFrames:
     """Frames that a view decodes for some of its slots."""
 
-    footage: ViewInput
+    source: ViewInput
     frames: Ints  #: ascending, may repeat; not empty
     form: PictureForm
     labels: Clauses | None = None  #: the labels that the frames were chosen by
 
     def log_entry(self, timing: ReadTiming) -> LoggedRead:
         """Return the entry for the read log."""
-        footage, form = self.footage, self.form
+        source, form = self.source, self.form
         plan = plan_frames(
             self.frames,
             View(region=form.region, size=form.size),
-            footage.physical,
-            footage.table,
+            source.physical,
+            source.table,
             pixel_format=form.pixel_format,
-            tiles=footage.tiles,
+            tiles=source.tiles,
         )
-        costs = footage.tiles.costs if footage.tiles is not None else DecodeCosts()
-        return describe_planned_read("view", plan, footage.table, costs, timing, self.labels)
+        costs = source.tiles.costs if source.tiles is not None else DecodeCosts()
+        return describe_planned_read("view", plan, source.table, costs, timing, self.labels)
 
 
 class SlotReadLog:

@@ -181,7 +181,7 @@ class Views:
         if is_below(path, WHY_DIR) and self._is_folder(known, path):
             return self._reason_folders(known, path)
         if path == LAYOUT_DIR:
-            return layout_names(known.footage, MAX_LISTED)
+            return layout_names(known.source, MAX_LISTED)
         if is_below(path, OBJECTS_DIR):
             return known.objects.entries(path, MAX_LISTED)
         if path != FRAMES_DIR:
@@ -222,8 +222,8 @@ class Views:
         self._resolver.close()
 
     def _view_at(self, known: KnownVideo, path: str) -> RenderedView:
-        made = partial(self._resolver.resolve, known, path)
-        return self._opened.found(known.info, known.prefix + path, made)
+        resolve = partial(self._resolver.resolve, known, path)
+        return self._opened.found(known.info, known.prefix + path, resolve)
 
     def _reason_folders(self, known: KnownVideo, path: str) -> Sequence[tuple[str, bool]]:
         """``why`` lists only the directories that the paths it explains need."""

@@ -305,8 +305,8 @@ class DentryCache:
         for longer than `seconds` (None: `BUSY_SECONDS`). Must not be nested.
         """
         seconds = BUSY_SECONDS if seconds is None else seconds
-        with self._locked(seconds) as patience:
-            with self._context.catalog.writing(patience) as transaction:
+        with self._locked(seconds) as remaining:
+            with self._context.catalog.writing(remaining) as transaction:
                 version = transaction.tree.version()
                 if version != self._version:
                     self._clear(version)

@@ -460,15 +460,15 @@ class Filesystem:
         return bytes(buffer[: self._files.readinto(handle, memoryview(buffer), offset)])
 
     def readinto(
-        self, handle: int, buffer: memoryview, offset: int, patience: CancelCheck | None = None
+        self, handle: int, buffer: memoryview, offset: int, cancel_check: CancelCheck | None = None
     ) -> int:
         """Fill a buffer from `offset`; return the number of bytes, fewer only at the end of the
         file.
 
-        While a view is rendered, `patience` is called repeatedly. An `OSError` that it raises ends
-        the wait.
+        While a view is rendered, `cancel_check` is called repeatedly. An `OSError` that it
+        raises ends the wait.
         """
-        return self._files.readinto(handle, buffer, offset, patience)
+        return self._files.readinto(handle, buffer, offset, cancel_check)
 
     def write(self, handle: int, data: Buffer, offset: int) -> int:
         """Write at `offset`; return the number of bytes written."""

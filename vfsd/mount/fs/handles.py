@@ -85,7 +85,7 @@ class ReadInto(Protocol):
     """Fills a buffer from an offset; see `Filesystem.readinto`."""
 
     def __call__(
-        self, buffer: memoryview, offset: int, patience: CancelCheck | None = None, /
+        self, buffer: memoryview, offset: int, cancel_check: CancelCheck | None = None, /
     ) -> int: ...
 
 
@@ -99,7 +99,7 @@ class Handle(Protocol):
     def writable(self) -> bool: ...
 
     def readinto(
-        self, buffer: memoryview, offset: int, patience: CancelCheck | None = None
+        self, buffer: memoryview, offset: int, cancel_check: CancelCheck | None = None
     ) -> int: ...
 
     def attributes(self) -> Attributes: ...
@@ -122,7 +122,9 @@ class FileHandle:
         self.writable = writable
         self.is_privileged = is_privileged
 
-    def readinto(self, buffer: memoryview, offset: int, patience: CancelCheck | None = None) -> int:
+    def readinto(
+        self, buffer: memoryview, offset: int, cancel_check: CancelCheck | None = None
+    ) -> int:
         checksums = self.inode.checksums
         if checksums is not None:
             return checksums.readinto(buffer, offset)
@@ -261,10 +263,10 @@ class FileHandles:
     # -- bytes
 
     def readinto(
-        self, number: int, buffer: memoryview, offset: int, patience: CancelCheck | None = None
+        self, number: int, buffer: memoryview, offset: int, cancel_check: CancelCheck | None = None
     ) -> int:
         try:
-            return self._handles[number].readinto(buffer, offset, patience)
+            return self._handles[number].readinto(buffer, offset, cancel_check)
         except KeyError:
             raise os_error(errno.EBADF) from None
 

@@ -119,8 +119,10 @@ class ViewHandle:
     def is_work(self) -> bool:
         return self._file.is_work
 
-    def readinto(self, buffer: memoryview, offset: int, patience: CancelCheck | None = None) -> int:
-        return self._file.readinto(buffer, offset, patience)
+    def readinto(
+        self, buffer: memoryview, offset: int, cancel_check: CancelCheck | None = None
+    ) -> int:
+        return self._file.readinto(buffer, offset, cancel_check)
 
     def attributes(self) -> Attributes:
         return _file_attributes(self._place, self._file.size, self._place.video.mtime_ns)
@@ -151,7 +153,9 @@ class UploadHandle:
         self._place = view
         self._offer = offer
 
-    def readinto(self, buffer: memoryview, offset: int, patience: CancelCheck | None = None) -> int:
+    def readinto(
+        self, buffer: memoryview, offset: int, cancel_check: CancelCheck | None = None
+    ) -> int:
         return self._offer.readinto(buffer, offset)
 
     def expect(self) -> None:
