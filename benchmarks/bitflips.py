@@ -48,14 +48,14 @@ from vfsd.api.video import Video, context_of
 from vfsd.core.frame_table import FrameTable
 from vfsd.core.frame_table_pages import PacketFlag
 from vfsd.core.frames import Pixels
-from vfsd.core.hostinfo import host_name
 from vfsd.core.model import MeasuredCost, Segment
-from vfsd.derive.tile_settings import TileSettings
-from vfsd.disk.checksummed_file import MediaSource
+from vfsd.core.process_control import host_name
+from vfsd.derive.tile_encoder import TileSettings
+from vfsd.disk.checksums import MediaSource
 from vfsd.disk.store_layout import CATALOG
 from vfsd.errors import DamagedFileError, IntegrityError, VfsdError
 from vfsd.maintenance import fsck
-from vfsd.overlap.cameras import join
+from vfsd.overlap import join
 from vfsd.tiling.cost import DecodeCost
 
 _BLOCK = 1 << 15

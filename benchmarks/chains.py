@@ -26,8 +26,7 @@ from vfsd.codecs.encoding.archive_encoder import (
     frame_error,
 )
 from vfsd.codecs.probing.probe import examine
-from vfsd.core.model import MediaInfo
-from vfsd.core.psnr import psnr_from_error
+from vfsd.core.model import MediaInfo, psnr_from_error
 
 STEPS = 10
 CLIPS = (

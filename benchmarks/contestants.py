@@ -31,8 +31,8 @@ from vfsd.tiling.policy import (
     replay_queries,
     wanted_tiles,
 )
-from vfsd.tiling.policy.box_world import TileSelection
 from vfsd.tiling.policy.ledger import ReadForecast
+from vfsd.tiling.policy.worlds import TileSelection
 
 RATES = CostRates(
     DEFAULT_COSTS["h264"], DEFAULT_COSTS["fast"], ENCODE_FAST, ByteDensity(still=0.004, moving=0.05)

@@ -23,16 +23,15 @@ from benchmarks.joined import camera_pairs
 from vfsd.api.store import Store
 from vfsd.api.video import Video
 from vfsd.codecs import VideoFrame
+from vfsd.codecs.cells.plane_merge import PlaneJoint, PlaneMerger, plane_mean_squares
 from vfsd.codecs.encoding.archive_encoder import archive_codec, decode_run, encode_run
-from vfsd.codecs.frames.chroma_siting import blank_like
-from vfsd.codecs.frames.frame_transforms import cut_out
+from vfsd.codecs.frames.color import blank_like
 from vfsd.codecs.frames.planes import plane_samples
-from vfsd.codecs.joints.plane_merge import PlaneJoint, PlaneMerger, plane_mean_squares
-from vfsd.core.psnr import psnr_from_mse
+from vfsd.codecs.frames.transforms import cut_out
+from vfsd.core.model import psnr_from_mse
 from vfsd.errors import NotFoundError, NothingSavedError
-from vfsd.overlap.cameras import join, split
-from vfsd.overlap.join_encoder import JoinFit
-from vfsd.overlap.join_settings import JoinSettings
+from vfsd.overlap import join, split
+from vfsd.overlap.join_encoder import JoinFit, JoinSettings
 from vfsd.tiling import Rect
 
 CODEC = "hevc"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vfsd.core.hostinfo import cpu_seconds
+from vfsd.core.process_control import cpu_seconds
 
 MIB = 1 << 20
 VIEWS_NAME = "vfsd-views"

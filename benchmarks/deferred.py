@@ -22,7 +22,7 @@ import zstandard
 
 from benchmarks.common import Result, arguments, existing_file, finish, footage, table
 from vfsd.codecs.cells.lossless import PicturePacker, PictureUnpacker
-from vfsd.codecs.frames.chroma_siting import frame_siting
+from vfsd.codecs.frames.color import frame_siting
 from vfsd.codecs.frames.planes import plane_bytes
 
 CLIPS = (

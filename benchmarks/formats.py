@@ -45,7 +45,7 @@ from benchmarks.mounting import vfsd_mount
 from vfsd.api.reading import plan_view
 from vfsd.api.store import Store
 from vfsd.api.video import Video, context_of
-from vfsd.core import view_path
+from vfsd.core import view_request
 from vfsd.disk.store_config import StoreSettings
 
 FIRST, AGAIN = 1.15, 0.8
@@ -240,7 +240,7 @@ class Row:
         )
 
     def _save(self) -> None:
-        self._video.views.save(self._out("save"), view_path.parse_view_path(self._name()))
+        self._video.views.save(self._out("save"), view_request.parse_view_path(self._name()))
 
     def _first_read(self) -> None:
         """Of a new view, into a file, as ffmpeg's command does."""
@@ -279,7 +279,7 @@ class Row:
 
     def _checked(self, out: Path) -> tuple[int, float]:
         """(number of pictures, PSNR of luma of the worst one that was looked at)."""
-        request = view_path.parse_view_path(f"{self._keys}.{self._suffix}")
+        request = view_request.parse_view_path(f"{self._keys}.{self._suffix}")
         view = request.resolve(self._video.width, self._video.height)
         frames = plan_view(context_of(self._video), view).frames
         pictures = 0

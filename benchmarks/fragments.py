@@ -46,12 +46,12 @@ from benchmarks.common import (
 from vfsd.api.reading import plan_view
 from vfsd.api.store import Store
 from vfsd.api.video import Video, context_of
-from vfsd.codecs.cells.tile_codecs import tile_codec
+from vfsd.codecs.cells.cell_encoders import tile_codec
 from vfsd.core.frame_table import FrameTable
 from vfsd.core.frame_table_pages import Ints
 from vfsd.core.model import PhysicalVideo, Segment
 from vfsd.core.view_request import View
-from vfsd.derive.tile_settings import PlannedSegment
+from vfsd.derive.tile_encoder import PlannedSegment
 from vfsd.read.tile_planner import (
     DecodeCosts,
     IsGoodEnough,

@@ -39,9 +39,9 @@ from sample_videos.scene import Scene
 from sample_videos.writing import write
 from vfsd.api.store import Store
 from vfsd.api.video import Video
-from vfsd.codecs.cells.tile_codecs import tile_codec
+from vfsd.codecs.cells.cell_encoders import tile_codec
 from vfsd.core.frames import Crop, Pixels
-from vfsd.derive.layout_history import drop
+from vfsd.derive.derived_data import drop_tiles
 from vfsd.labels.detectors.motion import MotionDetector
 from vfsd.tiling import Rect, TileLayout, coarse_layout, fine_layout
 from vfsd.tiling.layout import layout_around
@@ -123,7 +123,7 @@ def measure(path: Path, folder: Path, runs: int) -> dict[str, Any]:
             timings = interleaved(contestants, runs)
             found |= figures_of(timings, len(video), untiled)
             found |= checked(video, crops())
-            drop(store.parts, video.info, range(len(video)))
+            drop_tiles(store.parts, video.info, range(len(video)))
         return tiled
 
 

@@ -25,8 +25,8 @@ from typing import Any
 from unittest.mock import patch
 
 from benchmarks.common import arguments, directory, existing_file, finish, table
+from vfsd.codecs.probing import packet_scan as trying
 from vfsd.codecs.probing import probe as examining
-from vfsd.codecs.probing import scan_validation as trying
 from vfsd.codecs.probing.probe import examine
 from vfsd.codecs.pyav import decode
 

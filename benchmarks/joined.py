@@ -13,13 +13,13 @@ from benchmarks.common import footage, table
 from benchmarks.joining import OVERLAPS, sources
 from sample_videos.cameras import Cameras, write_pictures
 from vfsd.api.store import Store
-from vfsd.codecs.joints.plane_merge import MERGES
+from vfsd.codecs.cells.plane_merge import MERGES
 from vfsd.core.model import Segment
-from vfsd.derive.tile_settings import TileSettings
+from vfsd.derive.tile_encoder import TileSettings
 from vfsd.errors import NotFoundError
 from vfsd.maintenance.fsck import run as check
-from vfsd.overlap.cameras import join, joined, split
-from vfsd.overlap.join_settings import JoinSettings
+from vfsd.overlap import join, joined, split
+from vfsd.overlap.join_encoder import JoinSettings
 
 FILMED = (
     ("derived_futsal_left_1280x720", "derived_futsal_right_1280x720"),

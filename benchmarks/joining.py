@@ -16,12 +16,10 @@ from benchmarks.common import footage, table
 from sample_videos.cameras import Cameras
 from sample_videos.scene import Scene
 from vfsd.codecs.cells.cell_decoders import cell_decoder
-from vfsd.codecs.cells.cell_encoders import encode_cells
+from vfsd.codecs.cells.cell_encoders import encode_cells, tile_codec
+from vfsd.codecs.cells.overlap_geometry import PixelArray, image_size
 from vfsd.codecs.cells.pack import CellStream, PackedCell
-from vfsd.codecs.cells.tile_codecs import tile_codec
-from vfsd.codecs.frames.quality import SourcePicture
-from vfsd.codecs.joints.overlap_geometry import PixelArray, image_size
-from vfsd.codecs.joints.plane_merge import (
+from vfsd.codecs.cells.plane_merge import (
     MERGES,
     MergeFunction,
     OverlapPieces,
@@ -31,9 +29,9 @@ from vfsd.codecs.joints.plane_merge import (
     restore_right,
     split_pair,
 )
+from vfsd.codecs.frames.quality import SourcePicture
 from vfsd.core.model import MediaInfo
-from vfsd.overlap.homography import features_of
-from vfsd.overlap.overlap_pair import Overlap, VideoSamples, compare_videos
+from vfsd.overlap.overlap_pair import Overlap, VideoSamples, compare_videos, features_of
 from vfsd.tiling import Rect
 
 WIDE = (

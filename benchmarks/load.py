@@ -28,7 +28,7 @@ from benchmarks.loadchores import Chores
 from benchmarks.loadtruth import Truth, save, truth_of
 from benchmarks.mounting import vfsd_mount
 from vfsd.api.store import Store
-from vfsd.core.hostinfo import available_cores
+from vfsd.core.process_control import available_cores
 from vfsd.disk.store_config import StoreSettings
 from vfsd.views.rendering import DECODERS_PER_CORE, encoder_threads
 

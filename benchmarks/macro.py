@@ -28,8 +28,7 @@ from benchmarks.common import arguments, finish, table
 from benchmarks.contestants import RATES
 from benchmarks.simulated import RATE, SPARSE, sparse, zipf
 from vfsd.tiling import TileLayout
-from vfsd.tiling.cost import DEFAULT_COSTS, ENCODE_FAST, DecodeWork
-from vfsd.tiling.decode_work import decoded_frames, tile_areas
+from vfsd.tiling.cost import DEFAULT_COSTS, ENCODE_FAST, DecodeWork, decoded_frames, tile_areas
 from vfsd.tiling.policy import (
     Aims,
     BoxWorld,

@@ -49,7 +49,7 @@ from benchmarks.mounting import (
 )
 from vfsd.api.store import Store
 from vfsd.errors import VfsdError
-from vfsd.mount.fuse import binding
+from vfsd.mount.fuse import libfuse
 from vfsd.mount.fuse.fuse_session import kernel_version
 from vfsd.mount.fuse.passthrough import require_passthrough
 
@@ -130,7 +130,7 @@ def store_with(big: Path, root: Path) -> Path:
 
 def can_pass_through() -> bool:
     try:
-        require_passthrough(binding.load(), kernel_version())
+        require_passthrough(libfuse.load(), kernel_version())
     except VfsdError:
         return False
     return True

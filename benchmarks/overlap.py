@@ -31,7 +31,7 @@ from benchmarks.joining import joining, show_joining
 from sample_videos.cameras import Cameras, FilmedScene, write_pictures
 from sample_videos.scene import Scene
 from vfsd.api.store import Store
-from vfsd.overlap.cameras import overlaps
+from vfsd.overlap import overlaps
 from vfsd.overlap.overlap_pair import Verdict
 
 SEEN_TOGETHER = (

@@ -34,13 +34,13 @@ from sample_videos.scene import Scene
 from sample_videos.writing import write
 from vfsd.api.store import Store
 from vfsd.api.video import Video
-from vfsd.codecs.cells.tile_codecs import TILE_CODECS
+from vfsd.codecs.cells.cell_encoders import TILE_CODECS
 from vfsd.core.detections import DetectionColumns
-from vfsd.core.hostinfo import host_name
 from vfsd.core.model import MeasuredCost
+from vfsd.core.process_control import host_name
 from vfsd.derive.catalog_world import PARTITION_ALPHA, box_corners
-from vfsd.derive.layout_history import drop
-from vfsd.derive.tile_settings import PlannedSegment, TileSettings
+from vfsd.derive.derived_data import drop_tiles
+from vfsd.derive.tile_encoder import PlannedSegment, TileSettings
 from vfsd.tiling import (
     TileLayout,
     coarse_layout,
@@ -240,7 +240,7 @@ def measure(store: Store, case: Case, options: Any, sot: float) -> dict[str, Any
         make_fair(store, video)
         planned_gains[name] = improvement(store, video, label, span, exact, options.runs)
         whole_gains[name] = whole_frames(store, video, span, options.runs)
-        drop(store.parts, video.info, range(len(video)))
+        drop_tiles(store.parts, video.info, range(len(video)))
     return {
         "video": video.name,
         "label": label,

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from sample_videos.objects import KINDS, paint_all
 from sample_videos.tracks import Street, schedule
 from vfsd.tiling import LayoutRules
-from vfsd.tiling.decode_work import Ints
+from vfsd.tiling.cost import Ints
 from vfsd.tiling.policy import LabelBoxes, Query, VideoProfile
 
 RATE = 30

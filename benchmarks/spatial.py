@@ -42,7 +42,7 @@ from sample_videos.scene import Scene
 from sample_videos.writing import write
 from vfsd.api.store import Store
 from vfsd.api.video import Video
-from vfsd.codecs.cells.tile_codecs import TILE_CODECS, CellEncoder
+from vfsd.codecs.cells.cell_encoders import TILE_CODECS, CellEncoder
 from vfsd.codecs.frames.quality import SourcePicture
 from vfsd.core.model import MediaInfo
 from vfsd.tiling import Rect, TileLayout

@@ -35,7 +35,7 @@ from vfsd.codecs.pyav import exact_fraction
 from vfsd.codecs.stitching.hevc_tiles import STITCHABLE, TileStream
 from vfsd.codecs.stitching.kvazaar import TREE_BLOCK, encode_tiled, kvazaar_available
 from vfsd.codecs.stitching.stitch import StitchedSegment, stitch
-from vfsd.tiling.geometry import Rect
+from vfsd.tiling.layout import Rect
 
 Planes = list[npt.NDArray[np.uint8]]
 

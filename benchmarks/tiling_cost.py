@@ -40,12 +40,12 @@ from benchmarks.common import (
 from benchmarks.spatial import around, some_region
 from vfsd.api.store import Store
 from vfsd.api.video import Video, context_of
-from vfsd.codecs.cells.tile_codecs import CellEncoder, TileCodec, tile_codec
-from vfsd.core.display_geometry import to_display_rect
+from vfsd.codecs.cells.cell_encoders import CellEncoder, TileCodec, tile_codec
+from vfsd.core.frames import to_display_rect
 from vfsd.core.model import MediaInfo
 from vfsd.core.view_request import View
-from vfsd.derive.layout_history import drop
-from vfsd.derive.tile_settings import PlannedSegment, TileSettings
+from vfsd.derive.derived_data import drop_tiles
+from vfsd.derive.tile_encoder import PlannedSegment, TileSettings
 from vfsd.errors import UsageError
 from vfsd.read.read_executor import PlanExecutor
 from vfsd.read.read_plan import AvailableTiles, plan_frames
@@ -114,7 +114,7 @@ def measure(path: Path, quality: int, psnr: float, runs: int) -> dict[str, Any]:
                     results[name]["psnr"] = compared(store, video, shown[name])
                 if not number and name == UNTILED:
                     like = {region: compared(store, video, region) for region in shown.values()}
-                drop(store.parts, video.info, range(len(video)))
+                drop_tiles(store.parts, video.info, range(len(video)))
         wall = {k: Timing(tuple(u.wall for u in many)) for k, many in usages.items() if many}
         cpu = {k: Timing(tuple(u.cpu for u in many)) for k, many in usages.items() if many}
         for name, result in results.items():
@@ -219,7 +219,7 @@ def aimed(store: Store, video: Video, cut: list[PlannedSegment], psnr: float) ->
     _Counting.pixels = 0
     with mock.patch.object(vfsd.codecs.cells.cell_encoders, "CellEncoder", _Counting):
         segments, usage = used(partial(video.tiles.retile, cut, settings=TileSettings(psnr=psnr)))
-    drop(store.parts, video.info, range(len(video)))
+    drop_tiles(store.parts, video.info, range(len(video)))
     return {
         "frames_a_second": len(video) / usage.wall,
         "cpu": usage.cpu,

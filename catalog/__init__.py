@@ -11,8 +11,7 @@ from vfsd.catalog.engine import BUSY_SECONDS, ChangeWatch
 from vfsd.catalog.schema import ROOT
 from vfsd.catalog.sqlite_connections import checkpoint_if_closed
 from vfsd.catalog.transactions import Transaction, database_taken_error
-from vfsd.catalog.tree import Tree
-from vfsd.catalog.tree_reader import NAME_BYTES, not_found_error, require_name, split_path
+from vfsd.catalog.tree import NAME_BYTES, Tree, not_found_error, require_name, split_path
 from vfsd.catalog.video_query import VideoFilter, VideoQuery
 from vfsd.catalog.videos import Objects, Videos
 

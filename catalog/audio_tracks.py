@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
-from vfsd.catalog.row_mapping import reads_row, require_bytes, require_integer_bounds
+from vfsd.catalog.rows import reads_row, require_bytes, require_integer_bounds
 from vfsd.catalog.schema import sound_pages, sounds
 from vfsd.core.frame_table_pages import PageBounds
 from vfsd.core.model import Access, Sound

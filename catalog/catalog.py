@@ -14,7 +14,7 @@ from vfsd.catalog.derived_usage import DerivedUsage, SegmentGain
 from vfsd.catalog.detection_api import DetectionCatalog, require_encoding, require_video
 from vfsd.catalog.integrity import IntegrityLog
 from vfsd.catalog.read_history import LoggedReads
-from vfsd.catalog.statements import require_json_keys
+from vfsd.catalog.rows import require_json_keys
 from vfsd.catalog.video_query import Interval, VideoFilter, VideoQuery
 from vfsd.core.damaged_frames import damaged_frames_of
 from vfsd.core.frame_table import FrameTable

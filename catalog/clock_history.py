@@ -13,9 +13,9 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
-from vfsd.catalog.row_mapping import reads_row
+from vfsd.catalog.rows import reads_row
 from vfsd.catalog.schema import original_log, physical_videos, reads, segments, videos
-from vfsd.core.clock_check import TrustedClock, implausible_times, is_plausible_time
+from vfsd.core.retention_policy import TrustedClock, implausible_times, is_plausible_time
 
 CLOCK_TRUSTED = "believed"
 """The action of the lines of the log of originals that are about the clock."""

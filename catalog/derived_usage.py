@@ -11,7 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
-from vfsd.catalog.row_mapping import reads_row
+from vfsd.catalog.rows import in_batches, reads_row
 from vfsd.catalog.schema import (
     budgets,
     evictions,
@@ -21,7 +21,6 @@ from vfsd.catalog.schema import (
     reads,
     segments,
 )
-from vfsd.catalog.statements import in_batches
 from vfsd.core.budgets import (
     DEFAULT_STORE_LIMIT,
     DEFAULT_VIDEO_LIMIT,

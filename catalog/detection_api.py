@@ -25,7 +25,7 @@ from vfsd.core.detections import (
     Source,
     source_from,
 )
-from vfsd.core.frame_selection import frame_ranges, raw_indices, selected_frames
+from vfsd.core.frames import frame_ranges, raw_indices, selected_frames
 from vfsd.core.label_query import Labels, clauses_of
 from vfsd.core.model import LogicalVideo, PhysicalVideo
 from vfsd.errors import ExistsError, OutOfRangeError, UsageError

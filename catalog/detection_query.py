@@ -20,8 +20,8 @@ from sqlalchemy.ext.compiler import compiles
 
 from vfsd.catalog.box_grid import MASK, SHIFTS, cells_of, units
 from vfsd.catalog.detections import Detections
+from vfsd.catalog.rows import json_equals, require_json_keys
 from vfsd.catalog.schema import detections
-from vfsd.catalog.statements import json_equals, require_json_keys
 from vfsd.core.detections import (
     MAX_COORDINATE,
     NO_TRACK,

@@ -13,9 +13,8 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
 from vfsd.catalog.box_grid import bounds, cells
-from vfsd.catalog.row_mapping import parsed_json, reads_row
+from vfsd.catalog.rows import in_batches, parsed_json, reads_row
 from vfsd.catalog.schema import detections, examined, labels, sources, videos
-from vfsd.catalog.statements import in_batches
 from vfsd.core.detections import (
     NO_TRACK,
     DetectionColumns,
@@ -26,7 +25,7 @@ from vfsd.core.detections import (
     contiguous_ranges,
     source_from,
 )
-from vfsd.core.frame_selection import merge_ranges, subtract_ranges
+from vfsd.core.frames import merge_ranges, subtract_ranges
 from vfsd.validation import is_storable
 
 Progress = Callable[[int, int], None]

@@ -36,7 +36,7 @@ from vfsd.catalog.error_mapping import (
     is_encoding_error,
     mapped_error,
 )
-from vfsd.catalog.row_mapping import mistyped_values, parsed_json
+from vfsd.catalog.rows import mistyped_values, parsed_json
 from vfsd.catalog.schema import entries
 from vfsd.catalog.sqlite_connections import (
     ForkGate,
@@ -45,7 +45,7 @@ from vfsd.catalog.sqlite_connections import (
     WriterConnection,
     locked_error,
 )
-from vfsd.core.atfork import leak, prepare_before_fork, reset_after_fork
+from vfsd.core.process_control import leak, prepare_before_fork, reset_after_fork
 from vfsd.disk.safe_open import require_regular
 from vfsd.errors import (
     BusyError,
@@ -140,7 +140,7 @@ class Database:
         self._writer = WriterConnection(self._connect_writer, BUSY_SECONDS)
 
     def after_fork(self) -> None:
-        """Drop all connections in a forked child; see `vfsd.core.atfork`."""
+        """Drop all connections in a forked child; see `vfsd.core.process_control`."""
         # Connections remain if the fork did not wait for all threads, or happened inside a
         # transaction.  A connection must not be used in both processes, nor closed in the child.
         leak(self._engine)
@@ -161,7 +161,7 @@ class Database:
             engine.dispose()
 
     def after_fork_in_parent(self) -> None:
-        """Let threads use the file again; see `vfsd.core.atfork`."""
+        """Let threads use the file again; see `vfsd.core.process_control`."""
         if self.is_sqlite:
             self.gate.open()
 
@@ -521,7 +521,7 @@ class ChangeWatch:
         self._guard = threading.Lock()
 
     def after_fork(self) -> None:
-        """Drop the connection in a forked child; see `vfsd.core.atfork`."""
+        """Drop the connection in a forked child; see `vfsd.core.process_control`."""
         leak(self._connection)
         self._begin_unconnected()
 

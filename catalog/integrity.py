@@ -10,7 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
-from vfsd.catalog.row_mapping import reads_row, require_bytes
+from vfsd.catalog.rows import reads_row, require_bytes
 from vfsd.catalog.schema import (
     block_sums,
     inspections,
@@ -21,7 +21,7 @@ from vfsd.catalog.schema import (
     videos,
 )
 from vfsd.core.model import ByteLocation, FileState, Role
-from vfsd.disk.block_checksums import BlockChecksums, merged
+from vfsd.disk.checksums import BlockChecksums, merged
 
 _RUNS_KEPT = 100
 

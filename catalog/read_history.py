@@ -10,9 +10,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
-from vfsd.catalog.row_mapping import reads_row
+from vfsd.catalog.rows import in_batches, reads_row
 from vfsd.catalog.schema import decisions, reads, segments, videos
-from vfsd.catalog.statements import in_batches
 from vfsd.core.model import LoggedRead, ReadArea, TilingDecision, TilingReason
 from vfsd.errors import NotFoundError
 from vfsd.tiling import Rect, TileLayout

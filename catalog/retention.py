@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
 from vfsd.catalog.clock_history import CLOCK_TRUSTED
-from vfsd.catalog.row_mapping import reads_row
+from vfsd.catalog.rows import in_batches, reads_row
 from vfsd.catalog.schema import (
     IS_ROOT,
     entries,
@@ -22,8 +22,7 @@ from vfsd.catalog.schema import (
     videos,
 )
 from vfsd.catalog.schema.columns import IdType
-from vfsd.catalog.statements import in_batches
-from vfsd.core.psnr import error_from_psnr
+from vfsd.core.model import error_from_psnr
 from vfsd.core.retention_policy import (
     Action,
     Fate,

@@ -19,7 +19,7 @@ from urllib.parse import quote
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
-from vfsd.core.atfork import OwnerProcess, leak
+from vfsd.core.process_control import OwnerProcess, leak
 from vfsd.errors import BusyError, StoreError
 
 

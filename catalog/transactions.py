@@ -27,7 +27,7 @@ from vfsd.catalog.schema import store_identity
 from vfsd.catalog.segments import MeasuredCosts, Segments
 from vfsd.catalog.tree import Tree
 from vfsd.catalog.videos import Objects, Videos
-from vfsd.core.atfork import lazy
+from vfsd.core.process_control import lazy
 from vfsd.errors import ExistsError, NoStoreError, StoreError, StoreVersionError
 
 REVISIONS = ("v1",)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from vfsd.catalog.rows import json_equals
 from vfsd.catalog.schema import ROOT, nodes, physical_videos, tags, videos
-from vfsd.catalog.statements import json_equals
-from vfsd.catalog.tree_reader import TreeReader, split_path
+from vfsd.catalog.tree import TreeReader, split_path
 from vfsd.catalog.videos import Videos
 from vfsd.core.model import FileState, LogicalVideo, Role
 from vfsd.errors import ExtraMissingError, NotFoundError

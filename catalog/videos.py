@@ -17,13 +17,17 @@ from vfsd.catalog.detections import Detections
 from vfsd.catalog.integrity import IntegrityLog
 from vfsd.catalog.read_history import LoggedReads, TilingDecisions
 from vfsd.catalog.retention import OriginalPolicies
-from vfsd.catalog.row_mapping import (
+from vfsd.catalog.rows import (
+    PreparedStatement,
     bounds_from_row,
     bounds_to_row,
     damage_to_json,
+    in_batches,
     page_from_row,
     physical_from_row,
     physical_to_row,
+    require_searchable_json,
+    require_storable_json,
 )
 from vfsd.catalog.schema import (
     frame_pages,
@@ -34,16 +38,10 @@ from vfsd.catalog.schema import (
     tags,
     videos,
 )
-from vfsd.catalog.statements import (
-    PreparedStatement,
-    in_batches,
-    require_searchable_json,
-    require_storable_json,
-)
-from vfsd.catalog.tree_reader import TreeReader
+from vfsd.catalog.tree import TreeReader
 from vfsd.core.frame_table_pages import PageBounds
 from vfsd.core.model import ByteLocation, FileState, LogicalVideo, Node, PhysicalVideo, Role
-from vfsd.disk.block_checksums import merged
+from vfsd.disk.checksums import merged
 from vfsd.errors import IntegrityError, NotFoundError, UsageError
 from vfsd.validation import require_storable_text
 

@@ -1,13 +1,15 @@
-"""Differences between versions of PyAV, each behind one function. No other module names a version.
+"""Adapts PyAV: differences between its versions, and encoders and decoders by name.
 
-`load_extensions` imports every extension module at once, for a process that cannot open files
-later.
+No other module names a version of PyAV.
 """
 
 from __future__ import annotations
 
+import os
 import pkgutil
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from fractions import Fraction
 from importlib import import_module
 from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader
@@ -17,6 +19,7 @@ from typing import Any, Protocol, cast
 
 import av
 from av import VideoFrame
+from av.codec.context import CodecContext, Flags
 from av.container import InputContainer, OutputContainer
 from av.error import FFmpegError, InvalidDataError, tag_to_code
 from av.frame import Frame
@@ -25,6 +28,9 @@ from av.sidedata.sidedata import SideData
 from av.stream import Stream
 from av.video.codeccontext import VideoCodecContext
 from av.video.stream import VideoStream
+
+from vfsd.core.model import MediaInfo
+from vfsd.errors import RefusedMediaError
 
 _MAJOR = int(av.__version__.partition(".")[0])
 _ESCAPED = "surrogateescape"
@@ -182,3 +188,160 @@ def _extension_names() -> Iterator[str]:
             spec = find_spec(found.name)
             if spec is not None and isinstance(spec.loader, ExtensionFileLoader):
                 yield found.name
+
+
+MAX_PIXELS = 1 << 27
+"""Most pixels of a picture that decoders accept: 16384 x 8192."""
+
+_CROP_FACTOR = 4
+_MIN_MAX_PIXELS = 1 << 22
+
+
+def decoder_context(
+    media: MediaInfo, *, threads: int = 1, strict: bool = False
+) -> VideoCodecContext:
+    """Return a decoder for packets of the stream that `media` describes.
+
+    It behaves as the ffmpeg command does by default: damage is concealed where possible, and
+    pictures before the first key picture are dropped. With several `threads`, several pictures are
+    decoded at a time, and concealment may depend on their number. If `strict`, damage raises
+    `FFmpegError` instead. Raises `RefusedMediaError` if there is no decoder.
+    """
+    try:
+        context = av.CodecContext.create(DECODERS.get(media.codec, media.codec), "r")
+    except ValueError as error:
+        raise RefusedMediaError(f"FFmpeg has no decoder for {media.codec}") from error
+    if not isinstance(context, VideoCodecContext):
+        raise RefusedMediaError(f"{media.codec} is not a video codec")
+    context.extradata = media.extradata or None
+    context.width, context.height = media.decoded_width, media.decoded_height
+    if media.codec == "rawvideo":
+        context.pix_fmt = media.pixel_format
+    if len(media.codec_tag) == 4:
+        context.codec_tag = media.codec_tag
+    context.reorder_depth = media.reorder_delay
+    configure_decoder(context, threads=threads, strict=strict, pixels=max_pixels(media))
+    return context
+
+
+def max_pixels(media: MediaInfo) -> int:
+    """Return the most pixels that a picture of an examined file may have.
+
+    That is its decoded size, with room for the crop of decoders. A file with a false header cannot
+    use more memory.
+    """
+    return min(
+        MAX_PIXELS, max(_CROP_FACTOR * media.decoded_width * media.decoded_height, _MIN_MAX_PIXELS)
+    )
+
+
+def configure_decoder(
+    context: VideoCodecContext,
+    *,
+    threads: int = 1,
+    strict: bool = False,
+    pixels: int = MAX_PIXELS,
+) -> None:
+    """Set the options that all decoders here share, before the decoder is opened.
+
+    Pictures with more than `pixels` are refused.
+    """
+    # Without the flag, FFmpeg moves the left edge of a crop outwards to an aligned column.
+    context.flags |= Flags.unaligned
+    context.thread_type = "FRAME" if threads > 1 else "NONE"
+    context.thread_count = threads
+    context.options = {"max_pixels": str(pixels)}
+    if strict:
+        context.options["err_detect"] = "explode"
+
+
+def strict_decoder(codec: str, extradata: bytes | None) -> VideoCodecContext:
+    """Return a single-threaded decoder for a stream from this package; any damage is an error."""
+    context = new_decoder(codec)
+    context.extradata = extradata or None
+    configure_decoder(context, strict=True)
+    return context
+
+
+def numbered_packet(number: int, payload: bytes | memoryview) -> Packet[VideoStream]:
+    """Return a packet for a decoder; the pts of its picture is `number`.
+
+    It has no key flag: no decoder of our own streams depends on that.
+    """
+    packet = cast("Packet[VideoStream]", Packet(len(payload)))
+    packet.update(bytes(payload))  # a copy, with the padding that decoders rely on
+    packet.pts = packet.dts = number
+    return packet
+
+
+DECODERS = {"av1": "libdav1d"}
+"""Decoders by codec, where FFmpeg's own is not used. Its AV1 decoder needs hardware."""
+
+SVT_AV1_LOW_DELAY = "pred-struct=2:hierarchical-levels=2:lp=1"
+"""Settings of SVT-AV1 with a short delay between pictures and packets.
+
+SVT-AV1 4.1 sometimes deadlocks without lookahead: with its own low delay (pred-struct=1), and with
+small mini-GOPs unless each stage has one thread (lp=1). See docs/adr/encoder-settings.md.
+"""
+
+
+def new_encoder(name: str) -> VideoCodecContext:
+    """Return an unopened video encoder by FFmpeg's name, such as ``libx264``.
+
+    FFmpeg must be known to have it.
+    """
+    context = CodecContext.create(name, "w")
+    assert isinstance(context, VideoCodecContext)
+    return context
+
+
+def new_decoder(codec: str) -> VideoCodecContext:
+    """Return an unopened decoder for a video codec, without any configuration.
+
+    FFmpeg must be known to have it.
+    """
+    context = CodecContext.create(DECODERS.get(codec, codec), "r")
+    assert isinstance(context, VideoCodecContext)
+    return context
+
+
+def open_encoder(context: CodecContext) -> None:
+    """Open an encoder by ``context.open()`` and keep the priorities of threads.
+
+    As root, SVT-AV1 gives the thread that opens it and its own threads the highest priority of
+    SCHED_FIFO, and does not reset it. It would block all other work on the machine, and children of
+    the thread would inherit the priority.
+    """
+    os.environ.setdefault("SVT_LOG", "1")  # SVT-AV1 logs errors only
+    with _preserved_priorities():
+        context.open()
+
+
+@contextmanager
+def _preserved_priorities() -> Iterator[None]:
+    """Restore the priority of this thread, and of threads started in the block, at its end.
+
+    Threads that other threads start in the meantime are changed only if their priority was raised
+    in the same way.
+    """
+    before, threads = _scheduling_of(0), _thread_ids()
+    try:
+        yield
+    finally:
+        raised = _scheduling_of(0)
+        if raised != before:
+            policy, priority = before
+            for thread in {threading.get_native_id()} | (_thread_ids() - threads):
+                with suppress(ProcessLookupError):  # the thread has ended
+                    if _scheduling_of(thread) == raised:
+                        os.sched_setscheduler(thread, policy, os.sched_param(priority))
+
+
+def _scheduling_of(thread: int) -> tuple[int, int]:
+    """Return policy and priority of a thread (0: this one); see sched(7)."""
+    return os.sched_getscheduler(thread), os.sched_getparam(thread).sched_priority
+
+
+def _thread_ids() -> set[int]:
+    """Return the IDs of all threads of this process."""
+    return {int(name) for name in os.listdir("/proc/self/task")}

@@ -19,8 +19,7 @@ from sample_videos.encoding import Container, Encoding, container_for
 from sample_videos.scene import Scene
 from sample_videos.textures import Image
 from sample_videos.truth import GroundTruth
-from vfsd.codecs.pyav import exact_fraction
-from vfsd.codecs.registry import open_encoder
+from vfsd.codecs.pyav import exact_fraction, open_encoder
 
 _CLOCK = 60_000  # ticks per second where the frame rate varies; MPEG-4 part 2 cannot count finer
 _SAMPLE_RATE = 48_000

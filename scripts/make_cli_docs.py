@@ -18,7 +18,7 @@ import click
 from vfsd.cli.app import App, cli
 from vfsd.cli.command import Command, common_options
 from vfsd.cli.command_table import SECTIONS
-from vfsd.cli.exit_codes import error_classes, exit_codes, exit_codes_of_every_command
+from vfsd.cli.errors import error_classes, exit_codes, exit_codes_of_every_command
 from vfsd.core.timebase import byte_text
 from vfsd.disk.store_config import StoreSettings, describe
 from vfsd.mount.fuse.mount_options import described_options

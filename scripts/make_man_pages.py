@@ -24,7 +24,7 @@ from vfsd import __version__
 from vfsd.cli.app import cli
 from vfsd.cli.command import Command, common_options
 from vfsd.cli.command_table import SECTIONS
-from vfsd.cli.exit_codes import exit_codes, exit_codes_of_every_command
+from vfsd.cli.errors import exit_codes, exit_codes_of_every_command
 from vfsd.mount.fuse.mount_options import described_options
 
 _DATE = "2026-11-22"
@@ -85,7 +85,7 @@ def _main_page() -> Iterator[str]:
     yield "These options may be given before or after the name of the command."
     yield from _options(common_options())
     yield ".SH VIEWS"
-    yield from _listing(_docstring("vfsd.core.view_path").splitlines())
+    yield from _listing(_docstring("vfsd.core.view_request").splitlines())
     yield ".SH OUTPUT FOR PROGRAMS"
     yield from _paragraphs(_JSON)
     yield ".SH EXIT STATUS"

@@ -34,7 +34,7 @@ from vfsd.catalog.engine import Database
 from vfsd.codecs.stitching.kvazaar import kvazaar_available
 from vfsd.derive.tile_encoder import SegmentMaker
 from vfsd.errors import EnvironmentMissingError
-from vfsd.mount.fuse.binding import require_fuse
+from vfsd.mount.fuse.libfuse import require_fuse
 from vfsd.mount.fuse.mount_options import MountOptions
 from vfsd.read.read_context import TileIndex
 from vfsd.storage.sandbox_pool import SandboxPool

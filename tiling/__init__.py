@@ -3,18 +3,18 @@
 Independent of files, codecs and the catalog.
 """
 
-from vfsd.tiling.decode_work import (
-    TILE_COST,
-    Boxes,
-    Decoded,
-    FrameNumbers,
-    decoded_frames,
-    decoded_pixels,
+from vfsd.tiling.cost import TILE_COST, Boxes, Decoded, FrameNumbers, decoded_frames, decoded_pixels
+from vfsd.tiling.layout import (
+    LayoutRules,
+    Rect,
+    TileLayout,
+    cut_sequences,
+    frame_intersection,
+    overlaps,
+    parse_layout,
+    uniform_layout,
 )
-from vfsd.tiling.geometry import Rect
-from vfsd.tiling.layout import LayoutRules, TileLayout, parse_layout, uniform_layout
 from vfsd.tiling.partition import coarse_layout, fine_layout
-from vfsd.tiling.sot import cut_sequences, frame_intersection, overlaps
 
 __all__ = [
     "TILE_COST",

@@ -1,18 +1,121 @@
-"""Tile layouts: columns and rows that partition the picture.
+"""Rectangles on a frame, and tile layouts: columns and rows that partition the picture.
 
-Builds uniform layouts, and layouts with one tile around a region of interest.
+A SOT ("sequence of tiles") is a run of frames that share a layout.
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise, product
+from typing import Any, SupportsIndex
+
+import numpy as np
+import numpy.typing as npt
 
 from vfsd.errors import UsageError
-from vfsd.tiling.geometry import Rect
+from vfsd.validation import whole_numbers
+
+_GEOMETRY = re.compile(r"(\d{1,9})x(\d{1,9})\+(\d{1,9})\+(\d{1,9})")
+_CORNERS = re.compile(r"(\d{1,9}),\s*(\d{1,9}),\s*(\d{1,9}),\s*(\d{1,9})")
+
+
+@dataclass(frozen=True, slots=True)
+class Rect:
+    """Pixels ``x1 <= x < x2`` and ``y1 <= y < y2`` of the displayed full frame.
+
+    Raises `UsageError` if it has no pixel or a negative edge.
+    """
+
+    x1: int
+    y1: int
+    x2: int
+    y2: int
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.x1 < self.x2 and 0 <= self.y1 < self.y2):
+            raise UsageError(
+                "region must have at least one pixel, got "
+                f"({self.x1}, {self.y1}, {self.x2}, {self.y2})",
+                hint="a region is (x1, y1, x2, y2) with 0 <= x1 < x2 and 0 <= y1 < y2",
+            )
+
+    @classmethod
+    def from_value(cls, region: Rect | str | Iterable[SupportsIndex]) -> Rect:
+        """Convert a caller's value: (x1, y1, x2, y2) of any integer type, or text as for `parse`.
+
+        Raises `UsageError` for other types and lengths.
+        """
+        if isinstance(region, str):
+            return cls.parse(region)
+        if isinstance(region, Rect):
+            region = (region.x1, region.y1, region.x2, region.y2)
+        return cls(*whole_numbers(region, ("x1", "y1", "x2", "y2"), "region"))
+
+    @classmethod
+    def of_size(cls, width: int, height: int) -> Rect:
+        return cls(0, 0, width, height)
+
+    @classmethod
+    def around(cls, rects: Iterable[Rect]) -> Rect:
+        """Return the bounding rectangle of `rects`, which must not be empty."""
+        some = tuple(rects)
+        return cls(
+            min(rect.x1 for rect in some),
+            min(rect.y1 for rect in some),
+            max(rect.x2 for rect in some),
+            max(rect.y2 for rect in some),
+        )
+
+    @classmethod
+    def parse(cls, text: str) -> Rect:
+        """Parse ``WxH+X+Y`` or ``X1,Y1,X2,Y2``.  Raises `UsageError`."""
+        corners = _CORNERS.fullmatch(text)
+        if corners is not None:
+            return cls(*map(int, corners.groups()))
+        match = _GEOMETRY.fullmatch(text)
+        if match is None:
+            raise UsageError(
+                f"region must be WxH+X+Y or X1,Y1,X2,Y2, got {text!r}",
+                hint="for example 400x300+600+0, or 600,0,1000,300 for the same pixels",
+            )
+        width, height, x, y = map(int, match.groups())
+        return cls(x, y, x + width, y + height)
+
+    def __str__(self) -> str:
+        return f"{self.width}x{self.height}+{self.x1}+{self.y1}"
+
+    @property
+    def width(self) -> int:
+        return self.x2 - self.x1
+
+    @property
+    def height(self) -> int:
+        return self.y2 - self.y1
+
+    @property
+    def area(self) -> int:
+        return self.width * self.height
+
+    def contains(self, other: Rect) -> bool:
+        return (
+            self.x1 <= other.x1
+            and self.y1 <= other.y1
+            and other.x2 <= self.x2
+            and other.y2 <= self.y2
+        )
+
+    def intersection(self, other: Rect) -> Rect | None:
+        """Return the common pixels, or None."""
+        x1, y1 = max(self.x1, other.x1), max(self.y1, other.y1)
+        x2, y2 = min(self.x2, other.x2), min(self.y2, other.y2)
+        return Rect(x1, y1, x2, y2) if x1 < x2 and y1 < y2 else None
+
+    def moved(self, dx: int, dy: int) -> Rect:
+        return Rect(self.x1 + dx, self.y1 + dy, self.x2 + dx, self.y2 + dy)
+
 
 _SIZES = r"[1-9][0-9]{0,8}(?:\+[1-9][0-9]{0,8})*"
 _LAYOUT = re.compile(f"({_SIZES})x({_SIZES})")
@@ -332,3 +435,85 @@ def _layout_score(layout: TileLayout, rect: Rect) -> tuple[int, int]:
     """Return the pixels of the tile with `rect`, then the number of tiles."""
     (tile,) = layout.covering(rect)
     return layout.tile(tile).area, layout.count
+
+
+_SHORTEST = 0.5
+_LONGEST = 1.5
+"""Shortest and longest SOT that aligns with GOPs, as multiples of the target."""
+
+
+def overlaps(some: range, others: range) -> bool:
+    """Return whether two runs of frames have any in common."""
+    return some.start < others.stop and others.start < some.stop
+
+
+def frame_intersection(some: range, others: range) -> range:
+    """Return the frames that two runs have in common; may be empty."""
+    return range(max(some.start, others.start), min(some.stop, others.stop))
+
+
+def cut_sequences(
+    starts_of_gops: Sequence[int] | npt.NDArray[np.integer[Any]],
+    frame_seconds: Sequence[float] | npt.NDArray[np.floating[Any]],
+    target: float = 1.0,
+    maximum_frames: int = 300,
+) -> list[range]:
+    """Return SOTs of about `target` seconds that cover all frames of a video from 0.
+
+    `starts_of_gops` are key frames, ascending.  `frame_seconds` are the start times of all frames
+    and the end of the last one, in seconds, not decreasing.
+
+    A SOT ends at the start of a GOP, or the end of the video, if one lies between 0.5 and 1.5
+    targets after its start: at the one nearest to the target.  So it is made from whole GOPs.
+    Otherwise it ends at the frame nearest to the target, but not before half of it.  A remainder of
+    less than half a target is added to the last SOT.
+
+    The limit `maximum_frames` takes precedence over all of this.  A SOT is longer than 1.5 targets
+    only if its last frame is shown for long, or by that remainder.
+
+    TASM uses SOTs of one-second GOPs, which it found to be best.
+
+    Raises `UsageError` without frames, if times or numbers decrease or lie outside the video, or if
+    a limit is not positive.
+    """
+    times = np.asarray(frame_seconds, np.float64)
+    keys = np.asarray(starts_of_gops, np.int64) if len(starts_of_gops) else np.zeros(0, np.int64)
+    frames = len(times) - 1
+    if frames < 1 or not (np.diff(times) >= 0).all():
+        raise UsageError("a video must have at least one frame, and times must not decrease")
+    if len(keys) and (keys[0] < 0 or keys[-1] >= frames or not (np.diff(keys) > 0).all()):
+        raise UsageError(f"key frames must be ascending numbers from 0 to {frames - 1}")
+    if not (target > 0 and maximum_frames > 0):
+        raise UsageError("target and maximum_frames must be positive")
+    ends = [0]
+    boundaries = np.append(keys, frames)  # the end of the video counts as a key frame
+    while ends[-1] < frames:
+        ends.append(_next_end(ends[-1], boundaries, times, target, maximum_frames))
+    if (
+        len(ends) > 2
+        and times[-1] - times[ends[-2]] < _SHORTEST * target
+        and frames - ends[-3] <= maximum_frames
+    ):
+        del ends[-2]
+    return [range(start, end) for start, end in pairwise(ends)]
+
+
+def _next_end(
+    start: int,
+    keys: npt.NDArray[np.int64],
+    times: npt.NDArray[np.float64],
+    target: float,
+    maximum_frames: int,
+) -> int:
+    """Return the end of the SOT that starts with frame `start`: the first frame after it."""
+    most = min(start + maximum_frames, len(times) - 1)
+    # Only possible ends: frames from `start` + 1 to `most`, as times since the start.
+    passed = times[start + 1 : most + 1] - times[start]
+    shortest = start + 1 + int(np.searchsorted(passed, _SHORTEST * target))
+    longest = start + 1 + int(np.searchsorted(passed, _LONGEST * target, side="right"))
+    near = keys[np.searchsorted(keys, shortest) : np.searchsorted(keys, longest)]
+    if len(near):
+        return int(near[np.abs(times[near] - times[start] - target).argmin()])
+    if shortest > most:
+        return most
+    return shortest + int(np.abs(passed[shortest - start - 1 :] - target).argmin())

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from vfsd.tiling.decode_work import TILE_COST, Boxes, FrameNumbers, Ints, WantedBoxes
+from vfsd.tiling.cost import TILE_COST, Boxes, FrameNumbers, Ints, WantedBoxes
 from vfsd.tiling.layout import LayoutRules, TileLayout
 
 CostTable = npt.NDArray[np.float64]

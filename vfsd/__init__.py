@@ -17,18 +17,19 @@ if TYPE_CHECKING:
     from vfsd.api.store import Store
     from vfsd.api.video import Video
     from vfsd.catalog import Catalog
-    from vfsd.codecs.audio.sample_arrays import SoundFormat
+    from vfsd.codecs.audio.samples import AudioFormat
     from vfsd.core.detections import Detection, DetectionColumns, Source
     from vfsd.core.frames import Frame, Frames
-    from vfsd.derive.tile_settings import TileSettings
+    from vfsd.derive.tile_encoder import TileSettings
     from vfsd.derive.workload import WorkloadQuery
     from vfsd.errors import VfsdError
-    from vfsd.overlap.join_settings import JoinSettings
+    from vfsd.overlap.join_encoder import JoinSettings
     from vfsd.tiling import Rect
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AudioFormat",
     "Catalog",
     "Detection",
     "DetectionColumns",
@@ -36,7 +37,6 @@ __all__ = [
     "Frames",
     "JoinSettings",
     "Rect",
-    "SoundFormat",
     "Source",
     "Store",
     "TileSettings",
@@ -53,12 +53,12 @@ _HOMES = {
     "DetectionColumns": "vfsd.core.detections",
     "Frame": "vfsd.core.frames",
     "Frames": "vfsd.core.frames",
-    "JoinSettings": "vfsd.overlap.join_settings",
+    "JoinSettings": "vfsd.overlap.join_encoder",
     "Rect": "vfsd.tiling",
-    "SoundFormat": "vfsd.codecs.audio.sample_arrays",
+    "SoundFormat": "vfsd.codecs.audio.samples",
     "Source": "vfsd.core.detections",
     "Store": "vfsd.api.store",
-    "TileSettings": "vfsd.derive.tile_settings",
+    "TileSettings": "vfsd.derive.tile_encoder",
     "VfsdError": "vfsd.errors",
     "Video": "vfsd.api.video",
     "VideoArray": "vfsd.api.array",

@@ -14,20 +14,20 @@ import numpy as np
 from benchmarks.common import footage
 from benchmarks.fuzzing.engine import Target
 from sample_videos import FOLDER, Encoding, Scene, write
-from vfsd.codecs.bitstreams import bit_io, codec_config, nal, splice_parameter_sets
-from vfsd.codecs.bitstreams.hevc_parameter_sets import (
-    PictureParameterSet,
-    SequenceParameterSet,
-    VideoParameterSet,
-)
+from vfsd.codecs.bitstreams import nal, splice_parameter_sets
 from vfsd.codecs.bitstreams.packet_inspector import inspector
 from vfsd.codecs.cells.cell_decoders import cell_decoder
 from vfsd.codecs.cells.pack import CellStream, read_table, write_pack
 from vfsd.codecs.probing.probe import examine_source
 from vfsd.codecs.probing.serialize import pack_examination, unpack_examination
+from vfsd.codecs.stitching.hevc_parameter_sets import (
+    PictureParameterSet,
+    SequenceParameterSet,
+    VideoParameterSet,
+)
 from vfsd.codecs.stitching.hevc_tiles import ParameterSets, slices_of
 from vfsd.core.frame_table_pages import PacketColumns, PageBounds, decode_page, encode_page
-from vfsd.disk.checksummed_file import MediaSource
+from vfsd.disk.checksums import MediaSource
 from vfsd.errors import IntegrityError, RefusedMediaError
 
 _MOST_BYTES = 200_000
@@ -201,13 +201,13 @@ def check_bitstream(data: bytes) -> None:
         lambda: PictureParameterSet.parse(body),
         lambda: ParameterSets.parse((body[:half], body[half:])),
         lambda: slices_of(body),
-        lambda: list(codec_config.obu_units(body)),
-        lambda: codec_config.without_temporal_delimiter(body),
-        lambda: codec_config.av1c(codec_config.av1_sequence_header(body), is_deep=False),
-        lambda: bit_io.unescaped(body),
+        lambda: list(nal.obu_units(body)),
+        lambda: nal.without_temporal_delimiter(body),
+        lambda: nal.av1c(nal.av1_sequence_header(body), is_deep=False),
+        lambda: nal.unescaped(body),
     )
     for read in readers:
-        with suppress(bit_io.BitstreamError, RefusedMediaError):
+        with suppress(nal.BitstreamError, RefusedMediaError):
             read()
 
 

@@ -16,7 +16,7 @@ from vfsd.catalog import ROOT, Catalog
 from vfsd.core.model import FileState
 from vfsd.errors import ExistsError, NotFoundError, UsageError, VfsdError
 from vfsd.mount.fs import Filesystem
-from vfsd.mount.fs.attributes import Caller
+from vfsd.mount.fs.posix import Caller
 from vfsd.views import Views
 
 _EXPECTED = frozenset(

@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from benchmarks.fuzzing.engine import Target
-from vfsd.cli.layout_io import read_layout_file
-from vfsd.core import view_path
+from vfsd.cli.retile_plan import read_layout_file
+from vfsd.core import view_request
 from vfsd.core.label_query import parse_labels
 from vfsd.core.timebase import QuietHours, seconds
 from vfsd.derive.workload import read_workload
@@ -19,8 +19,7 @@ from vfsd.disk.store_config import StoreSettings
 from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import VfsdError
 from vfsd.labels import FORMATS, LabelReadOptions, read_labels
-from vfsd.labels.formats.class_names import read_names
-from vfsd.labels.formats.label_file import LabeledVideo
+from vfsd.labels.formats.label_file import LabeledVideo, read_names
 from vfsd.mount.fuse.mount_options import parse_options
 from vfsd.storage.quarantine import Quarantine
 from vfsd.storage.sandbox_protocol import ErrorReport
@@ -42,7 +41,7 @@ def check_grammar(data: bytes) -> None:
     """Parsing a view name is deterministic, and the result fits its video."""
     text = os.fsdecode(data)
     readers: tuple[Callable[[str], object], ...] = (
-        view_path.parse_still_name,
+        view_request.parse_still_name,
         parse_labels,
         Rect.parse,
         seconds,
@@ -52,9 +51,9 @@ def check_grammar(data: bytes) -> None:
         with suppress(VfsdError):
             read(text)
     with suppress(VfsdError):
-        request = view_path.parse_view_path(text)
-        assert request == view_path.parse_view_path(text)
-        assert hash(request.view) == hash(view_path.parse_view_path(text).view)
+        request = view_request.parse_view_path(text)
+        assert request == view_request.parse_view_path(text)
+        assert hash(request.view) == hash(view_request.parse_view_path(text).view)
         view = request.resolve(1280, 720)
         assert view.size is None or min(view.size) > 0
 

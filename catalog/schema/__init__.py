@@ -15,7 +15,6 @@ in ``_ns`` are Unix time in nanoseconds.  A change here needs a migration.
 """
 
 from vfsd.catalog.schema.columns import metadata, store_identity
-from vfsd.catalog.schema.detection_tables import detections, examined, labels, sources
 from vfsd.catalog.schema.file_tables import (
     IS_ROOT,
     ROOT,
@@ -35,11 +34,15 @@ from vfsd.catalog.schema.usage_tables import budgets, decisions, evictions, pins
 from vfsd.catalog.schema.video_tables import (
     cells,
     costs,
+    detections,
+    examined,
     frame_pages,
+    labels,
     physical_videos,
     segments,
     sound_pages,
     sounds,
+    sources,
     tags,
     videos,
 )

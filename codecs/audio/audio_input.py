@@ -24,19 +24,19 @@ from av.filter import Graph
 from av.packet import Packet
 from av.stream import Stream
 
-from vfsd.codecs.audio.sample_arrays import (
+from vfsd.codecs.audio.samples import (
     CHANNEL_LAYOUTS,
     AudioArray,
+    AudioFormat,
     AudioSamples,
     SampleFramer,
-    SoundFormat,
     framer_for,
 )
 from vfsd.codecs.containers.detect_container import HEAD_BYTES, detect_container
 from vfsd.codecs.containers.file_timestamps import MAX_STEP
 from vfsd.codecs.decoding.demuxer import demux_packets, discard_other_streams, open_with_demuxer
 from vfsd.codecs.pyav import exact_fraction, tick_seconds
-from vfsd.disk.checksummed_file import MediaSource
+from vfsd.disk.checksums import MediaSource
 from vfsd.errors import RefusedMediaError, UsageError
 
 _STORED_SAMPLE_FORMATS = {"u8": "s16", "s16": "s16", "s32": "s32", "flt": "flt", "dbl": "flt"}
@@ -168,7 +168,7 @@ class PushedAudio:
     that far ahead, silence replaces the missing audio.
     """
 
-    def __init__(self, output: OutputContainer, codec: str, reported: SoundFormat) -> None:
+    def __init__(self, output: OutputContainer, codec: str, reported: AudioFormat) -> None:
         """Raises `UsageError` for an unsupported format."""
         self._form = SampleFramer(reported)
         self._encoder = AudioEncoder(
@@ -427,7 +427,7 @@ class CopiedAudio:
         self._file.close()
 
 
-AudioInput: TypeAlias = str | os.PathLike[str] | AudioSamples | SoundFormat
+AudioInput: TypeAlias = str | os.PathLike[str] | AudioSamples | AudioFormat
 """A file with audio, samples, or the format of samples that will be pushed."""
 
 
@@ -485,7 +485,7 @@ def open_audio_source(
 ) -> AudioPacketSource:
     """Add an audio stream to `output`, a file of kind `container` without a header.
 
-    A `SoundFormat` gives `PushedAudio`. Raises `UsageError` for audio that cannot be read or
+    A `AudioFormat` gives `PushedAudio`. Raises `UsageError` for audio that cannot be read or
     written, `OSError`.
     """
     if form.codec is not None and container not in AUDIO_CODECS.get(form.codec, ()):
@@ -494,7 +494,7 @@ def open_audio_source(
             f"audio codec in {container} must be one of {', '.join(fitting)}, got {form.codec}",
         )
     codec = form.codec or "aac"
-    if isinstance(form.given, SoundFormat):
+    if isinstance(form.given, AudioFormat):
         return PushedAudio(output, codec, form.given)
     if isinstance(form.given, tuple):
         reported, samples = framer_for(form.given)

@@ -1,16 +1,137 @@
-"""NAL units of H.264 and HEVC.
+"""NAL units of H.264 and HEVC, the bits in them, and codec configuration records.
 
-Splits packets into units, reads parameter sets from codec configurations, and reads the few SPS and
-SEI fields that other modules need.
+Records are avcC, hvcC, av1C, vpcC and esds, as MP4 and Matroska store them.
 """
 
 from __future__ import annotations
 
+import re
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from vfsd.codecs.bitstreams.bit_io import BitReader, unescaped
-from vfsd.codecs.bitstreams.bit_io import BitstreamError as BitstreamError
+_EMULATION = re.compile(rb"\0\0(?=[\0-\3])")
+"""Bytes after which a unit needs an emulation prevention byte (3)."""
+
+
+class BitstreamError(ValueError):
+    """The bytes cannot be parsed."""
+
+
+@dataclass(frozen=True, slots=True)
+class BitString:
+    """A piece of a bit string: the lowest `count` bits of `value`."""
+
+    value: int
+    count: int
+
+
+class BitReader:
+    """Reads fields of an unescaped payload, most significant bit first.
+
+    Raises `BitstreamError` if the payload ends too early.
+    """
+
+    def __init__(self, payload: bytes) -> None:
+        self._value = int.from_bytes(payload, "big")
+        self._left = self._total = len(payload) * 8
+
+    @property
+    def position(self) -> int:
+        """The number of bits read."""
+        return self._total - self._left
+
+    def bits(self, count: int) -> int:
+        """Read an unsigned number of `count` bits."""
+        self._left -= count
+        if self._left < 0:
+            raise BitstreamError("the unit is too short")
+        return self._value >> self._left & ((1 << count) - 1)
+
+    def flag(self) -> bool:
+        """Read one bit."""
+        return bool(self.bits(1))
+
+    def golomb(self) -> int:
+        """Read an unsigned Exp-Golomb number, ue(v)."""
+        zeros = self._left - (self._value & ((1 << self._left) - 1)).bit_length()
+        if zeros > 32:
+            raise BitstreamError("an Exp-Golomb number is too long")
+        return self.bits(2 * zeros + 1) - 1
+
+    def signed_golomb(self) -> int:
+        """Read a signed Exp-Golomb number, se(v)."""
+        number = self.golomb()
+        return (number + 1) // 2 if number & 1 else -(number // 2)
+
+    def between(self, start: int, end: int) -> BitString:
+        """Return the bits ``start <= position < end``, without moving the reader."""
+        count = end - start
+        return BitString(self._value >> (self._total - end) & ((1 << count) - 1), count)
+
+    def rest(self) -> BitString:
+        """Return the bits left before rbsp_trailing_bits (7.3.2.11)."""
+        left = self._value & ((1 << self._left) - 1)
+        if not left:
+            raise BitstreamError("the unit has no stop bit")
+        stop = (left & -left).bit_length()
+        return BitString(left >> stop, self._left - stop)
+
+
+class BitWriter:
+    """Writes bit fields; the inverse of `BitReader`."""
+
+    def __init__(self) -> None:
+        self._value = 0
+        self._count = 0
+
+    def bits(self, count: int, value: int) -> None:
+        """Write `value` in `count` bits."""
+        self._value = self._value << count | value
+        self._count += count
+
+    def flag(self, value: bool) -> None:
+        self.bits(1, int(value))
+
+    def golomb(self, number: int) -> None:
+        """Write an unsigned Exp-Golomb number, ue(v)."""
+        self.bits(2 * (number + 1).bit_length() - 1, number + 1)
+
+    def signed_golomb(self, number: int) -> None:
+        """Write a signed Exp-Golomb number, se(v)."""
+        self.golomb(2 * number - 1 if number > 0 else -2 * number)
+
+    def append(self, bits: BitString) -> None:
+        self.bits(bits.count, bits.value)
+
+    def finished(self) -> bytes:
+        """Return the bytes, ended by a one and zeros up to a byte boundary.
+
+        This is rbsp_trailing_bits at the end of a payload, and byte_alignment after a slice header.
+        """
+        self.flag(True)
+        self.bits(-self._count % 8, 0)
+        return self._value.to_bytes(self._count // 8, "big")
+
+
+def unescaped(unit: bytes) -> bytes:
+    """Return `unit` without emulation prevention bytes."""
+    return unit.replace(b"\0\0\3", b"\0\0")
+
+
+def escaped(payload: bytes) -> bytes:
+    """Return `payload` with emulation prevention bytes; its last byte must not be 0."""
+    return _EMULATION.sub(b"\0\0\3", payload)
+
+
+def escaped_offset(unit: bytes, plain: int) -> int:
+    """Return the offset in `unit` at which the first `plain` bytes of ``unescaped(unit)`` end."""
+    offset, at = plain, unit.find(b"\0\0\3", 0, plain)
+    while 0 <= at < offset - 2:
+        offset += 1
+        at = unit.find(b"\0\0\3", at + 3, offset)
+    return offset
+
 
 START_CODE = b"\0\0\0\1"
 
@@ -301,3 +422,172 @@ def x264_build(packet: bytes) -> int | None:
         return None
     digits = packet[found + len(_X264_SEI) :][:8].split()[:1]
     return int(digits[0]) if digits and digits[0].isdigit() else None
+
+
+_SEQUENCE_HEADER, _TEMPORAL_DELIMITER = 1, 2
+_HIGH_TIER_LEVEL = 8
+"""seq_level_idx from which seq_tier is present (AV1, 5.5.1)."""
+
+
+def obu_units(packet: bytes) -> Iterator[tuple[int, int, int]]:
+    """Yield (type, start, end) of each OBU, header included (AV1, 5.3). Raises `BitstreamError`."""
+    at = 0
+    while at < len(packet):
+        start, head = at, packet[at]
+        at += 1 + (head >> 2 & 1)
+        if not head & 2:  # obu_has_size_field is 0: the last OBU
+            yield head >> 3 & 15, start, len(packet)
+            return
+        size = shift = 0
+        while True:
+            if at >= len(packet) or shift > 28:
+                raise BitstreamError("an OBU does not fit")
+            byte = packet[at]
+            at += 1
+            size |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                break
+        at += size
+        if at > len(packet):
+            raise BitstreamError("an OBU does not fit")
+        yield head >> 3 & 15, start, at
+
+
+def without_temporal_delimiter(packet: bytes) -> bytes:
+    """Return a temporal unit without its delimiter, as containers store it."""
+    return b"".join(packet[a:b] for kind, a, b in obu_units(packet) if kind != _TEMPORAL_DELIMITER)
+
+
+def av1_sequence_header(packet: bytes) -> bytes:
+    """Return the first sequence header of a temporal unit. Raises `BitstreamError` without one."""
+    for kind, start, end in obu_units(packet):
+        if kind == _SEQUENCE_HEADER:
+            return packet[start:end]
+    raise BitstreamError("no sequence header")
+
+
+def av1c(header: bytes, *, is_deep: bool) -> bytes:
+    """Return the av1C record of a 4:2:0 stream with this sequence header (AV1 in ISOBMFF, 2.3.3).
+
+    `is_deep`: samples have 10 bits, not 8. Raises `BitstreamError`.
+    """
+    ((_, _, end),) = obu_units(header)
+    reader = BitReader(header[2:end])  # header and size of so small an OBU take two bytes
+    profile = reader.bits(3)
+    reader.flag()  # still_picture
+    tier = 0
+    if reader.flag():
+        level = reader.bits(5)
+    else:
+        if reader.flag():
+            raise BitstreamError("timing_info is not supported")
+        reader.flag()  # initial_display_delay_present_flag
+        reader.bits(5)  # operating_points_cnt_minus_1
+        reader.bits(12)  # operating_point_idc
+        level = reader.bits(5)
+        tier = reader.bits(1) if level >= _HIGH_TIER_LEVEL else 0
+    subsampled = 0b1100
+    return bytes((0x81, profile << 5 | level, tier << 7 | is_deep << 6 | subsampled, 0)) + header
+
+
+_EXTENDED_H264_PROFILES = frozenset((100, 110, 122, 144, 244))
+"""Profiles whose avcC record includes the chroma format (ISO/IEC 14496-15, 5.3.3.1.2)."""
+
+_VP9_LEVEL = 50
+"""The level for vpcC, which VP9 streams do not signal: enough for 4096x2176 at 60 Hz."""
+_VP9_PIXELS = {"yuv420p": (0, 8, 1), "yuv422p": (1, 8, 2), "yuv444p": (1, 8, 3)}
+_UNSPECIFIED = 2
+
+
+def avcc(sets: tuple[bytes, ...], prefix: int) -> bytes:
+    """Return an AVCDecoderConfigurationRecord (ISO/IEC 14496-15, 5.3.3.1) of parameter sets.
+
+    It declares the highest profile and level of all sets, and the constraints that all share.
+    `prefix` is the size of length prefixes in packets. Raises `nal.BitstreamError` if a set is
+    missing or damaged.
+    """
+    sequences = [unit for unit in sets if unit_type("h264", unit) == H264_SPS]
+    pictures = [unit for unit in sets if unit_type("h264", unit) == H264_PPS]
+    if not sequences or not pictures or len(sequences) > 31 or len(pictures) > 255:
+        raise BitstreamError("no usable parameter sets")
+    all_reported = [parse_h264_sps(unit) for unit in sequences]
+    reported = max(all_reported, key=lambda each: each.profile_bytes[0])
+    constraints, level = 0xFF, 0
+    for each in all_reported:
+        constraints &= each.profile_bytes[1]
+        level = max(level, each.profile_bytes[2])
+    profile = reported.profile_bytes[0]
+    record = bytearray((1, profile, constraints, level, 0xFC | prefix - 1))
+    record.append(0xE0 | len(sequences))
+    record += b"".join(_length_prefixed(unit) for unit in sequences)
+    record.append(len(pictures))
+    record += b"".join(_length_prefixed(unit) for unit in pictures)
+    if profile in _EXTENDED_H264_PROFILES:
+        record += bytes((0xFC | reported.chroma_format,))
+        record += bytes((0xF8 | reported.luma_depth - 8, 0xF8 | reported.chroma_depth - 8, 0))
+    return bytes(record)
+
+
+def hvcc(sets: tuple[bytes, ...], prefix: int, *, is_complete: bool = True) -> bytes:
+    """Return an HEVCDecoderConfigurationRecord (ISO/IEC 14496-15, 8.3.3.1); see `avcc`.
+
+    Unless `is_complete`, packets may contain further parameter sets.
+    """
+    kinds = (HEVC_VPS, HEVC_SPS, HEVC_PPS)
+    arrays = [[unit for unit in sets if unit_type("hevc", unit) == kind] for kind in kinds]
+    if not all(arrays):
+        raise BitstreamError("no usable parameter sets")
+    # If there are several, the SPS with the highest profile and level.
+    all_reported = [parse_hevc_sps(unit) for unit in arrays[1]]
+    reported = max(
+        all_reported, key=lambda each: (each.profile_bytes[0] & 0x1F, each.profile_bytes[-1])
+    )
+    record = bytearray(b"\x01" + reported.profile_bytes + b"\xf0\x00\xfc")
+    record += bytes((0xFC | reported.chroma_format, 0xF8 | reported.luma_depth - 8))
+    record += bytes((0xF8 | reported.chroma_depth - 8, 0, 0))
+    record.append(reported.sublayers << 3 | reported.nested << 2 | prefix - 1)
+    record.append(len(arrays))
+    for kind, units in zip(kinds, arrays, strict=True):
+        record += struct.pack(">BH", is_complete << 7 | kind, len(units))
+        record += b"".join(_length_prefixed(unit) for unit in units)
+    return bytes(record)
+
+
+def vpcc(pixel_format: str) -> bytes | None:
+    """Return the content of a vpcC box for VP9; None for unsupported pixel formats.
+
+    Colors and other data of the packets are left unspecified.
+    """
+    reported = _VP9_PIXELS.get(pixel_format)
+    if reported is None:
+        return None
+    profile, depth, chroma = reported
+    fields = (profile, _VP9_LEVEL, depth << 4 | chroma << 1) + (_UNSPECIFIED,) * 3
+    return b"\x01\0\0\0" + bytes(fields) + b"\0\0"
+
+
+VISUAL_STREAM, AUDIO_STREAM = 0x11, 0x15
+"""streamType of an esds box, with the reserved bit that is always set."""
+
+MPEG4_OBJECT, JPEG_OBJECT = 0x20, 0x6C
+"""Object types of ISO/IEC 14496-1, table 5."""
+
+
+def esds(configuration: bytes, object_type: int, kind: int = VISUAL_STREAM) -> bytes:
+    """Return the content of an esds box for that object type (ISO/IEC 14496-1, 7.2.6)."""
+    decoder = struct.pack(">BBHBII", object_type, kind, 0, 0, 0, 0)
+    if configuration:
+        decoder += _descriptor(5, configuration)
+    stream = struct.pack(">HB", 1, 0) + _descriptor(4, decoder) + _descriptor(6, b"\x02")
+    return b"\0\0\0\0" + _descriptor(3, stream)
+
+
+def _length_prefixed(unit: bytes) -> bytes:
+    return struct.pack(">H", len(unit)) + unit
+
+
+def _descriptor(tag: int, body: bytes) -> bytes:
+    size = len(body)
+    digits = bytes(0x80 | size >> shift & 0x7F for shift in (21, 14, 7))
+    return bytes((tag,)) + digits + bytes((size & 0x7F,)) + body

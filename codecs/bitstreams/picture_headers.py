@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
-from vfsd.codecs.bitstreams.bit_io import BitReader, BitstreamError
-from vfsd.codecs.bitstreams.codec_config import av1_sequence_header
+from vfsd.codecs.bitstreams.nal import BitReader, BitstreamError, av1_sequence_header
 
 
 class PacketTrait:

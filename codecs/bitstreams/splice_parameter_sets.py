@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vfsd.codecs.bitstreams import bit_io, nal
-from vfsd.codecs.bitstreams.bit_io import BitReader, BitstreamError, BitString, BitWriter
+from vfsd.codecs.bitstreams import nal
+from vfsd.codecs.bitstreams.nal import BitReader, BitstreamError, BitString, BitWriter
 
 _MACROBLOCK = 16
 _HIGH = 100
@@ -54,7 +54,7 @@ def parse_h264_sequence(unit: bytes) -> H264Sequence | None:
 
     None for any other kind of pictures. Raises `BitstreamError`.
     """
-    reader = BitReader(bit_io.unescaped(unit)[1:])
+    reader = BitReader(nal.unescaped(unit)[1:])
     profile, constraints, level = reader.bits(8), reader.bits(8), reader.bits(8)
     if profile not in _PROFILES:
         return None
@@ -94,7 +94,7 @@ def with_source_vui(unit: bytes, source: H264Sequence, reorder: int) -> bytes:
     """
     own = parse_h264_sequence(unit)
     if own is None:
-        raise bit_io.BitstreamError("unsupported SPS")
+        raise nal.BitstreamError("unsupported SPS")
     writer = BitWriter()
     writer.bits(8, own.profile)
     writer.bits(8, own.constraints)
@@ -111,7 +111,7 @@ def with_source_vui(unit: bytes, source: H264Sequence, reorder: int) -> bytes:
     writer.golomb(_MAX_MOTION)
     writer.golomb(reorder)
     writer.golomb(max(own.references, reorder, source.buffered or source.references))
-    return unit[:1] + bit_io.escaped(writer.finished())
+    return unit[:1] + nal.escaped(writer.finished())
 
 
 def _read_vui(reader: BitReader) -> tuple[BitString, int | None, int | None]:
@@ -149,7 +149,7 @@ def _skip_hrd(reader: BitReader) -> bool:
         return False
     count = reader.golomb() + 1
     if count > _MAX_CPBS:
-        raise bit_io.BitstreamError("cpb_cnt_minus1 out of range")
+        raise nal.BitstreamError("cpb_cnt_minus1 out of range")
     reader.bits(8)
     for _ in range(count):
         reader.golomb()
@@ -210,7 +210,7 @@ class HevcSequence:
 
 def parse_hevc_sequence(unit: bytes) -> HevcSequence:
     """Parse an SPS with its NAL header. Raises `BitstreamError`."""
-    reader = BitReader(bit_io.unescaped(unit))
+    reader = BitReader(nal.unescaped(unit))
     reader.bits(_HEADER_BITS)
     video_number, sublayers = reader.bits(4), reader.bits(3)
     reader.flag()
@@ -256,7 +256,7 @@ def free_parameter_set_id(sets: tuple[bytes, ...]) -> int | None:
     """
     used = set()
     for unit in sets:
-        kind, reader = nal.unit_type("hevc", unit), BitReader(bit_io.unescaped(unit))
+        kind, reader = nal.unit_type("hevc", unit), BitReader(nal.unescaped(unit))
         reader.bits(_HEADER_BITS)
         if kind == nal.HEVC_VPS:
             used.add(reader.bits(4))
@@ -273,7 +273,7 @@ def with_parameter_set_id(unit: bytes, number: int) -> bytes:
     `number` is below 16; a PPS gets 15 more. Raises `BitstreamError`.
     """
     kind = nal.unit_type("hevc", unit)
-    payload = bit_io.unescaped(unit)
+    payload = nal.unescaped(unit)
     reader, writer = BitReader(payload), BitWriter()
     writer.bits(_HEADER_BITS, reader.bits(_HEADER_BITS))
     if kind == nal.HEVC_PPS:
@@ -295,7 +295,7 @@ def with_parameter_set_id(unit: bytes, number: int) -> bytes:
                 raise BitstreamError("the SPS ID is not 0")
             writer.golomb(number)
     writer.append(reader.rest())
-    return bit_io.escaped(writer.finished())
+    return nal.escaped(writer.finished())
 
 
 def with_pps_id(unit: bytes, number: int) -> bytes:
@@ -306,7 +306,7 @@ def with_pps_id(unit: bytes, number: int) -> bytes:
     kind = nal.unit_type("hevc", unit)
     if kind >= _FIRST_WITHOUT_SLICE:
         return unit
-    payload = bit_io.unescaped(unit)
+    payload = nal.unescaped(unit)
     if len(payload) < 4:
         raise BitstreamError("a slice is too short")
     before = 2 if _FIRST_RANDOM_ACCESS <= kind <= _LAST_RANDOM_ACCESS else 1
@@ -316,7 +316,7 @@ def with_pps_id(unit: bytes, number: int) -> bytes:
     value = reported >> after + 1
     value = value << 9 | _FIRST_PPS_ID + number + 1
     value = value << after | reported & (1 << after) - 1
-    return bit_io.escaped(payload[:2] + value.to_bytes(2, "big") + payload[3:])
+    return nal.escaped(payload[:2] + value.to_bytes(2, "big") + payload[3:])
 
 
 def as_idr_packet(packet: bytes, prefix: int) -> bytes:

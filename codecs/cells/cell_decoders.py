@@ -14,9 +14,8 @@ from av.error import FFmpegError
 
 from vfsd.codecs.cells.lossless import LosslessCellDecoder
 from vfsd.codecs.cells.pack import PackedCell
-from vfsd.codecs.decoding.decoder_context import numbered_packet, strict_decoder
-from vfsd.codecs.frames.chroma_siting import SitingSetter
-from vfsd.codecs.pyav import decode
+from vfsd.codecs.frames.color import SitingSetter
+from vfsd.codecs.pyav import decode, numbered_packet, strict_decoder
 from vfsd.errors import IntegrityError
 from vfsd.tiling.cost import LOSSLESS
 

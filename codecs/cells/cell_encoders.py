@@ -1,7 +1,6 @@
-"""Encodes all cells of a segment from its pictures.
+"""Encodes cells: the codecs of stored tiles (`TILE_CODECS`), and the encoders of a segment.
 
-Each tile has an encoder of its own. Stitchable tiles come from one run of kvazaar over the whole
-picture.
+`encode_cells` cuts the pictures of a segment into tiles and encodes each tile on its own.
 """
 
 from __future__ import annotations
@@ -9,33 +8,371 @@ from __future__ import annotations
 import errno
 import math
 import tempfile
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import islice, pairwise
-from typing import IO, Protocol
+from itertools import islice, pairwise, zip_longest
+from typing import IO, Generic, Protocol, TypeVar
 
 import av
 import numpy as np
 import numpy.typing as npt
+from av.error import FFmpegError
+from av.packet import Packet
+from av.video.codeccontext import VideoCodecContext
+from av.video.stream import VideoStream
 
-from vfsd.codecs.cells.lossless import LosslessCellEncoder
+from vfsd.codecs.cells.lossless import LOSSLESS_PIXEL_FORMATS, MAX_LEVEL, LosslessCellEncoder
 from vfsd.codecs.cells.pack import CellStream
-from vfsd.codecs.cells.tile_codecs import CellEncoder, TileCodec, verified_likeness
 from vfsd.codecs.containers.muxers import with_start_codes
-from vfsd.codecs.encoding.encoder import NOMINAL_RATE, EncoderSettings
-from vfsd.codecs.frames.chroma_siting import SITINGS, blank, blank_like
-from vfsd.codecs.frames.color import ColorNormalizer
-from vfsd.codecs.frames.frame_transforms import cut_out
+from vfsd.codecs.encoding.encoder import NOMINAL_RATE, EncoderSettings, color_options
+from vfsd.codecs.frames.color import SITINGS, ColorNormalizer, blank, blank_like
 from vfsd.codecs.frames.planes import copy_colors, plane_bytes, plane_samples
-from vfsd.codecs.frames.quality import SitedFrameComparer, SourcePicture
+from vfsd.codecs.frames.quality import (
+    QualityAccumulator,
+    SitedFrameComparer,
+    SourcePicture,
+    SquaredErrors,
+)
+from vfsd.codecs.frames.transforms import cut_out
+from vfsd.codecs.pyav import decode, new_encoder, numbered_packet, open_encoder, strict_decoder
 from vfsd.codecs.stitching.hevc_tiles import STITCHABLE, TileStream
-from vfsd.codecs.stitching.kvazaar import encode_tile, encode_tiled
-from vfsd.core.model import MediaInfo
-from vfsd.core.psnr import PsnrFigures
-from vfsd.errors import NoSpaceError, UsageError
-from vfsd.tiling import Rect
-from vfsd.tiling.cost import LOSSLESS
+from vfsd.codecs.stitching.kvazaar import (
+    MAX_TILE_COLUMNS,
+    MAX_TILE_ROWS,
+    TREE_BLOCK,
+    encode_tile,
+    encode_tiled,
+    require_kvazaar,
+)
+from vfsd.core.model import MediaInfo, PsnrFigures
+from vfsd.errors import IntegrityError, NoSpaceError, UsageError
+from vfsd.tiling import LayoutRules, Rect
+from vfsd.tiling.cost import LOSSLESS, VIEW_PROFILES
+from vfsd.validation import not_one_of
+
+_Source = TypeVar("_Source")
+"""The type of reference pictures."""
+
+
+class CellVerifier(Generic[_Source]):
+    """Decodes a cell as it comes from the encoder, and compares it with its source.
+
+    Raises `IntegrityError` unless packet i shows picture i.
+    """
+
+    def __init__(
+        self, codec: str, compare: Callable[[_Source, av.VideoFrame], SquaredErrors]
+    ) -> None:
+        self._codec = codec
+        self._squares = compare
+        self._decoder: VideoCodecContext | None = None
+        self._pending: deque[_Source] = deque()
+        self._tally = QualityAccumulator()
+        self._given = self._fed = self._shown = 0
+
+    @property
+    def pending(self) -> int:
+        """The number of latest source pictures that were not decoded yet."""
+        return len(self._pending)
+
+    def source(self, picture: _Source) -> None:
+        """Add the source of the next packet. It must not change until the packet is decoded."""
+        self._pending.append(picture)
+        self._given += 1
+
+    def packet(self, payload: bytes, configuration: bytes | None) -> None:
+        """Add the next packet; the first one needs the configuration of the stream."""
+        if self._decoder is None:
+            self._decoder = strict_decoder(self._codec, configuration)
+        self._fed += 1
+        self._compare(self._decoded(self._decoder, numbered_packet(self._fed - 1, payload)))
+
+    def finish(self) -> PsnrFigures:
+        """Return the PSNR figures of the cell; see `QualityAccumulator`."""
+        if self._decoder is not None:
+            self._compare(self._decoded(self._decoder, None))
+        if not self._fed == self._shown == self._given:
+            raise IntegrityError(
+                f"{self._given} pictures gave {self._fed} packets, and {self._shown} of them decode"
+            )
+        return self._tally.likeness
+
+    def _decoded(
+        self, decoder: VideoCodecContext, packet: Packet[VideoStream] | None
+    ) -> list[av.VideoFrame]:
+        try:
+            return decode(decoder, packet)
+        except FFmpegError as error:
+            raise IntegrityError(f"packet {self._fed - 1} of a tile does not decode") from error
+
+    def _compare(self, pictures: Iterable[av.VideoFrame]) -> None:
+        for picture in pictures:
+            if picture.pts != self._shown or not self._pending:
+                raise IntegrityError(f"picture {self._shown} of a tile decoded out of order")
+            self._tally.add(self._squares(self._pending.popleft(), picture))
+            self._shown += 1
+
+
+def verified_likeness(
+    codec: str,
+    configuration: bytes,
+    packets: Sequence[bytes],
+    sources: Iterable[SourcePicture],
+    comparer: SitedFrameComparer,
+) -> PsnrFigures:
+    """Verify a complete cell as `CellVerifier` does."""
+    check = CellVerifier(codec, comparer.compare)
+    for payload, shot in zip_longest(packets, sources):
+        if shot is not None:
+            check.source(shot)
+        if payload is not None:
+            check.packet(payload, configuration)
+    return check.finish()
+
+
+@dataclass(frozen=True, slots=True)
+class TileCodec:
+    """A named way to encode tiles."""
+
+    name: str
+    codec: str  #: FFmpeg's name of the codec, or a name of our own
+    encoder: str  #: FFmpeg's name of the encoder; see `vfsd.codecs.cells.cell_encoders`
+    options: Mapping[str, str]
+    rules: LayoutRules
+    quality: int  #: the rate factor to start with; for `lossless` the compression level
+    finest: int  #: the lowest rate factor
+    coarsest: int  #: the highest rate factor of the encoder
+    decibels: float  #: approximate PSNR change per step of the rate factor
+    pixel_formats: Mapping[str, str]  #: encoded pixel format by that of the source
+
+    @property
+    def is_lossless(self) -> bool:
+        """Whether decoded pictures equal the source at any quality."""
+        return self.name == LOSSLESS
+
+    @property
+    def takes_parts(self) -> bool:
+        """Whether some tiles of a layout may be missing; stitching needs all of them."""
+        return self.name != STITCHABLE
+
+
+# One thread each, since many tiles are encoded at a time. Without B-frames, packet numbers are
+# frame numbers, and decoders have no delay. `fastdecode` turns off CABAC and deblocking, which
+# halves the decode time for a sixth more bytes.
+_X264 = {
+    "preset": "veryfast",
+    "tune": "fastdecode",
+    "x264-params": "bframes=0:keyint=infinite:scenecut=0:open-gop=0"
+    ":threads=1:lookahead-threads=1:sliced-threads=0",
+}
+_SVT_AV1 = {"preset": "10", "svtav1-params": "lp=1:keyint=-1:scd=0:fast-decode=2"}
+_PLANAR = {
+    f"yuv{sampling}p{depth}": f"yuv{sampling}p{depth}"
+    for sampling in ("420", "422", "444")
+    for depth in ("", "10le")
+}
+_FULL_RANGE = {f"yuvj{sampling}p": f"yuv{sampling}p" for sampling in ("420", "422", "444")}
+
+TILE_CODECS = {
+    codec.name: codec
+    for codec in (
+        TileCodec(
+            name="fast",
+            codec="h264",
+            encoder="libx264",
+            options=_X264,
+            rules=LayoutRules(align=16, minimum_width=64, minimum_height=64),
+            quality=20,
+            finest=0,
+            coarsest=51,
+            decibels=0.8,
+            pixel_formats={**_PLANAR, **_FULL_RANGE},
+        ),
+        TileCodec(
+            name="small",
+            codec="av1",
+            encoder="libsvtav1",
+            options=_SVT_AV1,
+            rules=LayoutRules(align=16, minimum_width=64, minimum_height=64),
+            quality=34,
+            finest=1,
+            coarsest=63,
+            decibels=0.35,
+            pixel_formats={"yuv420p": "yuv420p", "yuv420p10le": "yuv420p10le"},
+        ),
+        TileCodec(
+            name=STITCHABLE,
+            codec="hevc",
+            encoder="libkvazaar",
+            options={},  # all in `vfsd.codecs.stitching.kvazaar`
+            rules=LayoutRules(
+                align=TREE_BLOCK,
+                minimum_width=64,
+                minimum_height=64,
+                maximum_columns=MAX_TILE_COLUMNS,
+                maximum_rows=MAX_TILE_ROWS,
+            ),
+            quality=22,
+            finest=0,
+            coarsest=51,
+            decibels=0.8,
+            pixel_formats={"yuv420p": "yuv420p", "yuvj420p": "yuv420p"},
+        ),
+        TileCodec(
+            name=LOSSLESS,
+            codec=LOSSLESS,
+            encoder=LOSSLESS,
+            options={},
+            rules=LayoutRules(align=16, minimum_width=64, minimum_height=64),
+            quality=1,
+            finest=MAX_LEVEL,
+            coarsest=1,
+            decibels=math.inf,
+            pixel_formats={name: name for name in LOSSLESS_PIXEL_FORMATS},
+        ),
+    )
+}
+"""Tile codecs by name."""
+
+
+VIEW_CODECS = {
+    name: TileCodec(
+        name=name,
+        codec=name,
+        encoder="",
+        options={},
+        rules=LayoutRules(align=2, minimum_width=2, minimum_height=2),
+        quality=0,
+        finest=0,
+        coarsest=0,
+        decibels=1.0,
+        pixel_formats={"yuv420p": "yuv420p", "yuvj420p": "yuv420p"},
+    )
+    for name in VIEW_PROFILES
+}
+"""Codecs of cells that were encoded for a view by `vfsd.codecs.encoding.encoder`, by name.
+
+Tiles are never encoded in them.
+"""
+
+
+def tile_codec(name: str, media: MediaInfo) -> TileCodec:
+    """Return the tile codec of that name for pictures of a video.
+
+    Raises `UsageError` if there is none, or if it does not support the pixel format.
+    """
+    codec = TILE_CODECS.get(name)
+    if codec is None:
+        raise not_one_of("the tile codec", name, TILE_CODECS)
+    if media.pixel_format not in codec.pixel_formats:
+        raise UsageError(
+            f"tile codec {name!r} does not support pixel format {media.pixel_format}",
+            hint=f"{name} supports {', '.join(codec.pixel_formats)}",
+        )
+    return codec
+
+
+def require_encoder(codec: TileCodec) -> None:
+    """Raise `ExtraMissingError` if the encoder of such tiles is not installed."""
+    if codec.name == STITCHABLE:
+        require_kvazaar()
+
+
+class CellEncoder:
+    """Encodes one cell from the pictures of a segment, and measures its quality.
+
+    Raises `UsageError` if the encoder refuses, `IntegrityError` unless each packet decodes to its
+    picture.
+    """
+
+    def __init__(self, codec: TileCodec, media: MediaInfo, rect: Rect, quality: int) -> None:
+        self._codec = codec
+        self._rect = rect
+        self._media = media
+        self._format = codec.pixel_formats[media.pixel_format]
+        self._width, self._height = rect.width + rect.width % 2, rect.height + rect.height % 2
+        self._context = self._opened(quality)
+        self._comparer = SitedFrameComparer(media, rect.width, rect.height)
+        self._check = CellVerifier(codec.codec, self._comparer.compare)
+        self._siting: str | None = None  # chroma location of the first picture
+        self._packets: list[bytes] = []
+        self._given = 0
+        self._held: deque[av.VideoFrame] = deque()  # sources of packets not yet decoded
+        self._spare: list[av.VideoFrame] = []  # reused: allocating takes as long as filling
+
+    def put(self, shot: SourcePicture) -> None:
+        """Add the next whole picture of the segment."""
+        picture = shot.picture
+        tile = self._spare.pop() if self._spare else self._blank(shot)
+        cut_out(picture, self._rect, tile)
+        copy_colors(picture, tile)
+        self._held.append(tile)
+        tile.pict_type = 0  # otherwise the encoder repeats the decoded picture type
+        tile.pts = self._given
+        tile.time_base = self._context.time_base
+        self._given += 1
+        self._check.source(shot.part(self._rect, tile))
+        self._take(self._context.encode(tile))
+
+    def finish(self) -> tuple[CellStream, PsnrFigures]:
+        """Return the cell and its PSNR figures."""
+        self._take(self._context.encode(None))
+        likeness = self._check.finish()
+        stream = CellStream(
+            self._codec.codec,
+            self._width,
+            self._height,
+            bytes(self._context.extradata or b""),
+            self._packets,
+            self._comparer.siting,
+        )
+        return stream, likeness
+
+    def abandon(self) -> None:
+        """Stop encoding and discard the cell."""
+        # SVT-AV1 prints a warning if an encoder is closed without being flushed.
+        with suppress(FFmpegError, EOFError):
+            self._context.encode(None)
+
+    def _opened(self, quality: int) -> VideoCodecContext:
+        context = new_encoder(self._codec.encoder)
+        context.width, context.height = self._width, self._height
+        context.pix_fmt = self._format
+        context.framerate = NOMINAL_RATE
+        context.time_base = 1 / NOMINAL_RATE
+        context.thread_count = 1
+        context.options = {
+            "crf": str(quality),
+            "flags": "+global_header+cgop",
+            **color_options(self._media),
+            **self._codec.options,
+        }
+        try:
+            open_encoder(context)
+        except FFmpegError as error:
+            raise UsageError(
+                f"a tile of {self._width}x{self._height} cannot be encoded in "
+                f"{self._codec.codec}: {error.strerror}"
+            ) from error
+        return context
+
+    def _blank(self, shot: SourcePicture) -> av.VideoFrame:
+        """Return a picture for a tile, with the chroma location of the first source picture."""
+        if self._siting is None:
+            self._siting = shot.siting
+        return blank(self._width, self._height, self._format, self._siting, interlaced=False)
+
+    def _take(self, packets: Iterable[Packet[VideoStream]]) -> None:
+        for packet in packets:
+            payload = bytes(packet)
+            self._packets.append(payload)
+            self._check.packet(payload, self._context.extradata)
+        while len(self._held) > self._check.pending:
+            self._spare.append(self._held.popleft())
+
 
 _FORMAT = "yuv420p"
 _MAX_RATE = 1000

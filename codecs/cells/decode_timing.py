@@ -17,11 +17,10 @@ import cv2
 import numpy as np
 
 from vfsd.codecs.cells.cell_decoders import cell_decoder
-from vfsd.codecs.cells.cell_encoders import encode_cells
+from vfsd.codecs.cells.cell_encoders import TILE_CODECS, TileCodec, encode_cells
 from vfsd.codecs.cells.pack import CellStream, PackedCell
-from vfsd.codecs.cells.tile_codecs import TILE_CODECS, TileCodec
 from vfsd.codecs.frames.quality import SourcePicture
-from vfsd.codecs.registry import new_encoder, open_encoder
+from vfsd.codecs.pyav import new_encoder, open_encoder
 from vfsd.codecs.stitching.hevc_tiles import STITCHABLE
 from vfsd.codecs.stitching.kvazaar import kvazaar_available
 from vfsd.core.model import MediaInfo

@@ -21,8 +21,7 @@ import numpy.typing as npt
 import zstandard
 
 from vfsd.codecs.cells.pack import CellStream, PackedCell
-from vfsd.codecs.frames.chroma_siting import SITINGS, blank, blank_like, is_same_form
-from vfsd.codecs.frames.frame_transforms import cut_out
+from vfsd.codecs.frames.color import SITINGS, blank, blank_like, is_same_form
 from vfsd.codecs.frames.planes import copy_colors, has_luma, plane_bytes, plane_pixels
 from vfsd.codecs.frames.quality import (
     QualityAccumulator,
@@ -31,8 +30,8 @@ from vfsd.codecs.frames.quality import (
     SquaredErrors,
     color_error,
 )
-from vfsd.core.model import MediaInfo
-from vfsd.core.psnr import PsnrFigures
+from vfsd.codecs.frames.transforms import cut_out
+from vfsd.core.model import MediaInfo, PsnrFigures
 from vfsd.errors import IntegrityError, UsageError
 from vfsd.tiling import Rect
 from vfsd.tiling.cost import LOSSLESS

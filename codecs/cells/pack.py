@@ -16,8 +16,8 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from vfsd.codecs.frames.chroma_siting import SITINGS
-from vfsd.disk.direct_io import open_stored
+from vfsd.codecs.frames.color import SITINGS
+from vfsd.disk.safe_open import open_stored
 from vfsd.errors import IntegrityError
 
 _HEAD = struct.Struct("<4sBI")
@@ -39,7 +39,7 @@ class PackedCell:
     extradata: bytes
     offsets: tuple[int, ...]  #: offset of each packet in the pack, and the end of the last
     sums: tuple[int, ...] = ()  #: CRC-32 of each packet; empty if not known
-    #: Chroma location (`vfsd.codecs.frames.chroma_siting`); None: set by the decoder.
+    #: Chroma location (`vfsd.codecs.frames.color`); None: set by the decoder.
     siting: str | None = None
 
     @property

@@ -8,16 +8,14 @@ from fractions import Fraction
 
 import numpy as np
 
-from vfsd.codecs.containers.audio_entries import matroska_codec
-from vfsd.codecs.containers.segment_muxer import (
+from vfsd.codecs.containers.tracks import (
     AudioPackets,
     AudioTrack,
     PacketTimes,
     SegmentIndex,
     VideoTrack,
+    matroska_codec,
     scaled_ticks,
-)
-from vfsd.codecs.containers.stream_side_data import (
     side_data_colour_elements,
     side_data_track_elements,
     side_data_video_elements,

@@ -1,6 +1,5 @@
-"""Opens stored files for FFmpeg.
-
-`MediaSource` reads by `pread`. It is passed to one named demuxer, which cannot open other files.
+"""Opens media files for demuxing (`MediaSource`, `Demuxer`) and configures decoder contexts for
+their streams.
 """
 
 from __future__ import annotations
@@ -22,11 +21,10 @@ from av.video.codeccontext import VideoCodecContext
 from av.video.stream import VideoStream
 
 from vfsd.codecs.containers.detect_container import container_of
-from vfsd.codecs.decoding.decoder_context import MAX_PIXELS, configure_decoder, max_pixels
-from vfsd.codecs.pyav import open_input
+from vfsd.codecs.pyav import MAX_PIXELS, configure_decoder, max_pixels, open_input
 from vfsd.core.frame_table import FrameTable
 from vfsd.core.model import MediaInfo
-from vfsd.disk.checksummed_file import MediaSource
+from vfsd.disk.checksums import MediaSource
 from vfsd.errors import DamagedFileError, IntegrityError
 
 _Kind = TypeVar("_Kind", VideoStream, AudioStream)

@@ -19,16 +19,16 @@ from av.video.stream import VideoStream
 from vfsd.codecs.decoding.packet_decoder import (
     OnPassedFrame,
     PacketDecoder,
+    PacketReader,
     StaleColorsError,
     StrictDecode,
 )
-from vfsd.codecs.decoding.packet_reader import PacketReader
-from vfsd.codecs.frames.frame_transforms import FirstSizeScaler
-from vfsd.core.atfork import OwnerProcess
+from vfsd.codecs.frames.transforms import FirstSizeScaler
 from vfsd.core.frame_table import DecodeRun, FrameTable
 from vfsd.core.frame_table_pages import PacketFlag
 from vfsd.core.model import Access, MediaInfo
-from vfsd.disk.checksummed_file import MediaFile
+from vfsd.core.process_control import OwnerProcess
+from vfsd.disk.checksums import MediaFile
 from vfsd.errors import IntegrityError
 
 EXTRA_PACKETS = 16

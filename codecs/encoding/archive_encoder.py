@@ -17,12 +17,9 @@ import numpy.typing as npt
 from av.error import FFmpegError
 from av.video.codeccontext import VideoCodecContext
 
-from vfsd.codecs.decoding.decoder_context import numbered_packet, strict_decoder
 from vfsd.codecs.decoding.frame_decoder import FrameDecoder
-from vfsd.codecs.decoding.frame_side_data import UNKNOWN, carried_data, side_data_title
 from vfsd.codecs.encoding.encoder import NOMINAL_RATE, color_options
-from vfsd.codecs.frames.chroma_siting import SITINGS
-from vfsd.codecs.frames.color import frame_colors
+from vfsd.codecs.frames.color import SITINGS, frame_colors
 from vfsd.codecs.frames.planes import (
     chroma_subsampling,
     copy_colors,
@@ -30,15 +27,14 @@ from vfsd.codecs.frames.planes import (
     plane_pixels,
     plane_subsampling,
 )
-from vfsd.codecs.pyav import decode
-from vfsd.codecs.registry import new_encoder, open_encoder
-from vfsd.core.model import MediaInfo
-from vfsd.core.psnr import psnr_from_error
+from vfsd.codecs.inventory.side_data import UNKNOWN, carried_data, side_data_title
+from vfsd.codecs.pyav import decode, new_encoder, numbered_packet, open_encoder, strict_decoder
+from vfsd.core.model import MediaInfo, psnr_from_error
 from vfsd.errors import IntegrityError, RefusedMediaError, UsageError
 
 
 def frame_error(one: av.VideoFrame, other: av.VideoFrame) -> float:
-    """Return the error of the plane that differs most; see `vfsd.core.psnr`.
+    """Return the error of the plane that differs most; see `vfsd.core.model`.
 
     Raises `IntegrityError` if size or format differ.
     """
@@ -74,7 +70,7 @@ def frame_pairs(
 def require_kept_data(number: int, before: Mapping[str, bytes], after: Mapping[str, bytes]) -> None:
     """Raise `RefusedMediaError` if side data of a frame would be lost or changed.
 
-    Both mappings come from `vfsd.codecs.decoding.frame_side_data.carried_data`.
+    Both mappings come from `vfsd.codecs.inventory.side_data.carried_data`.
     """
     unknown = {UNKNOWN} & before.keys()  # it cannot be compared
     changed = {kind for kind in before.keys() & after.keys() if before[kind] != after[kind]}

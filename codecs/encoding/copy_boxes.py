@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from vfsd.codecs.containers.isobmff import make_box
+from vfsd.codecs.containers.tracks import make_box
 from vfsd.codecs.inventory.mp4_boxes import (
     FileWindow,
     Mp4Box,
@@ -16,7 +16,7 @@ from vfsd.codecs.inventory.mp4_boxes import (
     iter_boxes,
     track_id,
 )
-from vfsd.disk.checksummed_file import MediaSource
+from vfsd.disk.checksums import MediaSource
 from vfsd.errors import RefusedMediaError
 
 _WIDE = b"\1"

@@ -19,10 +19,8 @@ from av.packet import Packet
 from av.stream import Disposition, Stream
 from av.video.stream import VideoStream
 
-from vfsd.codecs.bitstreams.sei_messages import with_sei_messages
-from vfsd.codecs.bitstreams.video_signal import with_vui_fields
+from vfsd.codecs.bitstreams.sei_vui import with_sei_messages, with_vui_fields
 from vfsd.codecs.decoding.demuxer import open_all_tracks, open_container
-from vfsd.codecs.decoding.frame_side_data import IDENTITY_MATRIX, DisplayMatrix, file_display_matrix
 from vfsd.codecs.encoding.archive_encoder import (
     ArchiveCodec,
     ReencodedRun,
@@ -32,12 +30,12 @@ from vfsd.codecs.encoding.archive_encoder import (
 from vfsd.codecs.encoding.copy_boxes import copy_boxes, copy_header_fields
 from vfsd.codecs.encoding.encoder import NOMINAL_RATE
 from vfsd.codecs.encoding.signalling import SeiReader, StreamSignalling, set_container_colors
-from vfsd.codecs.pyav import open_output, tick_seconds
-from vfsd.codecs.registry import open_encoder
+from vfsd.codecs.inventory.side_data import IDENTITY_MATRIX, DisplayMatrix, file_display_matrix
+from vfsd.codecs.pyav import open_encoder, open_output, tick_seconds
 from vfsd.core.frame_table_pages import Ints
 from vfsd.core.model import MediaInfo
-from vfsd.disk.checksummed_file import MediaSource
-from vfsd.disk.enospc import NO_SPACE
+from vfsd.disk.checksums import MediaSource
+from vfsd.disk.tempfiles import NO_SPACE
 from vfsd.errors import IntegrityError, NoSpaceError, RefusedMediaError
 
 _MUXERS = {"mp4": "mp4", "mov": "mov", "matroska": "matroska", "webm": "webm"}
@@ -222,7 +220,7 @@ class FileRemuxer:
         if old.type != "data" or self._container not in _BOXED:
             return self._writing.add_stream_from_template(old)
         # A kind of data that the muxer accepts; `copy_boxes` replaces the description later.
-        with av.open(BytesIO(_plain_data()), format="mp4") as opened:
+        with av.open(BytesIO(_data_stream_template()), format="mp4") as opened:
             new = self._writing.add_stream_from_template(opened.streams[0])
         new.time_base = old.time_base
         return new
@@ -277,7 +275,7 @@ class FileRemuxer:
 
 
 @cache
-def _plain_data() -> bytes:
+def _data_stream_template() -> bytes:
     """Return an MP4 file with one data stream. A mov muxer needs it as a template for data
     streams.
     """

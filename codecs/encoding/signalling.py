@@ -17,16 +17,18 @@ from av.video.codeccontext import VideoCodecContext
 from av.video.stream import VideoStream
 
 from vfsd.codecs.bitstreams import nal
-from vfsd.codecs.bitstreams.bit_io import BitstreamError
-from vfsd.codecs.bitstreams.sei_messages import (
+from vfsd.codecs.bitstreams.nal import BitstreamError
+from vfsd.codecs.bitstreams.sei_vui import (
     PERSISTENT_TYPES,
     SEI_CODECS,
     SeiMessage,
+    SignalType,
     carried_messages,
     carried_types,
     carried_unit_messages,
+    mpeg2_signal_type,
+    parse_signal_type,
 )
-from vfsd.codecs.bitstreams.video_signal import SignalType, mpeg2_signal_type, parse_signal_type
 from vfsd.codecs.decoding.demuxer import demux_until_error, open_stream
 from vfsd.codecs.frames.color import (
     FULL_RANGE,
@@ -37,10 +39,10 @@ from vfsd.codecs.frames.color import (
     TRANSFERS,
     color_codes,
 )
-from vfsd.codecs.inventory.inband import configured_units
+from vfsd.codecs.inventory.file_inventory import configured_units
 from vfsd.codecs.pyav import exact_fraction
 from vfsd.core.model import MediaInfo
-from vfsd.disk.checksummed_file import MediaSource
+from vfsd.disk.checksums import MediaSource
 from vfsd.errors import RefusedMediaError
 
 SeiUnits = tuple[tuple[SeiMessage, ...], ...]

@@ -15,12 +15,10 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from vfsd.codecs.frames.chroma_siting import InterlaceSetter, SitingSetter, frame_siting
-from vfsd.codecs.frames.color import is_full_range
+from vfsd.codecs.frames.color import InterlaceSetter, SitingSetter, frame_siting, is_full_range
 from vfsd.codecs.frames.planes import plane_samples, plane_subsampling
 from vfsd.codecs.frames.to_array import PixelConverter, gray_levels, is_reduced
-from vfsd.core.model import MediaInfo
-from vfsd.core.psnr import LOSSLESS_PSNR, PsnrFigures, psnr_from_error, psnr_from_mse
+from vfsd.core.model import LOSSLESS_PSNR, MediaInfo, PsnrFigures, psnr_from_error, psnr_from_mse
 from vfsd.errors import IntegrityError
 from vfsd.tiling import Rect
 
@@ -35,7 +33,7 @@ def plane_errors(one: av.VideoFrame, other: av.VideoFrame) -> list[float]:
 
 
 def square_error(decibels: float, peak: int) -> float:
-    """Return the mean square error of a PSNR; the inverse of `vfsd.core.psnr.psnr_from_mse`."""
+    """Return the mean square error of a PSNR; the inverse of `vfsd.core.model.psnr_from_mse`."""
     return float(peak * peak / 10 ** (decibels / 10))
 
 

@@ -14,37 +14,38 @@ import numpy.typing as npt
 from av.error import FFmpegError
 from av.video.reformatter import Interpolation, VideoReformatter
 
-from vfsd.codecs.frames.chroma_siting import (
+from vfsd.codecs.frames.color import (
+    FULL_RANGE,
+    LIMITED_RANGE,
     SITINGS,
+    ColorNormalizer,
     InterlaceSetter,
     blank,
     blank_like,
     chroma_grid,
+    is_full_range,
     is_same_form,
     with_full_chroma,
 )
-from vfsd.codecs.frames.color import FULL_RANGE, LIMITED_RANGE, ColorNormalizer, is_full_range
-from vfsd.codecs.frames.pixel_layouts import (
+from vfsd.codecs.frames.planes import (
     PixelLayout,
     check_size,
-    pixel_layout,
-    raw_layout,
-    raw_samples,
-    require_rotatable,
-)
-from vfsd.codecs.frames.planes import (
     chroma_subsampling,
     copy_colors,
     has_luma,
     has_same_samples,
     is_croppable,
     is_planar,
+    pixel_layout,
     planar_format,
     plane_bytes,
     plane_samples,
     plane_subsampling,
+    raw_layout,
+    raw_samples,
+    require_rotatable,
 )
-from vfsd.core.display_geometry import to_coded_rect
+from vfsd.core.frames import to_coded_rect
 from vfsd.core.model import MediaInfo
 from vfsd.errors import ChangedSizeError, OutOfRangeError, UsageError
 from vfsd.tiling import Rect

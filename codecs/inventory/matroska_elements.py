@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from vfsd.codecs.inventory.collector import ItemCollector
+from vfsd.codecs.inventory.inventory import ItemCollector
 from vfsd.codecs.inventory.mp4_boxes import PICTURES_PATH, FileWindow
 
 _MAX_DEPTH = 16

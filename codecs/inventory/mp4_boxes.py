@@ -9,8 +9,8 @@ import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from vfsd.codecs.inventory.collector import ItemCollector
-from vfsd.disk.checksummed_file import MediaSource
+from vfsd.codecs.inventory.inventory import ItemCollector
+from vfsd.disk.checksums import MediaSource
 
 _WINDOW = 1 << 16
 _CHUNK = 1 << 20

@@ -28,7 +28,7 @@ STANDARD_RATES = tuple(
 )
 """Frame rates that cameras and containers use."""
 
-_NEAR = Fraction(1, 10_000)
+_RATE_TOLERANCE = Fraction(1, 10_000)
 """A claim this close (relatively) to a standard rate is that rate with too few digits."""
 
 
@@ -114,7 +114,7 @@ def _claim_preference(ticks: Ints, time_base: Fraction, rate: Fraction) -> tuple
 
 def _nearby_standard_rates(rate: Fraction) -> list[Fraction]:
     """Return the standard rates that `rate` may stand for, nearest first."""
-    near = [one for one in STANDARD_RATES if abs(one - rate) <= _NEAR * one]
+    near = [one for one in STANDARD_RATES if abs(one - rate) <= _RATE_TOLERANCE * one]
     return sorted(near, key=lambda one: abs(one - rate))
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from vfsd.codecs.probing.probe import Examination, examine_source
 from vfsd.core.frame_table_pages import PacketFlag, page_cuts
 from vfsd.core.model import Access
-from vfsd.disk.checksummed_file import MediaSource
+from vfsd.disk.checksums import MediaSource
 from vfsd.errors import RefusedMediaError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _MAX_BOXES = 100
 """Most top-level boxes of an ordinary file."""
 _HEAD = 24
 """Bytes that identify a fragment: size, kind, and its sequence number in the mfhd box."""
-_PlaceMarks = tuple[tuple[int, bytes], ...]
+_FragmentMarks = tuple[tuple[int, bytes], ...]
 """(offset, first bytes) of fragments."""
 
 
@@ -56,7 +56,7 @@ class GrowingFmp4:
         self._beginning = b""  # the file up to the end of the moov box
         self._end = 0  # end of the scanned fragments
         self._fragments: list[int] = []  # offsets of fragments, from the next start of a scan on
-        self._marks: _PlaceMarks = ()
+        self._marks: _FragmentMarks = ()
         self._packets = self._frames = 0  # numbers of those returned so far
         self._last: tuple[int, ...] = ()  # row of the last returned packet
         self._form: tuple[object, ...] = ()
@@ -331,7 +331,7 @@ def _packet_row(found: Examination, packet: int) -> tuple[int, ...]:
     return tuple(int(column[packet]) for column in values)
 
 
-def _marks_match(fd: int, marks: _PlaceMarks) -> bool:
+def _marks_match(fd: int, marks: _FragmentMarks) -> bool:
     """Return whether the fragments have not been moved."""
     return all(head.startswith(os.pread(fd, _HEAD, place)) for place, head in marks)
 
@@ -339,7 +339,7 @@ def _marks_match(fd: int, marks: _PlaceMarks) -> bool:
 class _PrefixFile(io.RawIOBase):
     """The first bytes of a file, with the header that it has while it grows."""
 
-    def __init__(self, fd: int, beginning: bytes, size: int, marks: _PlaceMarks) -> None:
+    def __init__(self, fd: int, beginning: bytes, size: int, marks: _FragmentMarks) -> None:
         self._fd = os.dup(fd)
         self._marks = marks
         self._beginning = beginning

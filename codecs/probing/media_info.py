@@ -17,14 +17,14 @@ from av.video.codeccontext import VideoCodecContext
 from av.video.stream import VideoStream
 
 from vfsd.codecs.containers.detect_container import Container
-from vfsd.codecs.decoding.frame_side_data import display_matrix
 from vfsd.codecs.frames.color import MATRICES, PRIMARIES, RANGES, TRANSFERS
 from vfsd.codecs.frames.planes import chroma_subsampling, names_full_range
 from vfsd.codecs.inventory.matroska_elements import MatroskaElement, iter_elements
 from vfsd.codecs.inventory.mp4_boxes import FileWindow, Mp4Box, iter_boxes
+from vfsd.codecs.inventory.side_data import display_matrix
 from vfsd.codecs.pyav import exact_fraction, readable_tags
 from vfsd.core.model import NO_CROP_MARGINS, CropMargins, MediaInfo, SideStream
-from vfsd.disk.checksummed_file import MediaSource
+from vfsd.disk.checksums import MediaSource
 from vfsd.errors import RefusedMediaError
 
 _VIDEO_ENTRY = 78

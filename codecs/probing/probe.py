@@ -19,18 +19,16 @@ from av.video.stream import VideoStream
 
 from vfsd.codecs.bitstreams.picture_headers import PacketTrait
 from vfsd.codecs.containers.detect_container import HEAD_BYTES, Container, detect_container
-from vfsd.codecs.decoding.decoder_context import configure_decoder
 from vfsd.codecs.decoding.demuxer import (
     MAX_STREAMS,
     discard_other_streams,
     open_container,
     runs_out_of_streams,
 )
-from vfsd.codecs.decoding.packet_reader import PacketReader
+from vfsd.codecs.decoding.packet_decoder import PacketReader
 from vfsd.codecs.frames.planes import fingerprint
-from vfsd.codecs.inventory.find_side_data import find_side_data
+from vfsd.codecs.inventory.side_data import find_side_data
 from vfsd.codecs.probing.audio_scan import AudioScan, scan_audio, unusable_audio
-from vfsd.codecs.probing.damage import damaged_frames
 from vfsd.codecs.probing.frame_table_columns import (
     TableTimestamps,
     complete_timestamps,
@@ -39,7 +37,7 @@ from vfsd.codecs.probing.frame_table_columns import (
     proven_timestamps,
     reorder_delay,
 )
-from vfsd.codecs.probing.full_decode import FullDecode, KeyPacketProof, decode_all
+from vfsd.codecs.probing.full_decode import FullDecode, KeyPacketProof, damaged_frames, decode_all
 from vfsd.codecs.probing.media_info import (
     choose_stream,
     claimed_rates,
@@ -50,20 +48,18 @@ from vfsd.codecs.probing.packet_scan import (
     NO_TIMESTAMP,
     TIMESTAMP_ORDER_CODECS,
     PacketScan,
-    predict_output,
-    scan_packets,
-)
-from vfsd.codecs.probing.scan_validation import (
     TrialDecode,
     packet_scan_problem,
+    predict_output,
+    scan_packets,
     timestamp_order_problem,
 )
-from vfsd.codecs.pyav import decode
+from vfsd.codecs.pyav import configure_decoder, decode
 from vfsd.core.detections import contiguous_ranges
 from vfsd.core.frame_table import FrameTable
 from vfsd.core.frame_table_pages import Ints, PacketColumns, PacketFlag
 from vfsd.core.model import Access, MediaInfo
-from vfsd.disk.checksummed_file import MediaSource
+from vfsd.disk.checksums import MediaSource
 from vfsd.errors import DamagedFileError, IntegrityError, RefusedMediaError
 
 _SAMPLE_PACKETS = 12

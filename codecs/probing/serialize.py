@@ -16,17 +16,17 @@ from typing import Any, TypeVar
 import numpy as np
 
 from vfsd.codecs.containers.detect_container import container_of, max_packets
-from vfsd.codecs.containers.stream_side_data import (
+from vfsd.codecs.containers.tracks import (
     container_side_data,
     side_data_boxes,
     side_data_colour_elements,
     side_data_video_elements,
 )
-from vfsd.codecs.decoding.decoder_context import MAX_PIXELS
 from vfsd.codecs.decoding.demuxer import MAX_STREAMS
 from vfsd.codecs.probing.audio_scan import MAX_AUDIO_PACKETS as MOST_SOUND_PACKETS
 from vfsd.codecs.probing.audio_scan import AudioScan
 from vfsd.codecs.probing.probe import Examination
+from vfsd.codecs.pyav import MAX_PIXELS
 from vfsd.core.frame_table_pages import Ints, PacketColumns, PacketFlag
 from vfsd.core.model import Access, CropMargins, MediaInfo, SideStream, Sound
 from vfsd.errors import IntegrityError

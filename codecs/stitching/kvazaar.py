@@ -16,16 +16,17 @@ import numpy as np
 import numpy.typing as npt
 
 from vfsd.codecs.bitstreams import nal
-from vfsd.codecs.bitstreams.bit_io import BitstreamError
-from vfsd.codecs.bitstreams.hevc_parameter_sets import ConformanceWindow
-from vfsd.codecs.bitstreams.hevc_slices import begins_picture, holds_slice
+from vfsd.codecs.bitstreams.nal import BitstreamError
 from vfsd.codecs.encoding.encoder import EncoderSettings, PictureInput
 from vfsd.codecs.frames.planes import plane_bytes
+from vfsd.codecs.stitching.hevc_parameter_sets import ConformanceWindow
 from vfsd.codecs.stitching.hevc_tiles import (
     STITCHABLE,
     ParameterSets,
     TileStream,
+    begins_picture,
     extract_tiles,
+    holds_slice,
     refuse_damaged_streams,
 )
 from vfsd.errors import ExtraMissingError, UsageError, VfsdError
@@ -55,7 +56,7 @@ _PARAMETERS = (
     "open-gop=0",
     # libde265 handles chroma slices wrongly in this filter. Without it, 0.2 dB are lost.
     "sao=off",
-    # Required by stitching: see `vfsd.codecs.bitstreams.hevc_parameter_sets`.
+    # Required by stitching: see `vfsd.codecs.stitching.hevc_parameter_sets`.
     "mv-constraint=frametilemargin",
     "tmvp=0",
     "wpp=0",

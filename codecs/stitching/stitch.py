@@ -12,7 +12,7 @@ from itertools import pairwise
 from math import ceil
 
 from vfsd.codecs.bitstreams import nal
-from vfsd.codecs.bitstreams.hevc_parameter_sets import (
+from vfsd.codecs.stitching.hevc_parameter_sets import (
     HIGHEST_LEVEL_IDC,
     MIN_COLUMN_WIDTH,
     MIN_ROW_HEIGHT,
@@ -20,17 +20,19 @@ from vfsd.codecs.bitstreams.hevc_parameter_sets import (
     TileGrid,
     require_stitchable,
 )
-from vfsd.codecs.bitstreams.hevc_slices import MAX_HEADER_GROWTH, PictureFields, SliceHeaderSyntax
 from vfsd.codecs.stitching.hevc_tiles import (
+    MAX_HEADER_GROWTH,
     STITCHABLE,
     ParameterSets,
+    PictureFields,
+    SliceHeaderSyntax,
     TileStream,
     refuse_damaged_streams,
     require_profile,
     slices_of,
 )
 from vfsd.errors import RefusedMediaError, UsageError
-from vfsd.tiling.geometry import Rect
+from vfsd.tiling.layout import Rect
 
 MAX_PICTURE_SETS = 64
 """Number of PPS IDs (H.265 7.4.3.3), and so of layouts with one header."""

@@ -11,9 +11,9 @@ from sample_videos import FOLDER
 from vfsd.api.store import Store
 from vfsd.api.video import Video
 from vfsd.core.detections import Detection
-from vfsd.derive.advise import MOST_QUERIES
 from vfsd.derive.catalog_world import PlannerReading
 from vfsd.derive.what_if import (
+    MAX_QUERIES,
     STRATEGIES,
     Advice,
     WhatIfCase,
@@ -137,8 +137,8 @@ def test_queries_outside_of_the_video_are_refused_by_number(video: Video) -> Non
             video.tiles.advise([good, wrong])
     with pytest.raises(UsageError, match="got 0"):
         video.tiles.advise([])
-    with pytest.raises(UsageError, match=str(MOST_QUERIES + 1)):
-        video.tiles.advise([WorkloadQuery("car", times=MOST_QUERIES + 1)])
+    with pytest.raises(UsageError, match=str(MAX_QUERIES + 1)):
+        video.tiles.advise([WorkloadQuery("car", times=MAX_QUERIES + 1)])
 
 
 def test_segments_of_other_lengths_are_sots_of_their_own(store: Store, video: Video) -> None:

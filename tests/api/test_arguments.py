@@ -20,7 +20,7 @@ from vfsd.core.retention_policy import RetentionPolicy
 from vfsd.derive.catalog_world import box_world, size_world
 from vfsd.errors import NotFoundError, UsageError, VfsdError
 from vfsd.labels.detectors.motion import MotionDetector
-from vfsd.overlap.cameras import join, overlaps
+from vfsd.overlap import join, overlaps
 
 SMALL: Any = "small"
 BOX = (1, 2, 30, 40)

@@ -10,7 +10,7 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.support.stores import new_store
-from vfsd.api.batches import Request
+from vfsd.api.bulk_reads import Request
 from vfsd.api.reading import ReadOptions
 from vfsd.api.store import Store
 from vfsd.errors import NotFoundError, OutOfRangeError

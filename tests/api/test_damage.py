@@ -22,12 +22,12 @@ from tests.support.stores import new_store
 from vfsd.api.store import Store
 from vfsd.api.video import Video, context_of
 from vfsd.catalog.videos import Videos
-from vfsd.codecs.probing.damage import DamageCollector, damaged_frames
+from vfsd.codecs.probing.full_decode import DamageCollector, damaged_frames
 from vfsd.codecs.probing.probe import Examination, examine
 from vfsd.codecs.probing.serialize import pack_examination, unpack_examination
 from vfsd.codecs.pyav import decode
-from vfsd.core.frame_selection import in_ranges
 from vfsd.core.frame_table_pages import PacketColumns, PacketFlag
+from vfsd.core.frames import in_ranges
 from vfsd.errors import DamagedFramesError, IntegrityError, OutOfRangeError, UsageError
 from vfsd.mount.fs import Filesystem
 

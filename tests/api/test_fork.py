@@ -24,8 +24,8 @@ from tests.support.selection import one_in
 from vfsd.api.store import Store
 from vfsd.api.video import Video, context_of
 from vfsd.catalog.sqlite_connections import ForkGate
-from vfsd.core import atfork
-from vfsd.core.atfork import leak, prepare_before_fork, reset_after_fork
+from vfsd.core import process_control
+from vfsd.core.process_control import leak, prepare_before_fork, reset_after_fork
 from vfsd.errors import UsageError
 
 
@@ -90,8 +90,8 @@ def test_a_fork_opens_nothing_that_another_thread_has_shut_for_its_own() -> None
     def fork() -> None:
         # Not by os.fork(), which can deadlock the threads after an import of
         # concurrent.futures.
-        atfork._prepare_all()
-        atfork._resume_all()
+        process_control._prepare_all()
+        process_control._resume_all()
 
     with ThreadPoolExecutor(2) as others:
         try:

@@ -42,8 +42,8 @@ from vfsd.errors import (
 )
 from vfsd.maintenance import fsck
 from vfsd.mount.fs import Caller, Filesystem
-from vfsd.mount.fs.deferred_cleanup import recover
-from vfsd.write.partial_files import active_partials
+from vfsd.mount.fs.unlinked_files import recover
+from vfsd.write.unfinished_files import active_partials
 
 CLIP = FOLDER / "traffic.mp4"
 

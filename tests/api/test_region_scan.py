@@ -10,12 +10,12 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.support.composed_tiles import take_tiles
-from vfsd.api.scan import interests_around
+from vfsd.api.bulk_reads import interests_around
 from vfsd.api.store import Store
 from vfsd.api.video import Video
 from vfsd.core.detections import DetectionColumns
 from vfsd.errors import OutOfRangeError, UsageError
-from vfsd.labels.detectors.detector import plan_chunks
+from vfsd.labels.detectors import plan_chunks
 from vfsd.labels.detectors.motion import MotionDetector
 from vfsd.tiling import Rect
 

@@ -14,7 +14,7 @@ from tests.support.selection import one_in
 from vfsd.api.store import Store
 from vfsd.api.video import Video
 from vfsd.core.detections import DetectionColumns
-from vfsd.core.display_geometry import to_coded_rect
+from vfsd.core.frames import to_coded_rect
 from vfsd.core.view_request import View
 from vfsd.errors import (
     OutOfRangeError,

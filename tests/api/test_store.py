@@ -1015,7 +1015,7 @@ def test_every_sample_gives_its_frames_in_any_order(store: Store, name: str) -> 
 
 
 def test_a_file_that_a_crashed_mount_left_is_settled(store: Store) -> None:
-    from vfsd.write.crash_recovery import classify_spooled_file
+    from vfsd.write.unfinished_files import classify_spooled_file
 
     with store.catalog.writing() as change:
         node = change.tree.create(

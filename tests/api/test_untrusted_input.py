@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from vfsd.cli.layout_io import read_layout_file
+from vfsd.cli.retile_plan import read_layout_file
 from vfsd.codecs.cells.cell_decoders import cell_decoder
 from vfsd.codecs.cells.pack import PackedCell, read_table
 from vfsd.core.frame_table_pages import PageBounds, decode_page
@@ -19,8 +19,7 @@ from vfsd.derive.workload import read_workload
 from vfsd.disk.store_config import StoreSettings
 from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import IntegrityError, NoStoreError, UsageError
-from vfsd.labels.formats.class_names import read_names
-from vfsd.labels.formats.label_file import parse_decimal
+from vfsd.labels.formats.label_file import parse_decimal, read_names
 from vfsd.tiling import Rect, TileLayout
 
 DIGITS = "9" * 5000

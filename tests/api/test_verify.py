@@ -28,7 +28,7 @@ from vfsd.api.store import Store
 from vfsd.api.video import Video, context_of
 from vfsd.core.detections import Detection
 from vfsd.core.view_request import View
-from vfsd.disk.block_checksums import BLOCK_BYTES
+from vfsd.disk.checksums import BLOCK_BYTES
 from vfsd.disk.store_layout import CATALOG
 from vfsd.errors import IntegrityError, NotFoundError, OutdatedError, UsageError
 from vfsd.maintenance import fsck

@@ -24,7 +24,7 @@ from vfsd.catalog import detection_query as lookup
 from vfsd.catalog.box_grid import bounds, cells, cells_of, units
 from vfsd.catalog.detections import Detections
 from vfsd.core.detections import Detection, DetectionColumns, LabelSummary, Source
-from vfsd.core.frame_selection import frame_ranges
+from vfsd.core.frames import frame_ranges
 from vfsd.core.model import LogicalVideo
 from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
 from vfsd.tiling import Rect

@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.conftest import Run
 from vfsd.api.store import Store
-from vfsd.core.hostinfo import host_name
+from vfsd.core.process_control import host_name
 
 TRAFFIC = "cam1/traffic.mp4"
 REGION = ("--region", "40x40+20+20")

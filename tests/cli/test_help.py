@@ -23,9 +23,9 @@ from tests.cli.conftest import run_command
 from tests.support.selection import one_in
 from vfsd.api.store import Store
 from vfsd.cli.command import Command
-from vfsd.cli.exit_codes import error_classes
+from vfsd.cli.errors import error_classes
 from vfsd.derive.proposals import Proposal
-from vfsd.derive.tile_settings import PlannedSegment, TileSettings
+from vfsd.derive.tile_encoder import PlannedSegment, TileSettings
 from vfsd.tiling import TileLayout
 
 ALL = {command.name: command for command in commands() if command.name is not None}

@@ -17,7 +17,7 @@ from tests.support.dead_writers import killed_recording
 from vfsd.api.store import Store
 from vfsd.api.video import Video
 from vfsd.errors import NotFoundError, RefusedMediaError, UsageError
-from vfsd.write.partial_files import create_partial
+from vfsd.write.unfinished_files import create_partial
 
 
 def test_a_file_goes_in_under_its_own_name(run: Run) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.conftest import Run
 from vfsd.api.store import Store
-from vfsd.cli.progress import DeferredInterrupt, Progress
+from vfsd.cli.output import DeferredInterrupt, Progress
 
 
 def press_ctrl_c() -> None:

@@ -14,7 +14,7 @@ from tests.cli.conftest import Run
 from tests.cli.test_listing import add_plain_file
 from tests.support.replaceable_clips import captioned_clip
 from vfsd import Store
-from vfsd.core.clock_check import TrustedClock
+from vfsd.core.retention_policy import TrustedClock
 from vfsd.maintenance.age import RetentionExecutor, RetentionPlan
 
 TRAFFIC = "cam1/traffic.mp4"

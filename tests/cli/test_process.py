@@ -221,7 +221,7 @@ def test_rm_asks_before_it_takes_a_directory(
 
 PROGRAM = """
 import sys, time
-from vfsd.cli.progress import Progress
+from vfsd.cli.output import Progress
 with Progress("counting", 10, shown=sys.stderr.isatty(), delay_seconds=float(sys.argv[1])) as bar:
     for _ in range(10):
         bar.advance()

@@ -19,7 +19,7 @@ from tests.cli.conftest import Run
 from tests.support.selection import one_in
 from vfsd.api.store import Store
 from vfsd.api.video import context_of
-from vfsd.codecs.frames.pixel_layouts import PIXEL_FORMATS
+from vfsd.codecs.frames.planes import PIXEL_FORMATS
 from vfsd.core.frame_table_pages import PacketColumns, paginate
 from vfsd.core.output_formats import PIXEL_LAYOUTS
 from vfsd.errors import ExistsError, UsageError

@@ -332,7 +332,7 @@ def test_an_interrupted_run_is_gone_on_with(run: Run, place: Path, importable: N
 
 IMPATIENT = """
 from vfsd.cli import main
-from vfsd.cli.progress import Progress
+from vfsd.cli.output import Progress
 Progress.__init__.__kwdefaults__["delay_seconds"] = 0.01
 main()
 """

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sample_videos import FOLDER
 from tests.support.clips import make_clip
 from vfsd.codecs.bitstreams import nal
-from vfsd.codecs.bitstreams.packet_inspector import inspector, settled_traits
+from vfsd.codecs.bitstreams.packet_inspector import final_traits, inspector
 from vfsd.codecs.bitstreams.picture_headers import PacketTrait
 from vfsd.codecs.containers.detect_container import HEAD_BYTES, container_of, detect_container
 from vfsd.errors import RefusedMediaError
@@ -128,7 +128,7 @@ def test_traits_of_clips(name: str, codec: str, starts: int, resets: int, leadin
     extradata, packets = _read(FOLDER / name)
     inspect = inspector(codec, extradata)
     assert inspect is not None
-    traits = settled_traits([inspect(packet, key) for packet, key in packets])
+    traits = final_traits([inspect(packet, key) for packet, key in packets])
 
     def count(trait: int) -> int:
         return int((traits & trait != 0).sum())
@@ -154,8 +154,8 @@ def test_recovery_points_count_only_where_they_are_exact_at_once(tmp_path: Path)
 def test_pictures_of_lower_sublayers_may_be_referred_to() -> None:
     lower = PacketTrait.UNREFERENCED
     upper = PacketTrait.UNREFERENCED | 0x1000
-    assert settled_traits([lower, lower]).tolist() == [PacketTrait.UNREFERENCED] * 2
-    assert settled_traits([lower, upper]).tolist() == [0, upper]
+    assert final_traits([lower, lower]).tolist() == [PacketTrait.UNREFERENCED] * 2
+    assert final_traits([lower, upper]).tolist() == [0, upper]
 
 
 def test_encoder_is_detected_in_the_first_packet(tmp_path: Path) -> None:

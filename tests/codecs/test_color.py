@@ -15,17 +15,20 @@ import pytest
 from sample_videos import FOLDER
 from tests.support.selection import one_in
 from vfsd.codecs.cells.lossless import LOSSLESS_PIXEL_FORMATS
-from vfsd.codecs.frames.chroma_siting import SITINGS, blank, blank_like, frame_siting
 from vfsd.codecs.frames.color import (
+    SITINGS,
     ColorNormalizer,
+    blank,
+    blank_like,
     frame_coding,
+    frame_siting,
     media_coding,
     planes_range,
     with_true_range_name,
 )
-from vfsd.codecs.frames.frame_transforms import TileComposer
 from vfsd.codecs.frames.planes import fingerprint, plane_bytes, plane_samples, plane_subsampling
 from vfsd.codecs.frames.to_array import PixelConverter
+from vfsd.codecs.frames.transforms import TileComposer
 from vfsd.core.model import MediaInfo
 from vfsd.tiling import Rect
 

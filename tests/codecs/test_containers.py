@@ -23,7 +23,7 @@ from tests.support.selection import one_in
 from vfsd.api.store import Store
 from vfsd.codecs.containers.detect_container import HEAD_BYTES, detect_container
 from vfsd.codecs.probing.probe import examine
-from vfsd.codecs.registry import open_encoder
+from vfsd.codecs.pyav import open_encoder
 from vfsd.core.frame_table_pages import PacketFlag
 from vfsd.core.model import Access
 from vfsd.errors import RefusedMediaError

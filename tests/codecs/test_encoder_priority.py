@@ -13,8 +13,8 @@ import pytest
 from sample_videos import FOLDER, Encoding, Scene, write
 from tests.support.clips import pictures
 from vfsd.api.store import Store
+from vfsd.codecs.cells.cell_encoders import TILE_CODECS
 from vfsd.codecs.cells.decode_timing import timed_decodes
-from vfsd.codecs.cells.tile_codecs import TILE_CODECS
 from vfsd.codecs.encoding.encoder import EncoderSettings, encode_pictures
 
 SCENE = Scene(frames=5)

@@ -33,7 +33,7 @@ from vfsd.codecs.pyav import (
     tick_seconds,
 )
 from vfsd.core.subprocess_entry import child_environment
-from vfsd.disk.checksummed_file import MediaSource
+from vfsd.disk.checksums import MediaSource
 
 _LATIN = "Z\udcfcrich"  # b"Z\xfcrich", which is not UTF-8
 _KEPT = "Zürich"

@@ -21,12 +21,12 @@ from tests.support.ffmpeg_reference import checksum, decoder_for, pyav_checksums
 from vfsd.codecs.decoding import demuxer
 from vfsd.codecs.decoding.demuxer import demux_until_error
 from vfsd.codecs.decoding.frame_decoder import FrameDecoder
-from vfsd.codecs.decoding.packet_reader import PacketReader
+from vfsd.codecs.decoding.packet_decoder import PacketReader
 from vfsd.codecs.probing.probe import examine
 from vfsd.core.frame_table import DecodeRun
 from vfsd.core.frame_table_pages import PacketFlag
 from vfsd.core.model import Access
-from vfsd.disk.checksummed_file import MediaSource
+from vfsd.disk.checksums import MediaSource
 from vfsd.errors import IntegrityError, OutOfRangeError
 
 TRAFFIC = FOLDER / "traffic.mp4"

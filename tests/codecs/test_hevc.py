@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.support.clips import pictures
 from vfsd.codecs.bitstreams import nal
-from vfsd.codecs.bitstreams.bit_io import (
+from vfsd.codecs.bitstreams.nal import (
     BitReader,
     BitstreamError,
     BitWriter,
@@ -22,14 +22,6 @@ from vfsd.codecs.bitstreams.bit_io import (
     escaped_offset,
     unescaped,
 )
-from vfsd.codecs.bitstreams.hevc_parameter_sets import (
-    HEVC_LEVELS,
-    LevelRequirements,
-    PictureParameterSet,
-    SequenceParameterSet,
-    VideoParameterSet,
-)
-from vfsd.codecs.bitstreams.hevc_slices import SliceHeaderSyntax
 from vfsd.codecs.bitstreams.splice_parameter_sets import (
     as_idr_packet,
     free_parameter_set_id,
@@ -40,6 +32,14 @@ from vfsd.codecs.bitstreams.splice_parameter_sets import (
 from vfsd.codecs.containers.muxers import with_start_codes
 from vfsd.codecs.encoding.encoder import EncoderSettings, encode_pictures, parameter_sets
 from vfsd.codecs.frames.planes import fingerprint
+from vfsd.codecs.stitching.hevc_parameter_sets import (
+    HEVC_LEVELS,
+    LevelRequirements,
+    PictureParameterSet,
+    SequenceParameterSet,
+    VideoParameterSet,
+)
+from vfsd.codecs.stitching.hevc_tiles import SliceHeaderSyntax
 from vfsd.errors import RefusedMediaError
 
 ZEROS = st.lists(st.sampled_from([0, 0, 0, 1, 2, 3, 4, 255]), max_size=40).map(bytes)

@@ -9,17 +9,19 @@ import pytest
 
 from tests.support.side_data_clips import noisy_clip
 from tests.support.side_streams import CLIPS
-from vfsd.codecs.inventory.collector import (
+from vfsd.codecs.inventory.file_inventory import take_inventory
+from vfsd.codecs.inventory.inventory import (
     InventoryItem,
     ItemCollector,
+    differences,
+    early_differences,
     pack_inventory,
+    place_name,
     unpack_inventory,
 )
-from vfsd.codecs.inventory.file_inventory import take_inventory
-from vfsd.codecs.inventory.inventory_diff import differences, foreseen_differences, plain_name
 from vfsd.codecs.inventory.matroska_elements import add_elements
 from vfsd.codecs.inventory.mp4_boxes import FileWindow, add_boxes
-from vfsd.disk.checksummed_file import MediaSource
+from vfsd.disk.checksums import MediaSource
 from vfsd.errors import IntegrityError, RefusedMediaError
 
 
@@ -90,9 +92,9 @@ def test_later_packets_are_not_foreseen() -> None:
     def never(_: str) -> bool:
         return False
 
-    assert foreseen_differences({path: many, "moov/stream 1/zzzz": one}, {path: one}, never) == []
-    assert len(foreseen_differences({path: many}, {}, never)) == 1
-    assert foreseen_differences({path: many}, {}, lambda told: told == path) == []
+    assert early_differences({path: many, "moov/stream 1/zzzz": one}, {path: one}, never) == []
+    assert len(early_differences({path: many}, {}, never)) == 1
+    assert early_differences({path: many}, {}, lambda told: told == path) == []
 
 
 @pytest.mark.parametrize(
@@ -105,4 +107,4 @@ def test_later_packets_are_not_foreseen() -> None:
     ],
 )
 def test_plain_names(path: str, name: str | None) -> None:
-    assert plain_name(path) == name
+    assert place_name(path) == name

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from sample_videos.cameras import Cameras, FilmedScene
-from vfsd.codecs.joints.overlap_geometry import (
+from vfsd.codecs.cells.overlap_geometry import (
     Homography,
     PixelArray,
     SeamCut,
@@ -27,7 +27,7 @@ from vfsd.codecs.joints.overlap_geometry import (
     projected_outline,
     resize_homography,
 )
-from vfsd.codecs.joints.plane_merge import (
+from vfsd.codecs.cells.plane_merge import (
     SAME_EXPOSURE,
     ExposureMatch,
     PlaneArray,

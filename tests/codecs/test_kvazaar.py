@@ -21,7 +21,7 @@ from vfsd.codecs.stitching import kvazaar as encoder
 from vfsd.codecs.stitching.hevc_tiles import ParameterSets
 from vfsd.codecs.stitching.kvazaar import encode_tile, encode_tiled, kvazaar_available
 from vfsd.errors import ExtraMissingError, UsageError, VfsdError
-from vfsd.tiling.geometry import Rect
+from vfsd.tiling.layout import Rect
 
 needed = pytest.mark.usefixtures("kvazaar")
 

@@ -33,8 +33,7 @@ from vfsd.codecs.cells.lossless import (
 from vfsd.codecs.cells.pack import CellStream, PackedCell
 from vfsd.codecs.frames.planes import copy_colors, fingerprint, plane_bytes
 from vfsd.codecs.frames.quality import SourcePicture
-from vfsd.core.model import MediaInfo
-from vfsd.core.psnr import IDENTICAL
+from vfsd.core.model import IDENTICAL, MediaInfo
 from vfsd.errors import IntegrityError, UsageError
 from vfsd.tiling import Rect
 

@@ -24,7 +24,7 @@ from vfsd.codecs.containers.muxers import (
     muxer_for,
     stream_packet_format,
 )
-from vfsd.codecs.containers.segment_muxer import (
+from vfsd.codecs.containers.tracks import (
     Muxer,
     PacketTimes,
     SegmentIndex,
@@ -32,7 +32,7 @@ from vfsd.codecs.containers.segment_muxer import (
     overhead,
     scaled_ticks,
 )
-from vfsd.codecs.decoding.packet_reader import PacketReader
+from vfsd.codecs.decoding.packet_decoder import PacketReader
 from vfsd.codecs.encoding.encoder import EncoderSettings, encode_pictures, parameter_sets
 from vfsd.codecs.frames.planes import fingerprint
 from vfsd.codecs.probing.probe import examine

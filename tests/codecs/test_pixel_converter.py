@@ -19,8 +19,7 @@ from sample_videos import FOLDER
 from tests.support.clips import media_of
 from tests.support.ffmpeg_reference import decoder_for
 from tests.support.selection import examples
-from vfsd.codecs.frames.pixel_layouts import PIXEL_FORMATS
-from vfsd.codecs.frames.planes import plane_samples
+from vfsd.codecs.frames.planes import PIXEL_FORMATS, plane_samples
 from vfsd.codecs.frames.to_array import PixelConverter
 from vfsd.codecs.probing.probe import examine
 from vfsd.errors import ChangedSizeError, OutOfRangeError, UsageError

@@ -14,22 +14,20 @@ from av.video import format as video_formats
 
 from tests.support.clips import media_of
 from tests.support.selection import one_in
-from vfsd.codecs.frames.pixel_layouts import (
-    PIXEL_FORMATS,
-    lossless_layout,
-    pixel_layout,
-    raw_layout,
-)
 from vfsd.codecs.frames.planes import (
+    PIXEL_FORMATS,
     copy_picture,
     fingerprint,
     holds_floats,
     is_croppable,
     is_planar,
+    lossless_layout,
+    pixel_layout,
     planar_format,
     plane_bytes,
     plane_samples,
     plane_subsampling,
+    raw_layout,
 )
 from vfsd.codecs.frames.to_array import PixelConverter, RawPixelConverter
 from vfsd.tiling import Rect

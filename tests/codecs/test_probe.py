@@ -24,12 +24,12 @@ from tests.support.ffmpeg_reference import (
 )
 from tests.support.selection import one_in
 from vfsd.codecs.bitstreams import splice_parameter_sets
-from vfsd.codecs.bitstreams.bit_io import BitWriter, escaped
+from vfsd.codecs.bitstreams.nal import BitWriter, escaped
 from vfsd.codecs.decoding.demuxer import open_container
 from vfsd.codecs.probing.probe import examine
 from vfsd.core.frame_table_pages import PacketFlag
 from vfsd.core.model import Access, SideStream
-from vfsd.disk.checksummed_file import MediaSource
+from vfsd.disk.checksums import MediaSource
 from vfsd.errors import RefusedMediaError
 
 TRAFFIC = FOLDER / "traffic.mp4"
@@ -421,7 +421,7 @@ def test_an_interrupt_in_the_middle_of_a_read_is_not_swallowed(
             raise KeyboardInterrupt
         return pread(fd, size, offset)
 
-    monkeypatch.setattr("vfsd.disk.checksummed_file.os.pread", interrupted)
+    monkeypatch.setattr("vfsd.disk.checksums.os.pread", interrupted)
     with pytest.raises(KeyboardInterrupt):
         examine(FOLDER / "traffic.mp4")
 

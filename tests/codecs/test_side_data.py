@@ -22,10 +22,10 @@ from tests.support.clips import make_clip, pictures, remuxed
 from tests.support.ffmpeg_reference import checksum, decoder_for, pyav_checksums, table_of
 from vfsd.codecs.bitstreams.packet_inspector import inspector
 from vfsd.codecs.bitstreams.picture_headers import PacketTrait, parse_jpeg_header
-from vfsd.codecs.decoding import packet_reader
-from vfsd.codecs.decoding.frame_side_data import carried_data, first_picture
+from vfsd.codecs.decoding import packet_decoder
 from vfsd.codecs.decoding.packet_decoder import PacketDecoder
 from vfsd.codecs.encoding.archive_encoder import require_kept_data
+from vfsd.codecs.inventory.side_data import carried_data, first_picture
 from vfsd.codecs.probing.probe import Examination, examine
 from vfsd.core.frame_table_pages import PacketFlag
 from vfsd.core.model import Access
@@ -76,8 +76,8 @@ def test_packets_that_decode_to_something_else_than_the_demuxers_are_not_used(
     tmp_path: Path, full: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = make_clip(tmp_path / "a.mov", "png", pixel_format="rgb24", frames=_FRAMES)
-    sound = packet_reader._new_packet
-    monkeypatch.setattr(packet_reader, "_new_packet", lambda at, data, _: sound(at, data, False))
+    sound = packet_decoder._new_packet
+    monkeypatch.setattr(packet_decoder, "_new_packet", lambda at, data, _: sound(at, data, False))
     found = examine(path, full=full)
     assert (found.access, found.verified) == (Access.SEQUENTIAL, True)
     _assert_served_exactly(path, found)

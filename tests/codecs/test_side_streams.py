@@ -16,7 +16,7 @@ from tests.support.ffmpeg_reference import alike
 from tests.support.selection import one_in
 from tests.support.side_streams import CLIPS
 from vfsd.api.store import Store
-from vfsd.codecs.inventory.inventory_diff import require_same_streams
+from vfsd.codecs.inventory.inventory import require_same_streams
 from vfsd.codecs.probing.probe import examine
 from vfsd.errors import RefusedMediaError
 from vfsd.storage.sandbox_pool import Examiner

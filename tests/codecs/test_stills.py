@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from vfsd.codecs.encoding.still_images import (
+from vfsd.codecs.encoding.encoder import (
     MAX_JPEG_QUANTISER,
     MIN_JPEG_QUANTISER,
     encode_jpeg,

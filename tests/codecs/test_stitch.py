@@ -34,9 +34,8 @@ from tests.support.hevc_decoders import (
     tiles,
 )
 from tests.support.selection import examples, one_in
-from vfsd.codecs.containers.fmp4 import Fmp4Muxer
-from vfsd.codecs.containers.muxers import encoder_packet_format
-from vfsd.codecs.containers.segment_muxer import PacketTimes, VideoTrack, overhead
+from vfsd.codecs.containers.muxers import Fmp4Muxer, encoder_packet_format
+from vfsd.codecs.containers.tracks import PacketTimes, VideoTrack, overhead
 from vfsd.codecs.encoding.encoder import EncoderSettings, encode_pictures, parameter_sets
 from vfsd.codecs.stitching import kvazaar
 from vfsd.codecs.stitching.hevc_tiles import (
@@ -55,7 +54,7 @@ from vfsd.codecs.stitching.stitch import (
     stitch,
 )
 from vfsd.errors import RefusedMediaError, UsageError
-from vfsd.tiling.geometry import Rect
+from vfsd.tiling.layout import Rect
 
 pytestmark = pytest.mark.usefixtures("kvazaar")
 

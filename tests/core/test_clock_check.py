@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vfsd.core.clock_check import (
+from vfsd.core.retention_policy import (
     TrustedClock,
     implausible_times,
     is_plausible_time,

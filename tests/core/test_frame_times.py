@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from tests.codecs.test_timestamps import rounded
 from vfsd.codecs.probing.probe import examine
-from vfsd.core.frame_selection import FrameTimes
 from vfsd.core.frame_table import FrameTable
 from vfsd.core.frame_table_pages import Ints, PacketColumns, PacketFlag
+from vfsd.core.frames import FrameTimes
 from vfsd.core.model import Access, MediaInfo, PhysicalVideo, Role
 from vfsd.errors import OutOfRangeError
 from vfsd.write.ingest_file import describe_original

@@ -15,7 +15,7 @@ from vfsd.core.subprocess_entry import child_environment
 _HOLES = """
 import os, time
 from vfsd.core.process_control import MallocTrimmer, limit_arenas
-from vfsd.core.hostinfo import resident_bytes
+from vfsd.core.process_control import resident_bytes
 
 limit_arenas()
 trimmer = MallocTrimmer(lambda seconds: None)

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from tests.support.selection import examples
 from vfsd.codecs.encoding.archive_encoder import ARCHIVE_CODECS, decode_run, encode_run, frame_error
-from vfsd.codecs.frames.frame_transforms import PictureScaler
-from vfsd.core.model import MediaInfo
-from vfsd.core.psnr import (
+from vfsd.codecs.frames.transforms import PictureScaler
+from vfsd.core.model import (
     LOSSLESS_PSNR,
+    MediaInfo,
     chained_psnr,
     error_from_psnr,
     psnr_from_error,

@@ -11,14 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vfsd.core.output_formats import CODECS, CONTAINERS, PIXEL_LAYOUTS, UNCOMPRESSED_LAYOUTS
-from vfsd.core.view_path import (
+from vfsd.core.view_request import (
+    HIGHEST_RATE,
+    View,
     ViewForm,
     ViewSpec,
     format_view_path,
     parse_still_name,
     parse_view_path,
 )
-from vfsd.core.view_request import HIGHEST_RATE, View
 from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
 from vfsd.tiling import Rect
 

@@ -25,9 +25,13 @@ from vfsd.api.video import Video
 from vfsd.core.budgets import DEFAULT_VIDEO_LIMIT, MAX_BYTES_TEXT, Limit, Pin
 from vfsd.core.model import Role, Segment
 from vfsd.derive.deferred_compression import recompress_segment
-from vfsd.derive.layout_history import drop, drop_renditions, drop_retired, rollback
-from vfsd.derive.tile_encoder import SegmentMaker
-from vfsd.derive.tile_settings import TileSettings
+from vfsd.derive.derived_data import (
+    drop_renditions,
+    drop_retired_tiles,
+    drop_tiles,
+    rollback_layouts,
+)
+from vfsd.derive.tile_encoder import SegmentMaker, TileSettings
 from vfsd.errors import NotFoundError, OverBudgetError, ReadOnlyError, UsageError
 from vfsd.maintenance import fsck
 
@@ -394,14 +398,14 @@ def test_no_sequence_exceeds(store: Store, video: Video, seed: int) -> None:
                 explicit = True
                 choice = chance.randrange(3)
                 if choice == 0:
-                    drop(store.parts, video.info, range(chance.randrange(100), 120))
+                    drop_tiles(store.parts, video.info, range(chance.randrange(100), 120))
                 elif choice == 1:
-                    drop_retired(store.parts, video.info)
+                    drop_retired_tiles(store.parts, video.info)
                 else:
                     drop_renditions(store.parts, video.info)
             elif what == "rollback":
                 explicit = True
-                rollback(store.parts, video.info, range(chance.randrange(100), 120))
+                rollback_layouts(store.parts, video.info, range(chance.randrange(100), 120))
             elif what == "tune":
                 explicit = True
                 store.tune()

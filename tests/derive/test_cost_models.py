@@ -21,12 +21,12 @@ from vfsd.api.video import context_of
 from vfsd.codecs.cells import decode_timing
 from vfsd.codecs.cells.decode_timing import TIMED_CODECS, timed_decodes
 from vfsd.codecs.stitching.hevc_tiles import STITCHABLE
-from vfsd.core.hostinfo import host_name
 from vfsd.core.model import MeasuredCost
+from vfsd.core.process_control import host_name
 from vfsd.core.view_request import View
 from vfsd.derive import calibrate
 from vfsd.derive.calibrate import measure
-from vfsd.derive.tile_settings import PlannedSegment
+from vfsd.derive.tile_encoder import PlannedSegment
 from vfsd.errors import UsageError
 from vfsd.tiling import Rect, TileLayout
 from vfsd.tiling.cost import DEFAULT_COSTS, DecodeCost, DecodeWork, fit_decode_cost

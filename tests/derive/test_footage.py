@@ -13,7 +13,7 @@ from vfsd.core.detections import Detection
 from vfsd.derive.catalog_world import box_world
 from vfsd.tiling import Rect, TileLayout
 from vfsd.tiling.policy import Query, Tiling, wanted_tiles
-from vfsd.tiling.policy.box_world import LabelBoxes
+from vfsd.tiling.policy.worlds import LabelBoxes
 
 CAR = (40, 50, 80, 90)
 MAN = (200, 160, 220, 200)

@@ -12,7 +12,7 @@ from tests.support.selection import one_in
 from vfsd.api.store import Store
 from vfsd.api.video import Video
 from vfsd.core.frames import Pixels
-from vfsd.derive.tile_settings import TileSettings
+from vfsd.derive.tile_encoder import TileSettings
 from vfsd.errors import OverBudgetError, RefusedMediaError, UsageError
 
 CLIP = FOLDER / "traffic.mp4"

@@ -23,8 +23,8 @@ from tests.support.stores import new_store
 from tests.views.conftest import Shelf, decoded
 from vfsd.api.store import Store
 from vfsd.api.video import Video
-from vfsd.core.hostinfo import host_name
 from vfsd.core.model import MeasuredCost
+from vfsd.core.process_control import host_name
 from vfsd.disk.store_config import StoreSettings
 from vfsd.disk.view_cache_dir import is_slot
 from vfsd.maintenance import fsck

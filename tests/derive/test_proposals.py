@@ -14,7 +14,7 @@ from vfsd.api.store import Store
 from vfsd.api.video import Video
 from vfsd.core.detections import Detection
 from vfsd.derive.proposals import Proposal, _newest_queries, _query_without, by_value
-from vfsd.derive.tile_settings import PlannedSegment, TileSettings
+from vfsd.derive.tile_encoder import PlannedSegment, TileSettings
 from vfsd.tiling import Rect, TileLayout
 from vfsd.tiling.policy import Query
 

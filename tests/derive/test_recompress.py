@@ -26,9 +26,9 @@ from vfsd.derive.deferred_compression import (
     pending_compressions,
     recompress_segment,
 )
-from vfsd.derive.layout_history import drop, rollback
+from vfsd.derive.derived_data import drop_tiles, rollback_layouts
 from vfsd.derive.retile import missing_segments
-from vfsd.derive.tile_settings import PlannedSegment, TileSettings
+from vfsd.derive.tile_encoder import PlannedSegment, TileSettings
 from vfsd.disk.object_store import Digest, ObjectStore
 from vfsd.errors import IntegrityError, NoSpaceError, NotFoundError, UsageError
 from vfsd.maintenance import fsck
@@ -180,7 +180,7 @@ def test_retired_tiles_are_compressed_too(store: Store, video: Video) -> None:
     old = video.tiles.retile("uniform:1x1", settings=RAW)
     new = video.tiles.retile("uniform:2x1", settings=RAW)
     assert len(video.tiles.compress(1)) == len(old) + len(new)
-    rollback(store.parts, video.info, range(len(video)))
+    rollback_layouts(store.parts, video.info, range(len(video)))
     back = store.catalog.segments(video.info)
     assert {segment.id for segment in back} == {segment.id for segment in old}
     take_tiles(store)
@@ -277,7 +277,7 @@ def test_damaged_segments_are_reported_and_skipped(store: Store, video: Video) -
 def test_segments_removed_in_between_are_skipped(store: Store, video: Video) -> None:
     before = video.tiles.retile("uniform:1x1", settings=RAW)
     first, second, *_ = before
-    drop(store.parts, video.info, first.frames)
+    drop_tiles(store.parts, video.info, first.frames)
     changed = recompress_segment(store.parts, second, 3)
     for stale in (first, second):
         with pytest.raises(NotFoundError):

@@ -25,14 +25,14 @@ from vfsd.api.store import Store
 from vfsd.api.video import Video, context_of
 from vfsd.catalog.retention import OriginalPolicies
 from vfsd.catalog.videos import Videos
-from vfsd.codecs.decoding.frame_side_data import carried_data
-from vfsd.codecs.frames.chroma_siting import frame_siting
+from vfsd.codecs.frames.color import frame_siting
+from vfsd.codecs.inventory.side_data import carried_data
 from vfsd.codecs.pyav import frame_side_data
 from vfsd.core.detections import Detection, Source
 from vfsd.core.retention_policy import Action
 from vfsd.derive import replace_original
 from vfsd.derive.reencode import VideoReencoder
-from vfsd.derive.tile_settings import TileSettings
+from vfsd.derive.tile_encoder import TileSettings
 from vfsd.errors import (
     BusyError,
     ForbiddenError,

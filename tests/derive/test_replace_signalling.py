@@ -18,11 +18,11 @@ from av.bitstream import BitStreamFilterContext
 from tests.support.side_data_clips import noisy_clip, sei, with_box
 from vfsd.api.store import Store
 from vfsd.codecs.bitstreams import nal
-from vfsd.codecs.bitstreams.sei_messages import carried_messages, sei_unit
-from vfsd.codecs.containers.isobmff import make_box
-from vfsd.codecs.decoding.frame_side_data import carried_data
+from vfsd.codecs.bitstreams.sei_vui import carried_messages, sei_unit
+from vfsd.codecs.containers.tracks import make_box
 from vfsd.codecs.inventory.file_inventory import take_inventory
-from vfsd.disk.checksummed_file import MediaSource
+from vfsd.codecs.inventory.side_data import carried_data
+from vfsd.disk.checksums import MediaSource
 from vfsd.errors import RefusedMediaError, UsageError
 
 FIELDS = {

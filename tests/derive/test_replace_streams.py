@@ -26,7 +26,7 @@ from tests.support.side_data_clips import (
     with_element,
 )
 from vfsd.api.store import Store
-from vfsd.codecs.containers.isobmff import make_box, make_full_box
+from vfsd.codecs.containers.tracks import make_box, make_full_box
 from vfsd.derive.reencode import VideoReencoder
 from vfsd.errors import RefusedMediaError
 from vfsd.maintenance import fsck

@@ -23,17 +23,22 @@ from vfsd.api.store import Store
 from vfsd.api.video import Video, context_of
 from vfsd.codecs.cells import cell_encoders
 from vfsd.codecs.cells.cell_decoders import CellDecoder, StreamCellDecoder, cell_decoder
+from vfsd.codecs.cells.cell_encoders import TILE_CODECS, tile_codec
 from vfsd.codecs.cells.pack import PackedCell
-from vfsd.codecs.cells.tile_codecs import TILE_CODECS, tile_codec
 from vfsd.codecs.stitching import kvazaar as kvazaar_program
 from vfsd.codecs.stitching.hevc_tiles import STITCHABLE, TileStream
 from vfsd.codecs.stitching.kvazaar import encode_tiled
 from vfsd.core.frames import Pixels
 from vfsd.core.model import Role, Segment
 from vfsd.core.view_request import View
-from vfsd.derive.layout_history import drop, drop_retired, history, rollback
+from vfsd.derive.derived_data import (
+    drop_retired_tiles,
+    drop_tiles,
+    layout_history,
+    rollback_layouts,
+)
 from vfsd.derive.retile import missing_segments, sample_segment
-from vfsd.derive.tile_settings import PlannedSegment, TileSettings
+from vfsd.derive.tile_encoder import PlannedSegment, TileSettings
 from vfsd.errors import ExtraMissingError, IntegrityError, NotFoundError, UsageError
 from vfsd.read import pack_pool, readahead
 from vfsd.read.read_executor import PlanExecutor
@@ -545,24 +550,24 @@ def test_a_step_back_and_forth(store: Store, video: Video) -> None:
     video.tiles.retile("uniform:3x3", span=(0, 1))
     assert layouts(store, video) == {two, three}
     first = video.tiles.sequences()[0]
-    assert rollback(store.parts, video.info, first) == (1, 1)
+    assert rollback_layouts(store.parts, video.info, first) == (1, 1)
     assert layouts(store, video) == {two}
-    assert rollback(store.parts, video.info, first) == (1, 1)
+    assert rollback_layouts(store.parts, video.info, first) == (1, 1)
     assert layouts(store, video) == {two, three}
-    assert len(history(store.parts, video.info)) == len(video.tiles.sequences()) + 1
+    assert len(layout_history(store.parts, video.info)) == len(video.tiles.sequences()) + 1
 
 
 def test_dropped_tiles_leave_no_bytes(store: Store, video: Video) -> None:
     video.tiles.retile("uniform:2x2")
     video.tiles.retile("uniform:3x3")
-    assert len(drop_retired(store.parts, video.info)) == len(video.tiles.sequences())
+    assert len(drop_retired_tiles(store.parts, video.info)) == len(video.tiles.sequences())
     everything = range(len(video))
-    assert len(drop(store.parts, video.info, everything)) == len(video.tiles.sequences())
+    assert len(drop_tiles(store.parts, video.info, everything)) == len(video.tiles.sequences())
     assert list(store.parts.objects.all_keys()) == [video.original.object_key]
     assert [one.role for one in store.catalog.physicals(video.info)] == [Role.ORIGINAL]
     assert video.read(region=Rect(0, 0, 9, 9)).psnr == math.inf
     with pytest.raises(NotFoundError, match="no tiles"):
-        rollback(store.parts, video.info, everything)
+        rollback_layouts(store.parts, video.info, everything)
 
 
 def test_a_sample_is_what_would_be_made_and_leaves_nothing(store: Store, video: Video) -> None:

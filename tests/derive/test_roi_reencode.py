@@ -17,7 +17,7 @@ from vfsd.api.store import Store
 from vfsd.api.video import Video, context_of
 from vfsd.core.detections import Detection, Source
 from vfsd.core.retention_policy import Action
-from vfsd.derive.roi_reencode import RoiAreas, find_roi_areas
+from vfsd.derive.reencode import RoiAreas, find_roi_areas
 from vfsd.disk.store_layout import CATALOG
 from vfsd.errors import ForbiddenError, OutdatedError
 from vfsd.labels.detectors.motion import MotionDetector

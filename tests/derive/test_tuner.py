@@ -19,8 +19,8 @@ from tests.support.replaceable_clips import rich_clip
 from tests.support.stores import new_store
 from vfsd.api.store import Store
 from vfsd.api.video import Video
-from vfsd.derive import layout_history
-from vfsd.derive.tile_settings import PlannedSegment
+from vfsd.derive import derived_data
+from vfsd.derive.tile_encoder import PlannedSegment
 from vfsd.derive.tuner import TuningBudget
 from vfsd.errors import ExistsError, NotFoundError, OutdatedError, ReadOnlyError
 from vfsd.maintenance import fsck
@@ -215,7 +215,7 @@ def test_longer_tiles_that_two_decisions_covered_come_back_with_the_first(
     remember(store, video, region_read(video, range(60), CORNER), times=50)
     first, second = store.tune()
     (whole,) = [
-        one for one in layout_history.history(store.parts, video.info) if len(one.frames) == 60
+        one for one in derived_data.layout_history(store.parts, video.info) if len(one.frames) == 60
     ]
     assert whole.retired_ns is not None
     store.undo(first.id)
@@ -227,12 +227,12 @@ def test_longer_tiles_that_two_decisions_covered_come_back_with_the_first(
 
 def test_rolling_back_is_taking_back(store: Store, video: Video) -> None:
     store.tune()
-    layout_history.rollback(store.parts, video.info, FIRST)
+    derived_data.rollback_layouts(store.parts, video.info, FIRST)
     assert [one.state for one in store.catalog.decisions()] == ["in use", "undone"]
     assert store.proposals() == []
-    layout_history.rollback(store.parts, video.info, FIRST)
+    derived_data.rollback_layouts(store.parts, video.info, FIRST)
     assert [one.state for one in store.catalog.decisions()] == ["in use", "in use"]
-    layout_history.drop(store.parts, video.info, FIRST)
+    derived_data.drop_tiles(store.parts, video.info, FIRST)
     assert [(one.state, one.segment_id is None) for one in store.catalog.decisions()] == [
         ("in use", False),
         ("undone", True),

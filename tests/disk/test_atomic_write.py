@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from vfsd.disk.atomic_write import atomic_directory, atomic_file
+from vfsd.disk.tempfiles import atomic_directory, atomic_file
 from vfsd.errors import ExistsError, NotFoundError, UsageError
 
 LONGEST = 255

@@ -30,9 +30,9 @@ from vfsd.errors import BusyError, NotFoundError
 from vfsd.maintenance import fsck
 from vfsd.maintenance.fsck import collect
 from vfsd.mount.fs import Filesystem
-from vfsd.mount.fs.deferred_cleanup import recover
-from vfsd.mount.fs.syscalls import copy_start
-from vfsd.write.partial_files import active_partials, create_partial
+from vfsd.mount.fs.posix import copy_start
+from vfsd.mount.fs.unlinked_files import recover
+from vfsd.write.unfinished_files import active_partials, create_partial
 
 CLIP = FOLDER / "traffic.mp4"
 

@@ -16,7 +16,7 @@ from tests.support.stores import new_store
 from vfsd.api.store import Store
 from vfsd.core.model import ByteLocation
 from vfsd.derive.promotion_candidates import CandidateIndex
-from vfsd.disk.block_checksums import BlockChecksums
+from vfsd.disk.checksums import BlockChecksums
 from vfsd.disk.disk_reserve import keep_reserve
 from vfsd.errors import IntegrityError, StoreError
 from vfsd.maintenance import fsck
@@ -24,7 +24,7 @@ from vfsd.maintenance.backup import back_up
 from vfsd.maintenance.restore import restore
 from vfsd.maintenance.scrub import Scrubber
 from vfsd.mount.fs import Filesystem
-from vfsd.mount.fs.attributes import Caller
+from vfsd.mount.fs.posix import Caller
 from vfsd.storage.file_cache import FileCache, cache_file_name
 
 KEYS = (

@@ -25,7 +25,7 @@ from sample_videos import FOLDER
 from sample_videos.cameras import Cameras, FilmedScene, write_pictures
 from tests.cli.conftest import run_command
 from vfsd.errors import EnvironmentMissingError
-from vfsd.mount.fuse.binding import require_fuse
+from vfsd.mount.fuse.libfuse import require_fuse
 from vfsd.mount.fuse.mount_options import MountOptions
 
 ROOT = FOLDER.parent

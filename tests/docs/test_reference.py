@@ -18,7 +18,7 @@ import pytest
 
 from scripts.make_cli_docs import commands
 from scripts.make_man_pages import pages, write_pages
-from vfsd.cli.exit_codes import exit_codes
+from vfsd.cli.errors import exit_codes
 from vfsd.disk.store_config import StoreSettings
 from vfsd.mount.fuse.mount_options import described_options, parse_options
 

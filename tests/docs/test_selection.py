@@ -112,7 +112,7 @@ TEST_FILES = {
     "tests/derive/test_retile.py": "from vfsd.read.read_context import TileIndex\n",
     "tests/core/test_timebase.py": "from vfsd.core.timebase import parse\n",
     "tests/mount/test_lifecycle.py": "",
-    "tests/views/test_raw.py": "import vfsd.views.raw_view\n",
+    "tests/views/test_raw.py": "import vfsd.views.rendered_view\n",
     "tests/views/test_tree.py": "",
 }
 
@@ -138,8 +138,8 @@ def test_modules(path: str, module: str | None) -> None:
         (["README.md"], []),
         (["tests/core/test_timebase.py", "tests/test_removed.py"], ["tests/core/test_timebase.py"]),
         (["vfsd/read/read_context.py"], ["tests/derive/test_retile.py"]),
-        (["vfsd/mount/fuse/binding.py"], ["tests/mount/test_lifecycle.py"]),
-        (["vfsd/views/raw_view.py"], ["tests/views/test_raw.py", "tests/views/test_tree.py"]),
+        (["vfsd/mount/fuse/libfuse.py"], ["tests/mount/test_lifecycle.py"]),
+        (["vfsd/views/rendered_view.py"], ["tests/views/test_raw.py", "tests/views/test_tree.py"]),
         (
             ["vfsd/core/timebase.py", "tests/views/test_tree.py"],
             ["tests/views/test_tree.py", "tests/core/test_timebase.py"],

@@ -21,10 +21,10 @@ from tests.support.next_revision import next_program, program_of
 from tests.support.remembered_reads import region_read, remember
 from tests.support.replaceable_clips import rich_clip
 from tests.support.writing import smooth
-from vfsd import SoundFormat
+from vfsd import AudioFormat, overlap
 from vfsd.api.store import Store
-from vfsd.derive.layout_history import drop, drop_retired, rollback
-from vfsd.derive.tile_settings import TileSettings
+from vfsd.derive.derived_data import drop_retired_tiles, drop_tiles, rollback_layouts
+from vfsd.derive.tile_encoder import TileSettings
 from vfsd.disk.store_config import StoreSettings
 from vfsd.errors import NotFoundError, VfsdError
 from vfsd.labels import LabelReadOptions, read_labels
@@ -33,9 +33,8 @@ from vfsd.maintenance.age import RetentionExecutor
 from vfsd.maintenance.backup import back_up
 from vfsd.maintenance.restore import restore
 from vfsd.mount.fs import Filesystem
-from vfsd.overlap import cameras
 from vfsd.tiling import Rect
-from vfsd.write.crash_recovery import classify_spooled_file
+from vfsd.write.unfinished_files import classify_spooled_file
 
 Steps = Iterator[None]
 DAY_NS = 86_400 * 1_000_000_000
@@ -214,7 +213,7 @@ def with_cameras(place: Place) -> None:
 def with_joined(place: Place) -> None:
     with_cameras(place)
     with place.open() as store:
-        cameras.join(store, "west.mp4", "east.mp4", jobs=1, seconds_each=0.2)
+        overlap.join(store, "west.mp4", "east.mp4", jobs=1, seconds_each=0.2)
 
 
 def with_rich(place: Place) -> None:
@@ -293,7 +292,7 @@ def write(place: Place) -> Steps:
 
 def grow(place: Place) -> Steps:
     with place.open() as store:
-        sound = SoundFormat(8000, "mono")
+        sound = AudioFormat(8000, "mono")
         writer = store.writer("live.mp4", width=64, height=48, fps=25, sound=sound)
         try:
             with writer:
@@ -465,23 +464,23 @@ def pin(place: Place) -> Steps:
 def layouts(place: Place) -> Steps:
     with place.open() as store:
         video = store["b.mp4"]
-        rollback(store.parts, video.info, range(24))
+        rollback_layouts(store.parts, video.info, range(24))
         yield
-        drop(store.parts, video.info, range(24))
+        drop_tiles(store.parts, video.info, range(24))
         yield
-        drop_retired(store.parts, video.info)
+        drop_retired_tiles(store.parts, video.info)
         yield
 
 
 def join(place: Place) -> Steps:
     with place.open() as store:
-        assert cameras.join(store, "west.mp4", "east.mp4", jobs=1, seconds_each=0.2).frames
+        assert overlap.join(store, "west.mp4", "east.mp4", jobs=1, seconds_each=0.2).frames
         yield
 
 
 def split(place: Place) -> Steps:
     with place.open() as store:
-        assert cameras.split(store, "west.mp4")
+        assert overlap.split(store, "west.mp4")
         yield
 
 

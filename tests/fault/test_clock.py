@@ -13,7 +13,7 @@ from tests.support.remembered_reads import region_read, remember
 from tests.support.selection import one_in
 from tests.support.stores import new_store
 from vfsd.api.store import Store
-from vfsd.derive.layout_history import history, rollback
+from vfsd.derive.derived_data import layout_history, rollback_layouts
 from vfsd.derive.tuner import TuningBudget
 from vfsd.errors import ForbiddenError
 from vfsd.maintenance import fsck
@@ -54,13 +54,16 @@ def test_layout_order(store: Store, clock: Clock) -> None:
     video.tiles.retile("uniform:2x2", span=one_second, jobs=1)
     clock.set_forward(-2)
     video.tiles.retile("uniform:1x2", span=one_second, jobs=1)
-    made = history(store.parts, video.info)
+    made = layout_history(store.parts, video.info)
     assert [segment.layout.count for segment in made] == [4, 2]
     assert [segment.retired_ns is None for segment in made] == [False, True]
     for years in (5, -9):
         clock.set_forward(years)
-        rollback(store.parts, video.info, frames)
-    assert [one.retired_ns is None for one in history(store.parts, video.info)] == [False, True]
+        rollback_layouts(store.parts, video.info, frames)
+    assert [one.retired_ns is None for one in layout_history(store.parts, video.info)] == [
+        False,
+        True,
+    ]
 
 
 @pytest.mark.parametrize("years", one_in(2, [-3, 3]))

@@ -29,7 +29,7 @@ from vfsd.api.store import Store
 from vfsd.core.frames import Pixels
 from vfsd.core.model import FileState
 from vfsd.core.retention_policy import Action
-from vfsd.derive.layout_history import drop
+from vfsd.derive.derived_data import drop_tiles
 from vfsd.disk.disk_reserve import RESERVE_BYTES
 from vfsd.disk.object_store import ObjectStore
 from vfsd.disk.store_layout import StoreDirectory
@@ -179,7 +179,7 @@ def test_drop_tiles(place: Path) -> None:
         video = store["a.mp4"]
         video.tiles.retile("uniform:2x2", jobs=1)
         with filled(place):
-            assert drop(store.parts, video.info, range(len(video)))
+            assert drop_tiles(store.parts, video.info, range(len(video)))
             assert video.read(frames=[0]).data.any()
             assert is_sound(store)
 

@@ -159,7 +159,7 @@ SAVE = """
 import sys
 from pathlib import Path
 from tests.fault import layer
-from vfsd.disk.atomic_write import atomic_file
+from vfsd.disk.tempfiles import atomic_file
 
 root, counters = Path(sys.argv[1]), layer.Counters()
 with open(sys.argv[2], "wb") as log:

@@ -17,8 +17,7 @@ from tests.support.selection import one_in
 from vfsd import Detection, Frame, Source, Store, Video
 from vfsd.core.detections import Ints
 from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
-from vfsd.labels.detectors import Every, FrameRequest
-from vfsd.labels.detectors.detector import plan_chunks, stepped_ranges
+from vfsd.labels.detectors import Every, FrameRequest, plan_chunks, stepped_ranges
 from vfsd.labels.detectors.motion import MotionDetector
 
 

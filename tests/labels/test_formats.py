@@ -616,7 +616,7 @@ def test_no_bytes_at_all_do_anything_but_be_refused(format: str, data: bytes) ->
 
 
 def test_a_file_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vfsd.labels.formats.label_file._LONGEST_LINE", 1000)
+    monkeypatch.setattr("vfsd.labels.formats.label_file._MAX_LINE_CHARACTERS", 1000)
     path = tmp_path / "a.csv"
     path.write_text("frame" * 1000)
     with pytest.raises(UsageError, match="a line must have less than 1000 characters"):

@@ -11,8 +11,7 @@ from tests.support.detector_frames import covered, frames_of
 from tests.support.selection import one_in
 from vfsd import Rect, Store
 from vfsd.errors import UsageError
-from vfsd.labels.detectors import FrameRequest
-from vfsd.labels.detectors.detector import fit_size, scale_rect_outward
+from vfsd.labels.detectors import FrameRequest, fit_size, scale_rect_outward
 from vfsd.labels.detectors.motion import MotionDetector, motion_regions
 
 

@@ -24,8 +24,7 @@ from vfsd.api.video import Video
 from vfsd.catalog.retention import OriginalPolicies
 from vfsd.catalog.schema import nodes, videos
 from vfsd.catalog.tree import Tree
-from vfsd.core.clock_check import TrustedClock
-from vfsd.core.retention_policy import Action, OriginalLogEntry, Share
+from vfsd.core.retention_policy import Action, OriginalLogEntry, Share, TrustedClock
 from vfsd.errors import (
     ForbiddenError,
     HeldError,

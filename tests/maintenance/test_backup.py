@@ -41,12 +41,12 @@ from vfsd.errors import (
     UsageError,
 )
 from vfsd.maintenance import backup, fsck
-from vfsd.maintenance.backup import back_up, will_tell
+from vfsd.maintenance.backup import back_up, is_ctime_settled
 from vfsd.maintenance.restore import restore
 from vfsd.maintenance.scrub import Scrubber
 from vfsd.mount.fs import Filesystem
 from vfsd.storage import catalog_swap
-from vfsd.write.crash_recovery import classify_spooled_file
+from vfsd.write.unfinished_files import classify_spooled_file
 
 CLIPS = ("traffic.mp4", "portrait.mp4", "mjpeg.avi")
 
@@ -483,7 +483,7 @@ def test_a_change_in_the_tick_of_the_copy_is_copied_again(tmp_path: Path) -> Non
     found = file.stat()
     missed = 0
     for content in range(200):
-        told = will_tell(found)
+        told = is_ctime_settled(found)
         file.write_bytes(bytes([content]))
         after = file.stat()
         missed += told and after.st_ctime_ns == found.st_ctime_ns

@@ -15,10 +15,10 @@ from vfsd.maintenance.due_rules import (
     FreeSpace,
     RetentionCandidate,
     RetentionStage,
+    current_reason,
     due_by_age,
     due_for_room,
-    reason_still,
-    require_few,
+    require_few_deletions,
     stage_of,
 )
 
@@ -198,7 +198,7 @@ def test_delete_for_space_needs_one_remaining_reason() -> None:
         (FreeSpace(0, {7: Share(100, share[7].sizes)}), [full, full]),
         (FreeSpace(1 << 30, {7: Share(100, share[7].sizes)}), [None, None]),
     ):
-        assert [reason_still(due, one, room) for due in dues] == reasons
+        assert [current_reason(due, one, room) for due in dues] == reasons
 
 
 def test_space_freed_by_unknown_holders_is_unknown() -> None:
@@ -216,12 +216,12 @@ def test_space_freed_by_unknown_holders_is_unknown() -> None:
 def test_most_of_many_videos_do_not_go_at_once() -> None:
     dues = due_by_age([aged(400 + number) for number in range(12)], NOW)
     with pytest.raises(ForbiddenError, match="12 of 20"):
-        require_few(dues, 20, is_trusted=False)
-    require_few(dues, 24, is_trusted=False)
-    require_few(dues, 20, is_trusted=True)
+        require_few_deletions(dues, 20, is_trusted=False)
+    require_few_deletions(dues, 24, is_trusted=False)
+    require_few_deletions(dues, 20, is_trusted=True)
     with pytest.raises(ForbiddenError, match="9 of 10"):
-        require_few(dues[:9], 10, is_trusted=False)
-    require_few(dues[:9], 9, is_trusted=False)
+        require_few_deletions(dues[:9], 10, is_trusted=False)
+    require_few_deletions(dues[:9], 9, is_trusted=False)
 
 
 def test_policies_are_what_they_say() -> None:

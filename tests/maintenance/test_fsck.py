@@ -24,21 +24,21 @@ from vfsd.catalog import ROOT, Catalog
 from vfsd.catalog.videos import Objects
 from vfsd.core.model import FileState, TilingDecision
 from vfsd.derive.proposals import Proposal
-from vfsd.derive.tile_settings import PlannedSegment, TileSettings
-from vfsd.disk import direct_io, store_layout
+from vfsd.derive.tile_encoder import PlannedSegment, TileSettings
+from vfsd.disk import safe_open, store_layout
 from vfsd.disk.object_store import ObjectStore
 from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import BusyError, DamagedFileError, IntegrityError
 from vfsd.maintenance import fsck
-from vfsd.maintenance.fsck import derived, objects, originals, runner
+from vfsd.maintenance.fsck import derived, objects, originals
 from vfsd.maintenance.fsck.finding import Finding
 from vfsd.maintenance.scrub import Scrubber
-from vfsd.mount.fs.deferred_cleanup import recover
+from vfsd.mount.fs.unlinked_files import recover
 from vfsd.storage.reclaim import reclaim
 from vfsd.tiling import TileLayout
-from vfsd.write.crash_recovery import classify_spooled_file
+from vfsd.write.frame_index import restore_original_file
 from vfsd.write.ingest_file import SourceFile, is_ingested
-from vfsd.write.rebuild_index import restore_original_file
+from vfsd.write.unfinished_files import classify_spooled_file
 
 CLIP = FOLDER / "traffic.mp4"
 
@@ -475,7 +475,7 @@ def test_a_video_without_its_table_is_indexed_again(store: Store) -> None:
 def test_video_removed_during_fsck_is_not_a_finding(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "_CHECKS", (("videos", originals.videos),))
+    monkeypatch.setattr(fsck, "_CHECKS", (("videos", originals.videos),))
     looks = iter([None, lambda: store.remove("cam/a.mp4")])  # once all have been listed
     reading = store.parts.catalog.reading
 
@@ -497,7 +497,7 @@ def test_video_removed_during_reindexing_is_not_a_finding(
 ) -> None:
     sql(store, f"DELETE FROM {lost}")
     before(monkeypatch, store.parts.catalog, "writing", lambda: store.remove("cam/a.mp4"))
-    monkeypatch.setattr(runner, "_CHECKS", (("videos", originals.videos),))
+    monkeypatch.setattr(fsck, "_CHECKS", (("videos", originals.videos),))
     assert fsck.run(store.parts, repair=True) == []
     assert list(store) == []
 
@@ -713,8 +713,8 @@ def test_unreadable_object_is_reported_but_not_as_damaged(
             raise PermissionError(errno.EACCES, "Permission denied", os.fspath(path))
         return open_stored(asked, flags)
 
-    open_stored = direct_io.open_stored
-    monkeypatch.setattr(direct_io, "open_stored", opened)
+    open_stored = safe_open.open_stored
+    monkeypatch.setattr(safe_open, "open_stored", opened)
     for repair in (False, True):
         (found,) = fsck.run(store.parts, deep=True, repair=repair)
         assert (found.check, found.repaired) == ("permissions", False)
@@ -811,7 +811,7 @@ def test_every_check_is_in_the_docs(monkeypatch: pytest.MonkeyPatch) -> None:
     made = set(
         re.findall(r'Finding\(\s*"([a-z]+)"', "".join(map(Path.read_text, folder.glob("*.py"))))
     )
-    made |= {name for name, _ in (*runner._CHECKS, *runner._DEEP)}
+    made |= {name for name, _ in (*fsck._CHECKS, *fsck._DEEP)}
     assert sorted(told) == sorted(made)
     assert sorted(re.findall(r"^([a-z]+)  ", fsck.__doc__ or "", re.MULTILINE)) == sorted(made)
 

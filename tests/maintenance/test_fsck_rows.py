@@ -27,9 +27,9 @@ from vfsd.core.model import DirectoryEntry, Node
 from vfsd.errors import IntegrityError
 from vfsd.maintenance import fsck
 from vfsd.maintenance.backup import back_up
-from vfsd.maintenance.fsck.namespace_repair import plan_tree_repair
+from vfsd.maintenance.fsck.namespace import plan_tree_repair
 from vfsd.mount.fs import Filesystem
-from vfsd.mount.fs.deferred_cleanup import recover
+from vfsd.mount.fs.unlinked_files import recover
 
 HUGE = 1 << 62
 

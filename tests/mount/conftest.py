@@ -15,7 +15,7 @@ import pytest
 from tests.support.selection import one_in
 from tests.support.stores import new_store
 from vfsd.api.store import Store
-from vfsd.core.hostinfo import cpu_seconds
+from vfsd.core.process_control import cpu_seconds
 from vfsd.disk.mount_queries import mount_at
 from vfsd.disk.store_config import StoreSettings
 from vfsd.disk.store_layout import StoreDirectory
@@ -23,7 +23,7 @@ from vfsd.errors import BusyError, VfsdError
 from vfsd.mount import control
 from vfsd.mount.fs.inode_metadata import STATS
 from vfsd.mount.fs.mount_stats import MountStats
-from vfsd.mount.fuse import binding
+from vfsd.mount.fuse import libfuse
 from vfsd.mount.fuse.fuse_session import kernel_version
 from vfsd.mount.fuse.passthrough import require_passthrough
 
@@ -146,7 +146,7 @@ def mounted(tmp_path: Path) -> Iterator[Mounted]:
 def passthrough(fuse: None) -> str:
     """The option for passthrough; skips the test if this machine does not support it."""
     try:
-        require_passthrough(binding.load(), kernel_version())
+        require_passthrough(libfuse.load(), kernel_version())
     except VfsdError as error:
         pytest.skip(str(error))
     return "passthrough"

@@ -12,7 +12,7 @@ from sample_videos import FOLDER
 from tests.support.catalog_rows import add_video
 from vfsd.api.store import Store
 from vfsd.core.model import LogicalVideo
-from vfsd.mount.background_verify import BackgroundVerifier
+from vfsd.mount.background_work import BackgroundVerifier
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -55,7 +55,7 @@ def test_old_video_verified(store: Store, monkeypatch: pytest.MonkeyPatch) -> No
         return unverified(limit, before_id=before_id)
 
     monkeypatch.setattr(store.catalog, "unverified", noted)
-    monkeypatch.setattr("vfsd.mount.background_verify._PAUSE_SECONDS", 0.2)
+    monkeypatch.setattr("vfsd.mount.background_work._PAUSE_SECONDS", 0.2)
     with verifying(store):
         assert comes_true(lambda: is_verified(store, "old.mp4"))
         assert len(unverified(1000)) == 230

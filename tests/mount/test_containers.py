@@ -16,7 +16,7 @@ from tests.mount.conftest import Mounted
 from tests.support.audio_clips import RATE
 from tests.support.side_streams import CLIPS
 from tests.write.test_audio_pieces import decoded, noise, write_all
-from vfsd import SoundFormat
+from vfsd import AudioFormat
 from vfsd.api.store import Store
 
 pytestmark = pytest.mark.mount
@@ -32,7 +32,7 @@ def test_written_sound(mounted: Mounted) -> None:
             width=64,
             height=48,
             fps=25,
-            sound=SoundFormat(RATE, "stereo", "int32"),
+            sound=AudioFormat(RATE, "stereo", "int32"),
             sound_codec="flac",
         ) as writer,
     ):

@@ -19,7 +19,7 @@ from tests.mount.conftest import Mounted
 from tests.storage.test_checksum_registry import LAST, flip, scrubbed
 from tests.support.stores import new_store
 from vfsd.api.store import Store
-from vfsd.disk.block_checksums import BLOCK_BYTES
+from vfsd.disk.checksums import BLOCK_BYTES
 from vfsd.maintenance import fsck
 from vfsd.maintenance.scrub import Scrubber
 

@@ -11,7 +11,7 @@ import pytest
 from sample_videos import FOLDER
 from tests.mount.conftest import Mounted
 from vfsd.errors import FuseMissingError, UsageError
-from vfsd.mount.fuse.binding import BINDING_VARIABLE, load
+from vfsd.mount.fuse.libfuse import BINDING_VARIABLE, load
 
 pytestmark = pytest.mark.mount
 

@@ -16,7 +16,7 @@ from tests.support import disks
 from vfsd.core.subprocess_entry import child_environment
 from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import BusyError, MountError, UsageError
-from vfsd.mount import control, log_file
+from vfsd.mount import control, mount_log
 
 pytestmark = pytest.mark.mount
 
@@ -125,7 +125,7 @@ _CHILD = """
 import os, subprocess, sys, time
 from contextlib import suppress
 from pathlib import Path
-from vfsd.mount.log_file import LogSizeLimiter
+from vfsd.mount.mount_log import LogSizeLimiter
 
 path, most = Path(sys.argv[1]), int(sys.argv[2])
 limit = LogSizeLimiter(path, most, 0.01)
@@ -178,7 +178,7 @@ def test_default_log_is_limited(mounted: Mounted, monkeypatch: pytest.MonkeyPatc
     log = control.mount(mounted.store, mounted.at)
     mounted.unmount()
     with log.open("ab") as file:
-        file.truncate(log_file.MAX_BYTES + 1)
+        file.truncate(mount_log.MAX_BYTES + 1)
     control.mount(mounted.store, mounted.at)
-    mounted.wait_for(lambda: log.stat().st_size < log_file.MAX_BYTES, "it is as long as before")
-    assert log.with_name(f"{log.name}.1").stat().st_size > log_file.MAX_BYTES
+    mounted.wait_for(lambda: log.stat().st_size < mount_log.MAX_BYTES, "it is as long as before")
+    assert log.with_name(f"{log.name}.1").stat().st_size > mount_log.MAX_BYTES

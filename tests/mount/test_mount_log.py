@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from vfsd.mount.fs.deferred_cleanup import RecoveryReport
+from vfsd.mount.fs.unlinked_files import RecoveryReport
 from vfsd.mount.fuse.mount_options import LOG_LEVELS, parse_options
 from vfsd.mount.mount_log import LEVELS, OneLineFormatter, RepeatFilter
 

@@ -17,12 +17,10 @@ from tests.support.stores import new_store
 from vfsd.disk.mount_queries import mount_above, mount_at, mounts
 from vfsd.errors import BusyError, NotFoundError, OutOfRangeError, StoreError, UsageError
 from vfsd.mount.fs import RENAME_EXCHANGE, Filesystem
-from vfsd.mount.fuse.callback_context import errno_of
-from vfsd.mount.fuse.hidden_paths import HiddenPaths
+from vfsd.mount.fuse.callback_context import HiddenPaths, errno_of
 from vfsd.mount.fuse.invalidation import KernelCacheInvalidator
 from vfsd.mount.fuse.mount_options import MountOptions, parse_options
-from vfsd.mount.fuse.open_paths import OpenPaths
-from vfsd.mount.fuse.read_dispatch import ReadDispatch, ViewReaders
+from vfsd.mount.fuse.open_paths import OpenPaths, ReadDispatch, ViewReaders
 
 TABLE = rb"""22 1 254:0 / / rw,relatime - ext4 /dev/vda rw
 30 22 0:40 / /mnt/a rw,nosuid shared:1 master:2 - fuse.vfsd /srv/videos rw,user_id=0

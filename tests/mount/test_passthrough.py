@@ -27,7 +27,7 @@ from tests.support import syscalls as helpers
 from vfsd.api.store import Store
 from vfsd.cli.stats import mount_record
 from vfsd.errors import MountError
-from vfsd.mount.fuse import binding
+from vfsd.mount.fuse import libfuse
 from vfsd.mount.fuse.fuse_session import kernel_version
 from vfsd.mount.fuse.passthrough import require_passthrough
 
@@ -239,7 +239,7 @@ def test_views_and_plain_files(place: Path) -> None:
 
 
 def test_unsupported_passthrough_refused(passthrough: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    chosen = binding.load()
+    chosen = libfuse.load()
     with pytest.raises(MountError, match=r"Linux 6\.9"):
         require_passthrough(chosen, (6, 8))
     with pytest.raises(MountError, match="libfuse"):

@@ -10,13 +10,23 @@ from dataclasses import replace
 
 import pytest
 
-from vfsd.core.hostinfo import CpuMeter, cpu_seconds
+from vfsd.core.process_control import CpuMeter, cpu_seconds
 from vfsd.core.timebase import QuietHours
 from vfsd.disk.store_config import StoreSettings
 from vfsd.errors import UsageError
-from vfsd.mount.foreground_priority import ForegroundReads
-from vfsd.mount.tune_protocol import DONE, PAUSE, RUN, TunerCommands, TunerReport, TunerStopError
-from vfsd.mount.tune_scheduler import CpuAllowance, FailureBackoff, MountActivity, TuneRules
+from vfsd.mount.background_work import ForegroundReads
+from vfsd.mount.tune_scheduler import (
+    DONE,
+    PAUSE,
+    RUN,
+    CpuAllowance,
+    FailureBackoff,
+    MountActivity,
+    TunerCommands,
+    TunerReport,
+    TunerStopError,
+    TuneRules,
+)
 
 
 @pytest.fixture(scope="session", autouse=True)

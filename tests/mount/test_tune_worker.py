@@ -23,13 +23,13 @@ from tests.mount.test_lifecycle import gone
 from tests.support.stores import new_store
 from vfsd.api.store import Store
 from vfsd.core.model import Segment
-from vfsd.derive.tile_settings import TileSettings
+from vfsd.derive.tile_encoder import TileSettings
 from vfsd.disk.store_config import StoreSettings
 from vfsd.errors import NotFoundError
 from vfsd.maintenance import fsck
 from vfsd.mount import control
 from vfsd.mount import tune_scheduler as tuner_module
-from vfsd.mount.foreground_priority import ForegroundReads
+from vfsd.mount.background_work import ForegroundReads
 from vfsd.mount.tune_scheduler import BackgroundTuner
 
 pytestmark = pytest.mark.mount

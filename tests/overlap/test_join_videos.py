@@ -30,11 +30,11 @@ from vfsd.api.video import Video, context_of
 from vfsd.codecs.cells.pack import open_pack
 from vfsd.codecs.frames.planes import plane_samples
 from vfsd.core.model import Segment
-from vfsd.derive.tile_settings import TileSettings
+from vfsd.derive.tile_encoder import TileSettings
 from vfsd.errors import NotFoundError, OverBudgetError, ReadOnlyError, UsageError
 from vfsd.maintenance.fsck import run as check
-from vfsd.overlap.cameras import join, joined, split
-from vfsd.overlap.join_settings import JoinSettings
+from vfsd.overlap import join, joined, split
+from vfsd.overlap.join_encoder import JoinSettings
 from vfsd.overlap.join_worker import MIN_RUN_FRAMES, Seconds, pair_frames
 from vfsd.overlap.overlap_pair import Verdict
 

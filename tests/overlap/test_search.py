@@ -20,7 +20,7 @@ from tests.support.camera_pairs import pictures
 from tests.support.stores import new_store
 from vfsd import Store
 from vfsd.errors import IntegrityError, NotFoundError, UsageError
-from vfsd.overlap.cameras import join, joined, overlap, overlaps
+from vfsd.overlap import join, joined, overlap, overlaps
 from vfsd.overlap.overlap_pair import Verdict
 from vfsd.overlap.overlap_search import (
     RADIUS,

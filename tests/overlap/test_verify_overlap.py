@@ -15,9 +15,17 @@ from sample_videos.cameras import Cameras, FilmedScene
 from sample_videos.scene import Scene
 from tests.support.camera_pairs import AT, filmed_at, matched, moments, pictures
 from tests.support.selection import one_in
-from vfsd.codecs.joints.overlap_geometry import inverse_homography, project_points
-from vfsd.overlap.homography import Alignment, Matches, align_videos, fit_homography
-from vfsd.overlap.overlap_pair import Overlap, Verdict, compare_videos, measure_agreement
+from vfsd.codecs.cells.overlap_geometry import inverse_homography, project_points
+from vfsd.overlap.overlap_pair import (
+    Alignment,
+    Matches,
+    Overlap,
+    Verdict,
+    align_videos,
+    compare_videos,
+    fit_homography,
+    measure_agreement,
+)
 
 LATER = tuple(index + 60 for index in AT)
 

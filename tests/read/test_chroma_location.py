@@ -16,7 +16,7 @@ from tests.support.selection import one_in
 from vfsd.api.store import Store
 from vfsd.api.video import Video
 from vfsd.core.frames import Pixels
-from vfsd.derive.tile_settings import TileSettings
+from vfsd.derive.tile_encoder import TileSettings
 
 TOLD_NOTHING = "ffv1"  # its pictures say nothing of it
 TOLD_LEFT = "libx264"

@@ -30,12 +30,12 @@ from vfsd.api.store import Store
 from vfsd.api.video import Video, context_of
 from vfsd.codecs.decoding.frame_decoder import FrameDecoder
 from vfsd.codecs.frames.color import frame_coding, frame_colors, media_coding
-from vfsd.core.hostinfo import host_name
 from vfsd.core.model import MeasuredCost
+from vfsd.core.process_control import host_name
 from vfsd.derive.import_rendition import frames_to_stored_format
-from vfsd.derive.tile_settings import TileSettings
+from vfsd.derive.tile_encoder import TileSettings
 from vfsd.errors import RefusedMediaError, UsageError
-from vfsd.overlap.cameras import join, overlaps
+from vfsd.overlap import join, overlaps
 from vfsd.tiling.cost import DecodeCost
 from vfsd.views import Views
 

@@ -22,7 +22,7 @@ from tests.support.color_clips import (
     shown,
 )
 from vfsd.api.store import Store
-from vfsd.derive.tile_settings import TileSettings
+from vfsd.derive.tile_encoder import TileSettings
 
 SIZE = (64, 48)
 

@@ -21,7 +21,7 @@ from vfsd.api.video import Video
 from vfsd.codecs.cells.pack import CellStream, read_table, write_pack
 from vfsd.core.detections import Detection
 from vfsd.core.model import Segment
-from vfsd.derive.tile_settings import TileSettings
+from vfsd.derive.tile_encoder import TileSettings
 from vfsd.disk.object_store import ObjectStore
 from vfsd.errors import DamagedPackError, IntegrityError
 from vfsd.maintenance import fsck
@@ -140,7 +140,7 @@ def test_read_error_is_not_proof_of_damage(
     def fails(*_: object) -> int:
         raise OSError(5, os.strerror(5))
 
-    monkeypatch.setattr("vfsd.read.damage_fallback.digest", fails)
+    monkeypatch.setattr("vfsd.storage.reclaim.digest", fails)
     flip(store.parts.objects.path(made.object_key), 4000)
     store.tools.drop_damaged_tiles(error)
     assert store.catalog.segments(video.info) == [made]

@@ -18,7 +18,7 @@ from tests.support.selection import one_in
 from tests.support.stores import new_store
 from vfsd.api.store import Store
 from vfsd.api.video import Video, context_of
-from vfsd.codecs.decoding.packet_reader import PacketReader
+from vfsd.codecs.decoding.packet_decoder import PacketReader
 
 CLIPS = ("traffic.mp4", "open-gop.mkv", "mpeg4.avi", "portrait.mp4", "transport.ts")
 

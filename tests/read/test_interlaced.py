@@ -18,12 +18,12 @@ from tests.support.composed_tiles import take_tiles
 from tests.support.selection import one_in
 from vfsd.api.store import Store
 from vfsd.api.video import Video
-from vfsd.codecs.frames.chroma_siting import SITINGS, InterlaceSetter, blank, blank_like
+from vfsd.codecs.frames.color import SITINGS, InterlaceSetter, blank, blank_like
 from vfsd.codecs.frames.planes import copy_picture, fingerprint, plane_samples
 from vfsd.codecs.frames.to_array import PixelConverter
 from vfsd.codecs.probing.probe import examine
 from vfsd.core.frames import Pixels
-from vfsd.derive.tile_settings import TileSettings
+from vfsd.derive.tile_encoder import TileSettings
 from vfsd.tiling import Rect
 
 FRAMES = 20

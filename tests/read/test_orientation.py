@@ -22,18 +22,13 @@ from tests.support.selection import one_in
 from vfsd.api.store import Store
 from vfsd.api.video import Video
 from vfsd.core.detections import Detection
-from vfsd.core.display_geometry import (
-    to_coded_layout,
-    to_coded_rect,
-    to_display_layout,
-    to_display_rect,
-)
+from vfsd.core.frames import to_coded_layout, to_coded_rect, to_display_layout, to_display_rect
 from vfsd.core.model import MediaInfo
 from vfsd.derive.catalog_world import box_corners
-from vfsd.derive.tile_settings import TileSettings
+from vfsd.derive.tile_encoder import TileSettings
 from vfsd.disk.store_layout import CATALOG
 from vfsd.errors import RefusedMediaError, UsageError
-from vfsd.overlap.join_settings import require_joinable
+from vfsd.overlap.join_encoder import require_joinable
 from vfsd.tiling import Rect, TileLayout
 
 Samples = npt.NDArray[Any]

@@ -19,14 +19,14 @@ from tests.support.selection import examples, one_in
 from tests.support.stores import new_store
 from vfsd.api.store import Store
 from vfsd.api.video import Video
-from vfsd.codecs.frames.pixel_layouts import PIXEL_FORMATS, pixel_layout
+from vfsd.codecs.frames.planes import PIXEL_FORMATS, pixel_layout
 from vfsd.codecs.stitching.hevc_tiles import STITCHABLE
 from vfsd.codecs.stitching.kvazaar import kvazaar_available
 from vfsd.core.frames import Pixels
 from vfsd.core.model import Cell
-from vfsd.derive.tile_settings import TileSettings
+from vfsd.derive.tile_encoder import TileSettings
 from vfsd.errors import UsageError
-from vfsd.read.read_output import ReadOutput
+from vfsd.read.read_plan import ReadOutput
 from vfsd.tiling import Rect
 
 WIDTH, HEIGHT, FRAMES = 256, 192, 24

@@ -22,8 +22,8 @@ from vfsd.codecs.cells.pack import open_pack
 from vfsd.codecs.frames.to_array import PixelConverter
 from vfsd.core.frames import Pixels
 from vfsd.core.model import Role, Segment
-from vfsd.derive.layout_history import drop_renditions, rollback
-from vfsd.derive.tile_settings import TileSettings
+from vfsd.derive.derived_data import drop_renditions, rollback_layouts
+from vfsd.derive.tile_encoder import TileSettings
 from vfsd.errors import NotFoundError, UsageError
 from vfsd.tiling import Rect
 
@@ -139,7 +139,7 @@ def test_tiles_and_renditions_go_side_by_side(store: Store, video: Video) -> Non
         Role.TILED,
         Role.RENDITION,
     }
-    rollback(store.parts, video.info, range(len(video)))
+    rollback_layouts(store.parts, video.info, range(len(video)))
     assert store.catalog.segments(video.info) == []
     assert len(store.catalog.renditions(video.info)) == len(small + smaller)
     again = video.renditions.make((160, 120), settings=TileSettings(psnr=45))

@@ -27,18 +27,23 @@ from vfsd.catalog import ROOT
 from vfsd.core.damaged_frames import damaged_frames_of
 from vfsd.core.frames import Frame
 from vfsd.core.model import Access, ByteLocation, FileState
-from vfsd.derive.tile_settings import TileSettings
-from vfsd.disk.block_checksums import BLOCK_BYTES, SUM_BYTES, BlockChecksummer, BlockChecksums
-from vfsd.disk.checksummed_file import ChecksummedFile
+from vfsd.derive.tile_encoder import TileSettings
+from vfsd.disk.checksums import (
+    BLOCK_BYTES,
+    SUM_BYTES,
+    BlockChecksummer,
+    BlockChecksums,
+    ChecksummedFile,
+    VerifyProgress,
+)
 from vfsd.disk.object_store import ObjectStore, digest
 from vfsd.disk.store_layout import StoreDirectory
-from vfsd.disk.verify_file import VerifyProgress
 from vfsd.errors import DamagedFileError, IntegrityError
 from vfsd.maintenance import fsck
 from vfsd.maintenance.backup import back_up
 from vfsd.maintenance.scrub import ByteRateLimiter, Scrubber, ScrubCheckpoint, ScrubDamage
 from vfsd.mount.fs import Filesystem
-from vfsd.write.crash_recovery import classify_spooled_file
+from vfsd.write.unfinished_files import classify_spooled_file
 
 CLIP = FOLDER / "traffic.mp4"
 SIZE = CLIP.stat().st_size
@@ -248,7 +253,7 @@ def test_a_disk_that_stammers_is_not_damaged(
 
     with Store.open(place) as store:
         video = store["cam/a.mp4"]
-        monkeypatch.setattr("vfsd.disk.checksummed_file.os.pread", stammering)
+        monkeypatch.setattr("vfsd.disk.checksums.os.pread", stammering)
         assert np.array_equal(video.read().data, exact)
         monkeypatch.undo()
         assert failed
@@ -264,7 +269,7 @@ def test_a_disk_that_does_not_read_is_not_written_down(
 
     with Store.open(place) as store:
         video = store["cam/a.mp4"]
-        monkeypatch.setattr("vfsd.disk.checksummed_file.os.pread", broken)
+        monkeypatch.setattr("vfsd.disk.checksums.os.pread", broken)
         with pytest.raises(DamagedFileError, match="cannot be read from the disk"):
             video.read(span=(0, 1))
         monkeypatch.undo()
@@ -327,7 +332,7 @@ def test_damaged_file_is_not_read_during_its_repair(
                 return done
 
             with monkeypatch.context() as patched:
-                patched.setattr("vfsd.disk.checksummed_file.os.dup2", slowly)
+                patched.setattr("vfsd.disk.checksums.os.dup2", slowly)
                 assert file.read_some(LAST.start, 10) == right
             for other in others:
                 other.join()

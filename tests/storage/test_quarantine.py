@@ -15,7 +15,7 @@ from tests.support.stores import new_store
 from vfsd.api.store import Store
 from vfsd.core.model import PhysicalVideo
 from vfsd.errors import RefusedMediaError
-from vfsd.mount.background_verify import BackgroundVerifier
+from vfsd.mount.background_work import BackgroundVerifier
 
 
 @pytest.fixture

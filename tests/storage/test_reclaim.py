@@ -16,7 +16,7 @@ from tests.support.selection import one_in
 from vfsd.api.store import Store
 from vfsd.api.video import Video, context_of
 from vfsd.derive.retile import Retiler
-from vfsd.derive.tile_settings import PlannedSegment, TileSettings
+from vfsd.derive.tile_encoder import PlannedSegment, TileSettings
 from vfsd.disk.store_layout import CATALOG
 from vfsd.maintenance import fsck
 from vfsd.storage.reclaim import reclaim_or_log

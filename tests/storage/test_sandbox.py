@@ -32,7 +32,7 @@ from tests.support.selection import one_in
 from tests.support.stores import new_store
 from tests.support.traps import FileTrap, PortTrap, file_trap, port_trap
 from vfsd.api.store import Store
-from vfsd.codecs.containers.isobmff import make_box, make_full_box
+from vfsd.codecs.containers.tracks import make_box, make_full_box
 from vfsd.codecs.probing.probe import Examination, examine, sample_video
 from vfsd.codecs.probing.serialize import pack_examination, unpack_examination
 from vfsd.errors import BusyError, ExaminerError, IntegrityError, RefusedMediaError

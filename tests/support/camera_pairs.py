@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 from sample_videos.cameras import FilmedScene
-from vfsd.codecs.joints.overlap_geometry import PixelArray, image_size
-from vfsd.overlap.homography import Matches, features_of, match_features
-from vfsd.overlap.overlap_pair import VideoSamples
+from vfsd.codecs.cells.overlap_geometry import PixelArray, image_size
+from vfsd.overlap.overlap_pair import Matches, VideoSamples, features_of, match_features
 
 AT = (0, 12, 24, 48)
 """Frames of a scene that tests compare; a scene has 30 frames a second."""

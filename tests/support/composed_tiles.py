@@ -9,13 +9,13 @@ import av
 from vfsd.api.store import Store
 from vfsd.api.video import Video
 from vfsd.codecs.cells.pack import open_pack
-from vfsd.codecs.decoding.decoder_context import strict_decoder
-from vfsd.codecs.frames.chroma_siting import SitingSetter
-from vfsd.codecs.frames.frame_transforms import TileComposer
+from vfsd.codecs.frames.color import SitingSetter
 from vfsd.codecs.frames.to_array import PixelConverter
+from vfsd.codecs.frames.transforms import TileComposer
+from vfsd.codecs.pyav import strict_decoder
 from vfsd.core.frames import Pixels
-from vfsd.core.hostinfo import host_name
 from vfsd.core.model import MeasuredCost, Segment
+from vfsd.core.process_control import host_name
 from vfsd.core.view_request import View
 from vfsd.read.tile_planner import DecodeCosts
 from vfsd.tiling import Rect

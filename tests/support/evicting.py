@@ -7,7 +7,7 @@ import sys
 from contextlib import suppress
 
 from vfsd.api.store import Store
-from vfsd.derive.tile_settings import TileSettings
+from vfsd.derive.tile_encoder import TileSettings
 from vfsd.errors import OverBudgetError
 
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
-from vfsd.codecs.inventory.collector import Inventory
+from vfsd.codecs.inventory.inventory import Inventory
 from vfsd.codecs.probing.probe import Examination
 from vfsd.core.model import MediaInfo
 from vfsd.storage.sandbox_pool import Examiner, OnProgress, SandboxPool

@@ -22,7 +22,7 @@ from vfsd.codecs.encoding.encoder import EncoderSettings
 from vfsd.codecs.frames.planes import plane_bytes
 from vfsd.codecs.stitching.hevc_tiles import TileStream
 from vfsd.codecs.stitching.kvazaar import encode_tiled
-from vfsd.tiling.geometry import Rect
+from vfsd.tiling.layout import Rect
 
 Planes = tuple[npt.NDArray[Any], ...]
 """Y, U, V."""

@@ -11,7 +11,7 @@ from typing import Any
 from vfsd.api.store import Store
 from vfsd.catalog.segments import Segments
 from vfsd.disk.object_store import ObjectStore
-from vfsd.overlap.cameras import join, split
+from vfsd.overlap import join, split
 
 
 def dying(function: Callable[..., Any], calls: int) -> Callable[..., Any]:

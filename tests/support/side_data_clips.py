@@ -10,7 +10,7 @@ import av
 import numpy as np
 from av.container import OutputContainer
 
-from vfsd.codecs.containers.isobmff import make_box, make_full_box
+from vfsd.codecs.containers.tracks import make_box, make_full_box
 
 ENTRY_FIELDS = 78
 """Bytes of a video sample description before the boxes in it."""

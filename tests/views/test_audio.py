@@ -25,7 +25,7 @@ from tests.views.conftest import Shelf, decoded
 from vfsd.api.store import Store
 from vfsd.api.video import Video, context_of
 from vfsd.codecs.frames.planes import fingerprint
-from vfsd.core import view_path
+from vfsd.core import view_request
 from vfsd.views import Views
 from vfsd.views.rendered_view import PlannedView, plan_view
 from vfsd.views.view_input import view_input_of
@@ -106,12 +106,12 @@ def shelved_before(tmp_path: Path, clip: Path, change: str) -> Iterator[Shelf]:
 
 def rendition(video: Video, path: str) -> PlannedView:
     footage = view_input_of(context_of(video).parts, context_of(video).tools, video.info)
-    return plan_view(footage, view_path.parse_view_path(path), context_of(video).tools.packs)
+    return plan_view(footage, view_request.parse_view_path(path), context_of(video).tools.packs)
 
 
 def begins(video: Video, view: str) -> Fraction:
     """When a view begins and ends, on the timeline of the file."""
-    request = view_path.parse_view_path(f"{view}.mp4").view
+    request = view_request.parse_view_path(f"{view}.mp4").view
     start = request.span[0] if request.span is not None else Fraction(0)
     base = video.original.time_base
     if request.fps is not None:

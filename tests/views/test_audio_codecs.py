@@ -25,7 +25,7 @@ from tests.support.selection import one_in
 from tests.views.test_audio import begins, packets, samples, shelved
 from vfsd.api.video import context_of
 from vfsd.codecs.audio.audio_decoder import AudioDecoder
-from vfsd.core import view_path
+from vfsd.core import view_request
 from vfsd.errors import UsageError
 from vfsd.views.view_input import view_input_of
 
@@ -208,7 +208,7 @@ def test_unchanged_codec(tmp_path: Path) -> None:
 
 def test_sound_names() -> None:
     for name in ("t=10-20,sound=aac.mp4", "sound=opus.mkv", "sound=no.mp4"):
-        assert view_path.format_view_path(view_path.parse_view_path(name)) == name
+        assert view_request.format_view_path(view_request.parse_view_path(name)) == name
 
 
 @pytest.mark.parametrize("lacing", one_in(3, ["xiph", "ebml", "fixed"]))

@@ -15,9 +15,9 @@ from tests.support.audio_clips import RATE, make_talking
 from tests.support.selection import one_in
 from tests.support.stores import new_store
 from tests.views.test_audio import begins, packets, samples, shelved, shelved_before
-from vfsd.codecs.audio.audio_packets import AudioUnitReader, AudioUnits
+from vfsd.codecs.audio.audio_decoder import AudioUnitReader, AudioUnits
 from vfsd.codecs.decoding.demuxer import open_container
-from vfsd.disk.checksummed_file import MediaSource
+from vfsd.disk.checksums import MediaSource
 
 WRAPS = {"output_ts_offset": "95442.2"}
 """Seconds after which the clock of MPEG-TS, 33 bits at 90 kHz, starts again within the clip."""

@@ -24,11 +24,16 @@ from tests.views.test_players import _ffprobe, psnr
 from tests.views.test_transcode import numbers, shown
 from vfsd.api.video import context_of
 from vfsd.codecs.encoding.archive_encoder import frame_error
-from vfsd.codecs.frames.pixel_layouts import LosslessLayout, lossless_layout, pixel_layout
-from vfsd.codecs.frames.planes import fingerprint, plane_bytes
+from vfsd.codecs.frames.planes import (
+    LosslessLayout,
+    fingerprint,
+    lossless_layout,
+    pixel_layout,
+    plane_bytes,
+)
+from vfsd.core.model import psnr_from_error
 from vfsd.core.output_formats import CODECS, CONTAINERS
-from vfsd.core.psnr import psnr_from_error
-from vfsd.derive.tile_settings import TileSettings
+from vfsd.derive.tile_encoder import TileSettings
 from vfsd.errors import IntegrityError, UsageError
 from vfsd.views import Views
 
@@ -402,7 +407,7 @@ def test_noise_fits_into_what_lossless_views_are_allotted(tmp_path: Path) -> Non
 
 def test_lossless_views_are_never_coarsened(fresh: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lossless means lossless."""
-    monkeypatch.setattr("vfsd.views.rate_control._LOSSLESS_SPARE_BITS", -8)
+    monkeypatch.setattr("vfsd.views.view_slots._LOSSLESS_SPARE_BITS", -8)
     with pytest.raises(IntegrityError, match="noise"):
         fresh.read("traffic.mp4", "frames=0-9,codec=ffv1.mkv")
 

@@ -17,7 +17,7 @@ from tests.support.stores import new_store
 from tests.views.conftest import Shelf, decoded
 from tests.views.test_audio import packets, shelved
 from vfsd.api.store import Store
-from vfsd.derive.tile_settings import TileSettings
+from vfsd.derive.tile_encoder import TileSettings
 from vfsd.errors import DamagedFileError
 from vfsd.views import Views
 

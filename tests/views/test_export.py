@@ -21,7 +21,7 @@ from tests.support.selection import one_in
 from tests.views.conftest import Shelf, decoded
 from tests.views.test_players import _ffprobe, psnr
 from vfsd.core.output_formats import CONTAINERS
-from vfsd.core.view_path import parse_view_path
+from vfsd.core.view_request import parse_view_path
 from vfsd.errors import ExistsError, NotFoundError, OutOfRangeError, UsageError
 from vfsd.views.rendered_view import TextView
 from vfsd.views.view_resolver import RecentViews

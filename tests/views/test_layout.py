@@ -25,11 +25,17 @@ from vfsd.api.store import Store
 from vfsd.api.video import context_of
 from vfsd.core.detections import Detection
 from vfsd.core.text_image import Picture
-from vfsd.core.view_path import format_view_path, parse_view_path
+from vfsd.core.view_request import format_view_path, parse_view_path
 from vfsd.read.explain_read import explanation_json
 from vfsd.tiling import Rect
-from vfsd.views.layout_image import draw_layout, picture_size
-from vfsd.views.layout_summary import LayoutFacts, layout_facts, layout_text, read_counts
+from vfsd.views.layout_files import (
+    LayoutFacts,
+    draw_layout,
+    layout_facts,
+    layout_text,
+    picture_size,
+    read_counts,
+)
 
 NAME = "traffic.mp4"
 

@@ -15,7 +15,7 @@ from tests.support.selection import one_in
 from vfsd.api.store import Store
 from vfsd.api.video import Video
 from vfsd.codecs.pyav import exact_fraction
-from vfsd.core.display_geometry import scaled_aspect
+from vfsd.core.frames import scaled_aspect
 
 WIDE = Fraction(64, 45)
 """Of pixels; 180x144 of them are 16:9."""

@@ -18,7 +18,7 @@ from vfsd.api.reading import plan_view
 from vfsd.api.video import Video, context_of
 from vfsd.codecs.frames.planes import plane_bytes, plane_samples
 from vfsd.core.view_request import View
-from vfsd.derive.tile_settings import TileSettings
+from vfsd.derive.tile_encoder import TileSettings
 from vfsd.errors import UsageError
 
 

@@ -24,7 +24,7 @@ from vfsd.api.store import Store
 from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import DamagedFileError, IntegrityError, MountError, NotFoundError
 from vfsd.mount import render_client, render_server
-from vfsd.mount.foreground_priority import LOWEST, ORDINARY, PriorityControl
+from vfsd.mount.background_work import LOWEST, ORDINARY, PriorityControl
 from vfsd.mount.render_client import RenderProcess
 from vfsd.mount.render_protocol import (
     FAILED,
@@ -35,8 +35,8 @@ from vfsd.mount.render_protocol import (
     error_of,
 )
 from vfsd.views import Views
-from vfsd.views.remote_render import SlotRenderer, SlotRequest
 from vfsd.views.render_cache import RenderCancelledError
+from vfsd.views.rendering import SlotRenderer, SlotRequest
 
 pytestmark = pytest.mark.skipif(not render_server.can_start(), reason="needs Linux")
 

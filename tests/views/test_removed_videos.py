@@ -20,7 +20,7 @@ from vfsd.derive.promotion_candidates import CandidateIndex
 from vfsd.disk.tempfiles import new_name
 from vfsd.disk.view_cache_dir import may_be_kept
 from vfsd.maintenance import fsck
-from vfsd.mount.fs.deferred_cleanup import recover
+from vfsd.mount.fs.unlinked_files import recover
 from vfsd.storage.file_cache import FileCache, cache_file_name
 from vfsd.views import Views
 
@@ -154,7 +154,7 @@ def test_read_on_by_another_decoder_after_it_went(shelf: Shelf) -> None:
 def test_many_views_leave_descriptors_for_others(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vfsd.storage.checksum_registry._MAX_HELD", 1)
+    monkeypatch.setattr("vfsd.storage.original_files._MAX_HELD", 1)
     originals = [shelf.store.parts.bytes_of(shelf.video(name).original) for name in (NAME, OTHER)]
     before = [opened(original) for original in originals]
 

@@ -18,7 +18,6 @@ import pytest
 from tests.views.conftest import BLOCK, Shelf, decoded
 from vfsd.codecs.decoding.frame_decoder import FrameDecoder
 from vfsd.views import Views
-from vfsd.views.decode_cursors import Checkpoint
 from vfsd.views.render_cache import (
     MemoryCache,
     RenderCache,
@@ -26,7 +25,7 @@ from vfsd.views.render_cache import (
     RenderPool,
     RenderTask,
 )
-from vfsd.views.render_context import DecodeLocks
+from vfsd.views.render_context import Checkpoint, DecodeLocks
 from vfsd.views.rendering import RateLimiter
 
 
@@ -263,7 +262,7 @@ def test_a_segment_that_is_encoded_again_is_not_decoded_again(
 
         return counting
 
-    monkeypatch.setattr("vfsd.views.rate_control._SIZE_MARGIN", 0.2)
+    monkeypatch.setattr("vfsd.views.view_slots._SIZE_MARGIN", 0.2)
     monkeypatch.setattr(FrameDecoder, "stream", counted(FrameDecoder.stream))
     monkeypatch.setattr(FrameDecoder, "decode", counted(FrameDecoder.decode))  # short runs
     file = fresh.open("traffic.mp4", "size=160x120.mp4")

@@ -13,10 +13,10 @@ import pytest
 from tests.support.side_data_clips import noisy_clip, spherical, with_box
 from vfsd.api.store import Store
 from vfsd.api.video import Video
-from vfsd.codecs.containers.isobmff import make_box, make_full_box
+from vfsd.codecs.containers.tracks import make_box, make_full_box
 from vfsd.codecs.inventory.file_inventory import take_inventory
 from vfsd.codecs.probing.probe import examine
-from vfsd.disk.checksummed_file import MediaSource
+from vfsd.disk.checksums import MediaSource
 
 ENTRY = "moov/trak/mdia/minf/stbl/stsd/avc1"
 MASTERING = struct.pack(

@@ -22,7 +22,7 @@ from tests.views.test_players import psnr
 from vfsd.api.video import Video, context_of
 from vfsd.codecs.bitstreams import nal
 from vfsd.codecs.frames.planes import fingerprint
-from vfsd.core import view_path
+from vfsd.core import view_request
 from vfsd.views import Views
 from vfsd.views.rendered_view import PlannedView, plan_view
 from vfsd.views.smart_cut import SmartCutView
@@ -47,7 +47,7 @@ SPANS = [
 
 def rendition(video: Video, path: str) -> PlannedView:
     footage = view_input_of(context_of(video).parts, context_of(video).tools, video.info)
-    return plan_view(footage, view_path.parse_view_path(path), context_of(video).tools.packs)
+    return plan_view(footage, view_request.parse_view_path(path), context_of(video).tools.packs)
 
 
 def stored(video: Video) -> list[av.VideoFrame]:

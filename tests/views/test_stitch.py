@@ -32,7 +32,7 @@ from vfsd.codecs.bitstreams import nal
 from vfsd.codecs.cells.cell_decoders import StreamCellDecoder
 from vfsd.codecs.decoding.frame_decoder import FrameDecoder
 from vfsd.codecs.stitching.hevc_tiles import STITCHABLE
-from vfsd.derive.tile_settings import PlannedSegment, TileSettings
+from vfsd.derive.tile_encoder import PlannedSegment, TileSettings
 from vfsd.errors import IntegrityError
 from vfsd.read.pack_pool import PackPool
 from vfsd.tiling import Rect, TileLayout

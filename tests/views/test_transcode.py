@@ -17,9 +17,8 @@ from tests.support.stores import new_store
 from tests.views.conftest import Shelf, decoded
 from tests.views.test_players import psnr
 from vfsd.api.video import context_of
-from vfsd.codecs.containers.fmp4 import Fmp4Muxer
-from vfsd.codecs.containers.muxers import encoder_packet_format
-from vfsd.codecs.containers.segment_muxer import PacketTimes, VideoTrack, overhead
+from vfsd.codecs.containers.muxers import Fmp4Muxer, encoder_packet_format
+from vfsd.codecs.containers.tracks import PacketTimes, VideoTrack, overhead
 from vfsd.codecs.encoding.encoder import (
     WORST_QUALITY,
     EncoderSettings,
@@ -27,9 +26,9 @@ from vfsd.codecs.encoding.encoder import (
     parameter_sets,
 )
 from vfsd.errors import UsageError
-from vfsd.views import Views, rate_control, transcode
-from vfsd.views.rate_control import DEFAULT_QUALITY, gray_segment_size
+from vfsd.views import Views, transcode, view_slots
 from vfsd.views.transcode import SegmentedEncode
+from vfsd.views.view_slots import DEFAULT_QUALITY, gray_segment_size
 
 
 def shown(data: bytes) -> list[Fraction]:
@@ -133,14 +132,14 @@ def test_all_sizes_have_room_for_plain_gray() -> None:
 
 
 def test_too_small_slots_are_coarsened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rate_control, "_SIZE_MARGIN", 0.12)
+    monkeypatch.setattr(view_slots, "_SIZE_MARGIN", 0.12)
     with new_store(tmp_path / "store") as store:
         store.ingest(FOLDER / "traffic.mp4", "a.mp4")
         views = Views(store.parts, store.tools)
         tight = Shelf(store, views)
         data = tight.read("a.mp4", "codec=hevc.mp4")
         assert numbers(data) == list(range(120))
-        monkeypatch.setattr(rate_control, "_SIZE_MARGIN", 0.0)
+        monkeypatch.setattr(view_slots, "_SIZE_MARGIN", 0.0)
         hopeless = tight.read("a.mp4", "t=0.5-3.mp4")
         assert len(decoded(hopeless)) == 75
         views.close()
@@ -178,7 +177,7 @@ def test_second_encode_reuses_decoded_frames(
         return decode(self, first, *rest)
 
     monkeypatch.setattr(SegmentedEncode, "_decoded", counting)
-    monkeypatch.setattr(rate_control, "_SIZE_MARGIN", 0.3)
+    monkeypatch.setattr(view_slots, "_SIZE_MARGIN", 0.3)
     with new_store(tmp_path / "store") as store:
         store.ingest(FOLDER / "traffic.mp4", "a.mp4")
         views = Views(store.parts, store.tools)

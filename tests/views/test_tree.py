@@ -25,7 +25,7 @@ from tests.views.conftest import Shelf
 from vfsd.api.store import Store
 from vfsd.api.video import context_of
 from vfsd.codecs.decoding.frame_decoder import FrameDecoder
-from vfsd.codecs.decoding.packet_reader import PacketReader
+from vfsd.codecs.decoding.packet_decoder import PacketReader
 from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
 from vfsd.mount.fs import Filesystem
 from vfsd.views import Views

@@ -18,7 +18,7 @@ from tests.support.audio_clips import RATE, make_pausing, make_talking
 from tests.support.selection import one_in
 from tests.support.writing import is_as_before, smooth
 from tests.views.test_audio import packets
-from vfsd import SoundFormat
+from vfsd import AudioFormat
 from vfsd.api.store import Store
 from vfsd.api.video import Video
 from vfsd.errors import NotFoundError, UsageError
@@ -87,7 +87,7 @@ def test_sound_of_pictures_that_are_not_good_enough_is_left_out(
     flat = np.full((96, 128, 3), 90, np.uint8)
     noise = np.random.default_rng(0).integers(0, 255, (24, *flat.shape)).astype(np.uint8)
     samples = (TONE * 32767).astype(np.int16)[:, None]
-    sound = SoundFormat(RATE, "mono", "int16") if in_pieces else (samples, RATE)
+    sound = AudioFormat(RATE, "mono", "int16") if in_pieces else (samples, RATE)
     writer = store.writer(
         name, width=128, height=96, fps=25, psnr=60, sound=sound, sound_codec="flac"
     )

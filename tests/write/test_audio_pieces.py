@@ -25,7 +25,7 @@ from tests.support.selection import one_in
 from tests.support.writing import is_as_before, smooth
 from tests.views.test_audio import packets
 from tests.write.test_audio import TONE, content, heard, off_by
-from vfsd import SoundFormat
+from vfsd import AudioFormat
 from vfsd.api.growing_video import GrowingVideo
 from vfsd.api.store import Store
 from vfsd.api.video import Video
@@ -34,7 +34,7 @@ from vfsd.write.video_writer import VideoWriter
 
 PICTURES = smooth(50, 64, 48)
 FRAME = RATE // 25
-MONO = SoundFormat(RATE, "mono", "int16")
+MONO = AudioFormat(RATE, "mono", "int16")
 SHORT = (TONE * 32767).astype(np.int16)
 ENDINGS = {
     "aac": ("mp4", "mov", "mkv"),
@@ -106,7 +106,7 @@ def test_every_sample_is_kept(
     store: Store, codec: str, ending: str, dtype: str, channels: int
 ) -> None:
     samples = noise(dtype, channels)
-    form = SoundFormat(RATE, channels, dtype)
+    form = AudioFormat(RATE, channels, dtype)
     with opened(store, f"a.{ending}", sound=form, sound_codec=codec) as writer:
         write_all(writer, samples)
     found = stored(store, writer.video)
@@ -117,7 +117,7 @@ def test_every_sample_is_kept(
 
 def test_six_channels_stay_in_their_order(store: Store) -> None:
     samples = noise("int16", 6, RATE)
-    with opened(store, sound=SoundFormat(RATE, "5.1"), sound_codec="flac") as writer:
+    with opened(store, sound=AudioFormat(RATE, "5.1"), sound_codec="flac") as writer:
         writer.write(PICTURES[:25])
         writer.write_sound(samples)
     assert np.array_equal(stored(store, writer.video), samples)
@@ -131,7 +131,7 @@ def test_encoded_sound_is_in_sync(store: Store, codec: str, ending: str, rate: i
         pytest.skip("mov does not hold it")
     at = np.arange(2 * rate) / rate
     tone = (0.4 * np.sin(2 * np.pi * (200 + 150 * at) * at)).astype(np.float32)
-    form = SoundFormat(rate, "mono", np.float32)
+    form = AudioFormat(rate, "mono", np.float32)
     with opened(store, f"a.{ending}", sound=form, sound_codec=codec) as writer:
         for number, picture in enumerate(PICTURES):
             writer.write(picture)
@@ -285,7 +285,7 @@ def test_refused_piece_keeps_earlier_ones(store: Store) -> None:
         writer.write_sound(SHORT)
     with (
         pytest.raises(UsageError, match="must be finite"),
-        opened(store, "b.mp4", sound=SoundFormat(RATE, 1, "float32")) as writer,
+        opened(store, "b.mp4", sound=AudioFormat(RATE, 1, "float32")) as writer,
     ):
         writer.write_sound(np.full(100, np.nan, np.float32))
     assert list(store) == ["a.mp4"]
@@ -323,12 +323,12 @@ def test_more_sound_than_pictures_is_said_and_they_can_still_come(store: Store) 
     [
         ("a.mp4", {"sound": MONO, "sound_codec": "pcm"}, "audio codec in mp4 must be one of aac"),
         ("a.mov", {"sound": MONO, "sound_codec": "flac"}, "one of aac, pcm"),
-        ("a.mp4", {"sound": SoundFormat(0)}, "sample rate must be"),
-        ("a.mp4", {"sound": SoundFormat(192_000)}, "cannot be encoded in aac"),
-        ("a.mp4", {"sound": SoundFormat(RATE, "loud")}, "layout must be"),
-        ("a.mp4", {"sound": SoundFormat(RATE, 5)}, "is ambiguous"),
-        ("a.mp4", {"sound": SoundFormat(RATE, 2, "int8")}, "got int8"),
-        ("a.mp4", {"sound": SoundFormat(RATE, 2, "talk")}, "samples must be"),
+        ("a.mp4", {"sound": AudioFormat(0)}, "sample rate must be"),
+        ("a.mp4", {"sound": AudioFormat(192_000)}, "cannot be encoded in aac"),
+        ("a.mp4", {"sound": AudioFormat(RATE, "loud")}, "layout must be"),
+        ("a.mp4", {"sound": AudioFormat(RATE, 5)}, "is ambiguous"),
+        ("a.mp4", {"sound": AudioFormat(RATE, 2, "int8")}, "got int8"),
+        ("a.mp4", {"sound": AudioFormat(RATE, 2, "talk")}, "samples must be"),
     ],
 )
 def test_invalid_options_are_refused_and_leave_nothing(
@@ -377,7 +377,7 @@ def test_an_error_and_giving_up_leave_the_store_as_it_was(store: Store) -> None:
 def test_one_thread_has_the_pictures_and_another_the_sound(store: Store) -> None:
     samples = noise("int16", 2)
     failed: list[BaseException] = []
-    with opened(store, sound=SoundFormat(RATE), sound_codec="flac") as writer:
+    with opened(store, sound=AudioFormat(RATE), sound_codec="flac") as writer:
 
         def talk() -> None:
             try:
@@ -416,7 +416,7 @@ def test_pictures_that_are_measured_first_have_their_sound(store: Store) -> None
 
 
 def test_views_carry_it(store: Store) -> None:
-    with opened(store, sound=SoundFormat(RATE, 2, "int32"), sound_codec="flac") as writer:
+    with opened(store, sound=AudioFormat(RATE, 2, "int32"), sound_codec="flac") as writer:
         write_all(writer, noise("int32", 2))
     for name in ("t=0.4-1.4.mp4", "t=0.4-1.4.mkv"):
         with writer.video.views.open(name) as file:
@@ -437,7 +437,7 @@ def test_other_decoders_hear_the_same(store: Store, tmp_path: Path) -> None:
         if codec in ("aac", "opus"):
             continue
         name = f"{codec}.{ending}"
-        form = SoundFormat(RATE, 2, "int32")
+        form = AudioFormat(RATE, 2, "int32")
         with opened(store, name, sound=form, sound_codec=codec) as writer:
             write_all(writer, samples)
         file = tmp_path / name
@@ -451,10 +451,10 @@ def test_other_decoders_hear_the_same(store: Store, tmp_path: Path) -> None:
 _RECORDER = """
     import sys
     import numpy as np
-    from vfsd import SoundFormat, Store
+    from vfsd import AudioFormat, Store
     with Store.open(sys.argv[1]) as store:
         form = dict(width=64, height=48, fps=20, codec="ffv1", sound_codec="flac")
-        with store.writer("live.mp4", sound=SoundFormat(48000, "mono"), **form) as writer:
+        with store.writer("live.mp4", sound=AudioFormat(48000, "mono"), **form) as writer:
             for number in range(100000):
                 writer.write(np.full((48, 64, 3), number % 251, np.uint8))
                 writer.write_sound(np.arange(number * 2400, (number + 1) * 2400).astype(np.int16))

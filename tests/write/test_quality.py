@@ -12,7 +12,7 @@ from tests.support.selection import one_in
 from tests.support.writing import is_as_before, smooth
 from vfsd.api.store import Store
 from vfsd.api.video import context_of
-from vfsd.codecs.frames.pixel_layouts import pixel_layout
+from vfsd.codecs.frames.planes import pixel_layout
 from vfsd.core.frames import Pixels
 from vfsd.errors import BusyError, UsageError
 

@@ -23,8 +23,8 @@ from vfsd.disk.store_layout import CATALOG
 from vfsd.errors import IntegrityError
 from vfsd.maintenance import fsck
 from vfsd.maintenance.fsck.finding import Finding
+from vfsd.write.frame_index import restore_original_file
 from vfsd.write.ingest_file import SourceFile
-from vfsd.write.rebuild_index import restore_original_file
 
 SEEN = 100
 """The frame that is labelled, as packets count; by a full decode it is one less."""

@@ -37,8 +37,8 @@ from vfsd.errors import (
     VfsdError,
 )
 from vfsd.maintenance import fsck
-from vfsd.mount.fs.deferred_cleanup import recover
-from vfsd.write.partial_files import UnfinishedRecording, create_partial
+from vfsd.mount.fs.unlinked_files import recover
+from vfsd.write.unfinished_files import UnfinishedRecording, create_partial
 from vfsd.write.write_video import publish_file
 
 CLIP = FOLDER / "traffic.mp4"

@@ -26,7 +26,7 @@ from tests.support.selection import examples, one_in
 from tests.support.writing import is_as_before, smooth
 from vfsd.api.store import Store
 from vfsd.api.video import Video
-from vfsd.codecs.frames.pixel_layouts import PIXEL_FORMATS, pixel_layout
+from vfsd.codecs.frames.planes import PIXEL_FORMATS, pixel_layout
 from vfsd.core.frames import Pixels
 from vfsd.core.model import Access
 from vfsd.disk.tempfiles import locked_directory

@@ -3,19 +3,6 @@
 The strategies of TASM (ICDE 2021) are here for comparison; stores use `Ledger`.
 """
 
-from vfsd.tiling.policy.box_world import (
-    BoxWorld,
-    ByteDensity,
-    CheapestSource,
-    CostRates,
-    LabelBoxes,
-    OriginalWork,
-    ReadStrategy,
-    TilesOnly,
-    VideoProfile,
-    every_tile,
-    wanted_tiles,
-)
 from vfsd.tiling.policy.interface import (
     Aim,
     Aims,
@@ -30,7 +17,6 @@ from vfsd.tiling.policy.interface import (
     replay_queries,
 )
 from vfsd.tiling.policy.ledger import Ledger, LedgerParameters
-from vfsd.tiling.policy.size_world import CachedBytes, SizeWorld
 from vfsd.tiling.policy.tasm_policies import (
     FixedTilings,
     IncrementalMore,
@@ -40,6 +26,21 @@ from vfsd.tiling.policy.tasm_policies import (
     known_queries,
     not_tiled,
     regions_of_interest,
+)
+from vfsd.tiling.policy.worlds import (
+    BoxWorld,
+    ByteDensity,
+    CachedBytes,
+    CheapestSource,
+    CostRates,
+    LabelBoxes,
+    OriginalWork,
+    ReadStrategy,
+    SizeWorld,
+    TilesOnly,
+    VideoProfile,
+    every_tile,
+    wanted_tiles,
 )
 
 __all__ = [

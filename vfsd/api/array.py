@@ -9,8 +9,7 @@ from typing import Any, NamedTuple, Protocol, Unpack
 import numpy as np
 
 from vfsd.api.reading import ReadOptions
-from vfsd.core.frame_selection import sliced
-from vfsd.core.frames import Frames, Pixels
+from vfsd.core.frames import Frames, Pixels, sliced
 from vfsd.core.timebase import Seconds, seconds
 from vfsd.errors import IndexKindError, OutOfRangeError, UsageError
 from vfsd.tiling import Rect

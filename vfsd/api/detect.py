@@ -16,12 +16,12 @@ from vfsd.core.model import LogicalVideo
 from vfsd.core.timebase import Seconds
 from vfsd.core.view_request import View
 from vfsd.errors import OutOfRangeError, UsageError
-from vfsd.labels.detectors.detector import plan_chunks, require_every, stepped_ranges
-from vfsd.read.video_context import VideoContext, VideoSnapshot
+from vfsd.labels.detectors import plan_chunks, require_every, stepped_ranges
+from vfsd.read.read_context import VideoContext, VideoSnapshot
 from vfsd.validation import boolean
 
 if TYPE_CHECKING:
-    from vfsd.labels.detectors.detector import Detector, Every, Found, FrameRequest, WorkChunk
+    from vfsd.labels.detectors import Detector, Every, Found, FrameRequest, WorkChunk
 
 _EACH = "`detect` yields (number, boxes of that frame) for each frame it receives, in their order"
 

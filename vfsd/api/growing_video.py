@@ -17,7 +17,7 @@ from vfsd.codecs.probing.probe import Examination
 from vfsd.core.frame_table import GrowingTable
 from vfsd.core.frames import Frame
 from vfsd.core.model import Access, LogicalVideo
-from vfsd.disk.direct_io import open_stored
+from vfsd.disk.safe_open import open_stored
 from vfsd.disk.tempfiles import is_locked
 from vfsd.errors import (
     BusyError,
@@ -26,13 +26,12 @@ from vfsd.errors import (
     RefusedMediaError,
     UsageError,
 )
-from vfsd.read.read_context import ReadContext
+from vfsd.read.read_context import ReadContext, VideoContext, VideoSnapshot
 from vfsd.read.read_log import ReadTiming
 from vfsd.read.read_plan import AvailableTiles, ReadPlan
-from vfsd.read.video_context import VideoContext, VideoSnapshot
 from vfsd.storage.context import StoreContext
 from vfsd.write.ingest_file import describe_original
-from vfsd.write.partial_files import PartialFile
+from vfsd.write.unfinished_files import PartialFile
 
 _LOOK_SECONDS = 0.2
 _REST = 4
@@ -179,7 +178,7 @@ class GrowingContext(VideoContext):
         return found
 
     def after_fork(self) -> None:
-        """See `vfsd.core.atfork`."""
+        """See `vfsd.core.process_control`."""
         super().after_fork()
         self._refreshing = threading.Lock()
 

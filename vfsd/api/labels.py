@@ -18,16 +18,16 @@ from vfsd.core.detections import (
     LabelSummary,
     Source,
 )
-from vfsd.core.frame_selection import sliced
+from vfsd.core.frames import sliced
 from vfsd.core.label_query import Labels, unknown_labels_text
 from vfsd.core.timebase import Seconds
 from vfsd.errors import UnknownLabelWarning, UsageError
-from vfsd.read.video_context import VideoContext
+from vfsd.read.read_context import VideoContext
 from vfsd.validation import boolean
 
 if TYPE_CHECKING:
     from vfsd.labels import LabeledVideo
-    from vfsd.labels.detectors.detector import Detector, Every
+    from vfsd.labels.detectors import Detector, Every
 
 
 class VideoLabels:

@@ -1,4 +1,6 @@
-"""`VideoPolicy`: whether the original of one video may be replaced or removed; `video.policy`."""
+"""`VideoPolicy`, whether the original of one video may be replaced or removed, and `VideoBudget`,
+the limit for its tiles and renditions; `video.policy` and `video.budget`.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +8,19 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from vfsd.core.budgets import ChargedSegment, Pin
+from vfsd.core.model import Role
 from vfsd.core.retention_policy import CODEC, Hold, OriginalLogEntry, RetentionPolicy
+from vfsd.core.timebase import Seconds
+from vfsd.derive import derived_data
+from vfsd.derive.derived_data import DerivedBudget
 from vfsd.derive.reencode import OnProgress, ReencodeForecast
 from vfsd.derive.replace_original import OriginalReplacer, Replacement, Require
-from vfsd.errors import NotFoundError, OutdatedError, UsageError
-from vfsd.read.video_context import VideoContext
+from vfsd.errors import NotFoundError, OutdatedError, OutOfRangeError, UsageError
+from vfsd.read.read_context import VideoContext
 from vfsd.storage import original_guard
-from vfsd.validation import decibels
-from vfsd.write.correct_table import require_verified
+from vfsd.validation import boolean, decibels, width_and_height
+from vfsd.write.frame_index import require_verified
 
 
 class VideoPolicy:
@@ -73,7 +80,7 @@ class VideoPolicy:
         """Replace the original by a smaller encoding, where the policy allows it.
 
         The quality is measured: the new file is decoded and compared with the present original, and
-        the loss of that one is added (see `vfsd.core.psnr`).  Frames, their times and all other
+        the loss of that one is added (see `vfsd.core.model`).  Frames, their times and all other
         streams stay, and so do detections, tiles and renditions.  Other `Video` objects of the
         same video must be opened again.
 
@@ -201,3 +208,69 @@ class VideoPolicy:
                 hint="for example 45 dB",
             )
         return wanted
+
+
+class VideoBudget(DerivedBudget):
+    """The budget of one video, and its pins: tiles and renditions that are never evicted.
+
+    video.budget.set("20M")
+    video.budget.pin(span=(0, 60), tiles=True)
+    """
+
+    def __init__(self, video: VideoContext) -> None:
+        video.require_finished("a budget")
+        super().__init__(video.parts, video.tools, video.info)
+        self._context = video
+
+    def pins(self) -> list[Pin]:
+        """All pins of the video, by first frame."""
+        return derived_data.pins(self._context.parts, self._context.info)
+
+    def pin(
+        self,
+        *,
+        span: tuple[Seconds, Seconds | None] | None = None,
+        tiles: bool = False,
+        size: tuple[int, int] | None = None,
+    ) -> Pin:
+        """Keep tiles and renditions, present and future ones, whatever budgets say.
+
+        With `tiles`, tiles alone; with `size`, (width, height) of the displayed frame, that
+        rendition alone.  `span` is in seconds, end exclusive: segments with a frame in it are
+        pinned.  Pinned data is not charged, and can still be removed explicitly.  Raises
+        `OutOfRangeError` and `UsageError`.
+        """
+        size = None if size is None else width_and_height(size)
+        role = _role(tiles, size)
+        video = self._context
+        return derived_data.pin(video.parts, video.info, self._some(span), role, size)
+
+    def unpin(
+        self,
+        *,
+        span: tuple[Seconds, Seconds | None] | None = None,
+        tiles: bool = False,
+        size: tuple[int, int] | None = None,
+    ) -> list[ChargedSegment]:
+        """Remove the pins that `pin` made with the same arguments; without any, all pins.
+
+        Returns the data that was evicted.  Raises `NotFoundError` without such a pin.
+        """
+        size = None if size is None else width_and_height(size)
+        frames = None if span is None else self._some(span)
+        video = self._context
+        return derived_data.unpin(video.parts, video.info, frames, _role(tiles, size), size)
+
+    def _some(self, span: tuple[Seconds, Seconds | None] | None) -> range:
+        frames = self._context.frames_in(span)
+        if not frames:
+            raise OutOfRangeError("no frame appears in that span")
+        return frames
+
+
+def _role(tiles: bool, size: tuple[int, int] | None) -> Role | None:
+    if boolean(tiles, "tiles") and size is not None:
+        raise UsageError("give either tiles or the size of a rendition, not both")
+    if size is not None:
+        return Role.RENDITION
+    return Role.TILED if tiles else None

@@ -19,13 +19,12 @@ from typing import Any, SupportsIndex, TypedDict
 import numpy as np
 import numpy.typing as npt
 
-from vfsd.core.frame_selection import frame_numbers, in_ranges, sliced
 from vfsd.core.frame_table_pages import Ints
-from vfsd.core.frames import Frame, Frames, Pixels
+from vfsd.core.frames import Frame, Frames, Pixels, frame_numbers, in_ranges, sliced
 from vfsd.core.model import MediaInfo
 from vfsd.core.timebase import Seconds, exact_span, frame_rate, nearest_seconds
 from vfsd.core.view_request import Size, View, resolve_size
-from vfsd.disk.block_checksums import text
+from vfsd.disk.checksums import ranges_text
 from vfsd.errors import (
     DamagedFileError,
     DamagedFramesError,
@@ -36,6 +35,7 @@ from vfsd.errors import (
     VfsdError,
 )
 from vfsd.read.explain_read import ReadExplanation, explain_plan, find_unused_tiles
+from vfsd.read.read_context import VideoContext, VideoSnapshot, warn_of_short_span
 from vfsd.read.read_executor import PlanExecutor, plan_converter
 from vfsd.read.read_log import ReadTiming
 from vfsd.read.read_plan import (
@@ -45,9 +45,8 @@ from vfsd.read.read_plan import (
     plan_frames,
     tiles_avoiding_damage,
 )
-from vfsd.read.video_context import VideoContext, VideoSnapshot, warn_of_short_span
 from vfsd.tiling import Rect
-from vfsd.write.correct_table import corrects_table, verify
+from vfsd.write.frame_index import corrects_table, verify
 
 _log = logging.getLogger(__name__)
 
@@ -511,7 +510,7 @@ def _told(snapshot: VideoSnapshot) -> str:
     damage = original.damage or ()
     return (
         f"{snapshot.info.name}: {original.damaged_frames} of {original.frames} frames are damaged "
-        f"in the file: {text(damage)}"
+        f"in the file: {ranges_text(damage)}"
     )
 
 

@@ -20,8 +20,8 @@ from vfsd.catalog import (
     require_name,
     split_path,
 )
-from vfsd.core.atfork import lazy
 from vfsd.core.model import FileState, LogicalVideo, Node, TilingDecision
+from vfsd.core.process_control import lazy
 from vfsd.disk.store_config import StoreSettings
 from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import (
@@ -33,29 +33,26 @@ from vfsd.storage.context import StoreContext
 from vfsd.validation import boolean, local_path, no_such_file, whole_number
 
 if TYPE_CHECKING:
-    from vfsd.api.batches import Request
+    from vfsd.api.bulk_reads import Request, Scan, ScanOptions
     from vfsd.api.growing_video import GrowingVideo
     from vfsd.api.reading import ReadOptions
-    from vfsd.api.scan import Scan, ScanOptions
     from vfsd.api.video import Video
     from vfsd.core.frames import Frames
     from vfsd.core.label_query import Labels
     from vfsd.core.retention_policy import RetentionPolicy
-    from vfsd.derive.derived_budget import DerivedBudget
+    from vfsd.derive.derived_data import DerivedBudget
     from vfsd.derive.proposals import Proposal
     from vfsd.derive.retile import OnProgress
     from vfsd.derive.tuner import BetweenSteps, OnFailed, Tuner, TuningBudget
     from vfsd.derive.what_if import Advice
     from vfsd.derive.workload import WorkloadQuery
     from vfsd.disk.object_store import Progress
-    from vfsd.read.read_context import ReadContext
-    from vfsd.read.video_context import VideoContext
+    from vfsd.read.read_context import ReadContext, VideoContext
     from vfsd.tiling.policy import LedgerParameters
     from vfsd.write.frame_input import FrameInput, RawInput
-    from vfsd.write.partial_files import UnfinishedRecording
-    from vfsd.write.video_writer import Ticks, VideoWriter
-    from vfsd.write.write_video import Written
-    from vfsd.write.writer_settings import WriteOptions
+    from vfsd.write.unfinished_files import UnfinishedRecording
+    from vfsd.write.video_writer import Ticks, VideoWriter, WriteOptions
+    from vfsd.write.write_video import OnWritten
 
 _Default = TypeVar("_Default")
 
@@ -242,7 +239,7 @@ class Store(Mapping[str, "Video"]):
         return Video(self._context(info))
 
     def _context(self, info: LogicalVideo) -> VideoContext:
-        from vfsd.read.video_context import VideoContext
+        from vfsd.read.read_context import VideoContext
 
         return VideoContext(self._parts, self.tools, info)
 
@@ -253,7 +250,7 @@ class Store(Mapping[str, "Video"]):
         to read: before the first fragment is complete, and while the file is being finished.
         """
         from vfsd.api.growing_video import GrowingContext, GrowingVideo, is_being_written
-        from vfsd.write.partial_files import active_partials
+        from vfsd.write.unfinished_files import active_partials
 
         name = "/".join(split_path(name))
         for file in active_partials(self._parts.objects):
@@ -296,7 +293,7 @@ class Store(Mapping[str, "Video"]):
         Several reads run at a time.  Raises `NotFoundError`, and as `Video.read`, when it is the
         turn of that request.
         """
-        from vfsd.api.batches import read_many
+        from vfsd.api.bulk_reads import read_many
 
         return read_many(self.__getitem__, requests, self.tools.threads)
 
@@ -419,7 +416,7 @@ class Store(Mapping[str, "Video"]):
         size: tuple[int, int] | None = None,
         pts: Ticks | None = None,
         replace: bool = False,
-        on_progress: Written | None = None,
+        on_progress: OnWritten | None = None,
         **form: Unpack[WriteOptions],
     ) -> Video:
         """Make a video of pictures, of samples, or of a stream of a file.
@@ -454,7 +451,7 @@ class Store(Mapping[str, "Video"]):
             replace: Replace an existing file of that name.
             on_progress: Called with the number of pictures, or of bytes of a stream, since the last
                 call.
-            form: The fields of `vfsd.write.writer_settings.WriterSettings`.
+            form: The fields of `vfsd.write.video_writer.WriterSettings`.
 
         Raises:
             UsageError: Arguments contradict each other, a mount cannot show the name, or the
@@ -507,8 +504,8 @@ class Store(Mapping[str, "Video"]):
             BusyError: Another writer has that name.
             NoSpaceError: The disk is full.
         """
+        from vfsd.write.video_writer import WriterSettings
         from vfsd.write.write_video import CLOSE_AGAIN, open_writer
-        from vfsd.write.writer_settings import WriterSettings
 
         replace = boolean(replace, "replace")
         size = width, height
@@ -521,7 +518,7 @@ class Store(Mapping[str, "Video"]):
 
         Their writers died, or could not publish them.  They take room, and are not videos yet.
         """
-        from vfsd.write.partial_files import unfinished_recordings
+        from vfsd.write.unfinished_files import unfinished_recordings
 
         return unfinished_recordings(self._parts)
 
@@ -577,7 +574,7 @@ class Store(Mapping[str, "Video"]):
     @property
     def budget(self) -> DerivedBudget:
         """The limit for the tiles and renditions of all videos, and their present size."""
-        from vfsd.derive.derived_budget import DerivedBudget
+        from vfsd.derive.derived_data import DerivedBudget
 
         return DerivedBudget(self._parts, self.tools, None)
 

@@ -14,28 +14,25 @@ import numpy.typing as npt
 
 from vfsd.api import reading
 from vfsd.api.reading import SHOW, Region
-from vfsd.core.frame_selection import frame_numbers
 from vfsd.core.frame_table_pages import Ints
-from vfsd.core.frames import Frame, Frames
+from vfsd.core.frames import Frame, Frames, frame_numbers
 from vfsd.core.model import LogicalVideo, PhysicalVideo
 from vfsd.core.timebase import Seconds
 from vfsd.core.view_request import Size, View
 from vfsd.errors import UsageError
 from vfsd.read.explain_read import ReadExplanation
+from vfsd.read.read_context import VideoContext, VideoSnapshot
 from vfsd.read.read_plan import AvailableTiles, ReadPlan, make_plan, select_frames
-from vfsd.read.video_context import VideoContext, VideoSnapshot
 from vfsd.validation import is_one_integer, padding_pixels
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from vfsd.api.array import Axis, SecondsIndex, VideoArray
-    from vfsd.api.budget import VideoBudget
+    from vfsd.api.bulk_reads import RegionScan, Scan
     from vfsd.api.labels import VideoLabels
-    from vfsd.api.policy import VideoPolicy
-    from vfsd.api.renditions import VideoRenditions
-    from vfsd.api.scan import RegionScan, Scan
-    from vfsd.api.tiles import VideoTiles
+    from vfsd.api.policy import VideoBudget, VideoPolicy
+    from vfsd.api.tiles import VideoRenditions, VideoTiles
     from vfsd.api.views import VideoViews
     from vfsd.core.detections import Source
     from vfsd.core.label_query import Labels
@@ -495,7 +492,7 @@ class Video:
             UsageError: An argument is malformed, or `seen_in` has other frames.
             OutOfRangeError: Outside the video or the frame.
         """
-        from vfsd.api.scan import require_same_frames, scan_boxes, scan_regions
+        from vfsd.api.bulk_reads import require_same_frames, scan_boxes, scan_regions
 
         other = self if seen_in is None else seen_in
         if not isinstance(other, Video):
@@ -549,7 +546,7 @@ class Video:
         no longer decodes, `NotFoundError` when the video or its bytes are gone, `IntegrityError`
         and `OSError`.
         """
-        from vfsd.write.correct_table import verify
+        from vfsd.write.frame_index import verify
 
         return verify(self._context, on_progress=on_progress)
 
@@ -698,14 +695,14 @@ class Video:
     @property
     def renditions(self) -> VideoRenditions:
         """Whole frames in other sizes: encode them, or store frames that were scaled elsewhere."""
-        from vfsd.api.renditions import VideoRenditions
+        from vfsd.api.tiles import VideoRenditions
 
         return VideoRenditions(self._context)
 
     @property
     def budget(self) -> VideoBudget:
         """The limit for tiles and renditions, their present size, and pins."""
-        from vfsd.api.budget import VideoBudget
+        from vfsd.api.policy import VideoBudget
 
         return VideoBudget(self._context)
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from reprlib import repr as shown
 
 from vfsd.api.reading import Region, sides_in, view_of
-from vfsd.core import view_path
+from vfsd.core import view_request
 from vfsd.core.timebase import Seconds
 from vfsd.core.view_request import Size
-from vfsd.disk.atomic_write import atomic_file
 from vfsd.disk.object_store import Progress
+from vfsd.disk.tempfiles import atomic_file
 from vfsd.errors import IntegrityError, UsageError
-from vfsd.read.video_context import VideoContext
+from vfsd.read.read_context import VideoContext
 from vfsd.validation import boolean, local_path
 from vfsd.views import (
     ViewAudioSummary,
@@ -25,7 +25,7 @@ from vfsd.views import (
     render,
     summarize_view_audio,
 )
-from vfsd.write.correct_table import corrects_table
+from vfsd.write.frame_index import corrects_table
 
 _BUFFER = 1 << 20
 
@@ -63,20 +63,20 @@ class VideoViews:
         video = self._video
         return explain_path(video.parts, video.tools, video.info, _name(name))
 
-    def explain_request(self, request: view_path.ViewSpec) -> ViewExplanation:
-        """As `explain`, for a request of `vfsd.core.view_path`."""
+    def explain_request(self, request: view_request.ViewSpec) -> ViewExplanation:
+        """As `explain`, for a request of `vfsd.core.view_request`."""
         video = self._video
         return explain_view(video.parts, video.tools, video.info, request)
 
     def save(
         self,
         path: str | os.PathLike[str],
-        request: view_path.ViewSpec,
+        request: view_request.ViewSpec,
         *,
         replace: bool = False,
         on_progress: Progress | None = None,
     ) -> int:
-        """As `Video.save`, for a request of `vfsd.core.view_path`."""
+        """As `Video.save`, for a request of `vfsd.core.view_request`."""
         target, replace = local_path(path, "a file"), boolean(replace, "replace")
         try:
             return self._render(target, request, replace, on_progress)
@@ -85,13 +85,17 @@ class VideoViews:
                 raise
         return self._render(target, request, replace, on_progress)
 
-    def sound_of(self, request: view_path.ViewSpec) -> ViewAudioSummary:
+    def sound_of(self, request: view_request.ViewSpec) -> ViewAudioSummary:
         """Whether a view copies, transcodes or drops the sound."""
         video = self._video
         return summarize_view_audio(video.parts, video.tools, video.info, request)
 
     def _render(
-        self, path: Path, request: view_path.ViewSpec, replace: bool, on_progress: Progress | None
+        self,
+        path: Path,
+        request: view_request.ViewSpec,
+        replace: bool,
+        on_progress: Progress | None,
     ) -> int:
         video = self._video
         with atomic_file(path, replace) as file:
@@ -111,14 +115,14 @@ def request_of(
     format: str | None,
     psnr: float | None,
     sound: str | None,
-) -> view_path.ViewSpec:
+) -> view_request.ViewSpec:
     """The arguments of `Video.save` as a request.  Raises `UsageError`, `OutOfRangeError`."""
     snapshot = video.snapshot()
     view = view_of(snapshot, span=span, frames=frames, region=region, fps=fps)
     ending = local_path(path, "a file").suffix.lower().removeprefix(".")
-    form = view_path.with_sound(view_path.output_form(ending, codec, format), sound)
+    form = view_request.with_sound(view_request.output_form(ending, codec, format), sound)
     scale = sides_in(size, view.region, snapshot.original.media)
-    return view_path.ViewSpec(view, form, scale, psnr)
+    return view_request.ViewSpec(view, form, scale, psnr)
 
 
 def _name(name: str) -> str:

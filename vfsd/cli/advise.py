@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vfsd.cli.command import define, replace_option
-from vfsd.cli.output import column_lines, print_json, print_line, printable
-from vfsd.cli.progress import Progress
-from vfsd.cli.session import Session
-from vfsd.cli.video_args import single_path
+from vfsd.cli.output import Progress, column_lines, print_json, print_line, printable
+from vfsd.cli.session import Session, single_path
 from vfsd.core.timebase import human_bytes
 from vfsd.errors import (
     EXIT_INTERRUPTED,
@@ -26,7 +24,7 @@ from vfsd.errors import (
 
 if TYPE_CHECKING:
     from vfsd.api.video import Video
-    from vfsd.derive.tile_settings import PlannedSegment
+    from vfsd.derive.tile_encoder import PlannedSegment
     from vfsd.derive.what_if import Advice, StrategyOutcome
     from vfsd.derive.workload import WorkloadQuery
 
@@ -165,7 +163,7 @@ def _read_queries(path: Path) -> list[WorkloadQuery]:
 
 
 def _write_file(data: bytes, path: Path, replace: bool) -> None:
-    from vfsd.disk.atomic_write import atomic_file
+    from vfsd.disk.tempfiles import atomic_file
 
     with atomic_file(path, replace) as file:
         file.write(data)
@@ -178,7 +176,7 @@ def _layout_file(video: Video, planned: Sequence[PlannedSegment]) -> bytes:
 
 
 def _plot(video: Video, advice: Advice) -> bytes:
-    from vfsd.codecs.encoding.still_images import encode_png
+    from vfsd.codecs.encoding.encoder import encode_png
     from vfsd.views.line_chart import panel
 
     curves = {one.title: one.curve[None] for one in advice.outcomes}
@@ -219,7 +217,7 @@ def _outcome_record(advice: Advice, one: StrategyOutcome) -> dict[str, Any]:
 
 
 def _segment_record(video: Video, plan: PlannedSegment) -> dict[str, Any]:
-    from vfsd.core.display_geometry import to_display_layout
+    from vfsd.core.frames import to_display_layout
 
     return {
         "frames": [plan.frames.start, plan.frames.stop],

@@ -9,10 +9,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vfsd.cli.command import define, limit_option
-from vfsd.cli.output import column_lines, iso_time, local_time, print_json, print_line, printable
-from vfsd.cli.progress import Progress
-from vfsd.cli.session import Session
-from vfsd.cli.video_args import select_video_list
+from vfsd.cli.output import (
+    Progress,
+    column_lines,
+    iso_time,
+    local_time,
+    print_json,
+    print_line,
+    printable,
+)
+from vfsd.cli.session import Session, select_video_list
 from vfsd.core.timebase import human_bytes, human_wait
 from vfsd.errors import (
     EXIT_FINDINGS,
@@ -231,7 +237,7 @@ def _print_forecasts(
     *,
     quick: bool,
 ) -> None:
-    from vfsd.maintenance.age import CANNOT_BE_DONE
+    from vfsd.maintenance.age import IMPOSSIBLE_ERRORS
     from vfsd.maintenance.due_rules import FreedSpace
 
     total, freed_so_far = 0, FreedSpace()
@@ -242,7 +248,7 @@ def _print_forecasts(
         if not quick:
             try:
                 forecast = ager.forecast(due, _progress_callback(progress))
-            except CANNOT_BE_DONE as error:
+            except IMPOSSIBLE_ERRORS as error:
                 with progress.aside():
                     _print_left(session, due, str(error))
                 continue

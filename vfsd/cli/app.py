@@ -1,21 +1,31 @@
-"""The program ``vfsd``: imports commands when they are needed, and sets the exit code."""
+"""The program ``vfsd``: imports commands when they are needed, and sets the exit code.
+
+Also has ``vfsd help``.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
 
 from vfsd import __version__
-from vfsd.cli.command import CONTEXT, Command, Group, SuggestingGroup, common_options, load
+from vfsd.cli.command import CONTEXT, Command, Group, SuggestingGroup, common_options, define, load
 from vfsd.cli.command_table import ENTRIES, SECTIONS, TOPICS
-from vfsd.cli.errors import discard_stdout, run_guarded
-from vfsd.cli.exit_codes import EXIT_BROKEN_PIPE
+from vfsd.cli.errors import (
+    EXIT_BROKEN_PIPE,
+    discard_stdout,
+    exit_codes,
+    exit_codes_of_every_command,
+    run_guarded,
+)
+from vfsd.cli.output import column_lines, print_json, print_line
 from vfsd.cli.session import Session
 from vfsd.core.subprocess_entry import limit_blas_threads, reduce_gc
+from vfsd.errors import UsageError
 
 
 class App(SuggestingGroup):
@@ -142,3 +152,54 @@ def main() -> None:
         if reconfigure is not None:
             reconfigure(errors="surrogateescape")
     cli()
+
+
+_TOPICS = ("exit-codes", "views")
+
+
+@define(
+    "help",
+    examples=["vfsd help read", "vfsd help labels import", "vfsd help exit-codes"],
+    fields={"topic": "the argument", "text": "the help"},
+)
+@click.argument("words", metavar="[TOPIC]", nargs=-1)
+@click.pass_context
+def help(ctx: click.Context, words: tuple[str, ...]) -> None:
+    """Explain a command, or the topics `exit-codes` and `views`."""
+    topic = " ".join(words) or None
+    text = _text(ctx, topic)
+    session = ctx.find_object(Session)
+    if session is not None and session.json:
+        print_json({"topic": topic, "text": text})
+    else:
+        print_line(text)
+
+
+def _text(ctx: click.Context, topic: str | None) -> str:
+    if topic == "exit-codes":
+        return "\n".join(_exit_code_lines())
+    if topic == "views":
+        from vfsd.core import view_request
+
+        return (view_request.__doc__ or "").strip()
+
+    app = ctx.find_root().command
+    assert isinstance(app, App)
+    parent = ctx.find_root()
+    if topic is None:
+        return parent.get_help()
+    found = app.find(parent, topic.split())
+    if found is None:
+        raise UsageError(
+            f"no help on {topic!r}",
+            hint=f"name a command, {' or '.join(_TOPICS)}",
+        )
+    return found.get_help(
+        click.Context(found, info_name=topic, parent=parent, **found.context_settings)
+    )
+
+
+def _exit_code_lines() -> Iterator[str]:
+    yield from column_lines([(str(code), text) for code, text in exit_codes().items()], "><")
+    every = ", ".join(map(str, exit_codes_of_every_command()))
+    yield f"\nAny command may end with {every}; the help of each command lists the others."

@@ -11,11 +11,9 @@ import click
 
 from vfsd.cli.command import define
 from vfsd.cli.errors import describe, print_failure
-from vfsd.cli.output import print_json, print_line, printable, styled
-from vfsd.cli.param_types import Number, byte_count_value
-from vfsd.cli.progress import Progress
-from vfsd.cli.session import Session
-from vfsd.cli.video_args import select_video_list
+from vfsd.cli.options import Number, byte_count_value
+from vfsd.cli.output import Progress, print_json, print_line, printable, styled
+from vfsd.cli.session import Session, select_video_list
 from vfsd.core.timebase import human_bytes
 from vfsd.errors import (
     EXIT_FINDINGS,
@@ -66,7 +64,7 @@ def fsck(session: Session, repair: bool, deep: bool) -> None:
     goes to stderr.
     """
     from vfsd.maintenance import fsck
-    from vfsd.storage import checksum_registry
+    from vfsd.storage import original_files
 
     with session.opened(session.root(), writing=repair) as store:
         with Progress("checking", None, shown=session.shows_progress) as progress:
@@ -76,7 +74,7 @@ def fsck(session: Session, repair: bool, deep: bool) -> None:
                 progress.reach(done, total)
 
             findings = fsck.run(store.parts, repair=repair, deep=deep, on_progress=on_progress)
-        unsummed = checksum_registry.missing_checksums_message(store.catalog)
+        unsummed = original_files.missing_checksums_message(store.catalog)
         unfinished = fsck.unfinished_file_count(store.parts)
         for finding in findings:
             if session.json:
@@ -90,7 +88,7 @@ def fsck(session: Session, repair: bool, deep: bool) -> None:
             else:
                 print_line(_finding_line(finding.check, finding.message, finding.repaired))
     if unsummed:
-        session.remark(f"{unsummed}; {checksum_registry.SUMS_ADVICE}")
+        session.remark(f"{unsummed}; {original_files.SUMS_ADVICE}")
     if unfinished:
         session.remark(
             f"{unfinished} files were in use when this backup was made; the next mount of a "
@@ -452,8 +450,8 @@ def gc(session: Session, dry_run: bool, recordings: float) -> None:
 
 def _stuck_text(path: Path) -> str:
     """Hint for a path that could not be deleted."""
-    from vfsd.disk.safe_open import is_full_directory
+    from vfsd.disk.safe_open import is_nonempty_directory
 
-    if is_full_directory(path):
+    if is_nonempty_directory(path):
         return "is a directory with contents: move it away"
     return "may not be deleted: check the permissions of its directory"

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import click
 
 from vfsd.cli.command_table import ENTRIES, TOPICS
-from vfsd.cli.exit_codes import meaning
+from vfsd.cli.errors import meaning
 from vfsd.cli.session import Session
 from vfsd.errors import VfsdError
 

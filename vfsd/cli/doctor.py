@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from vfsd.catalog import Catalog
     from vfsd.codecs.probing.probe import Examination
     from vfsd.disk.store_layout import StoreDirectory
-    from vfsd.write.partial_files import UnfinishedRecording
+    from vfsd.write.unfinished_files import UnfinishedRecording
 
 
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
@@ -185,7 +185,7 @@ def _check_codecs(check: str, wanted: Sequence[str], is_there: Callable[[str], b
 
 
 def _has_decoder(codec: str) -> bool:
-    from vfsd.codecs.decoding.decoder_context import decoder_context
+    from vfsd.codecs.pyav import decoder_context
     from vfsd.core.model import MediaInfo
 
     try:
@@ -265,7 +265,7 @@ def _check_libfuse() -> Diagnosis:
 
 
 def _binding_text() -> str:
-    from vfsd.mount.fuse.binding import load
+    from vfsd.mount.fuse.libfuse import load
 
     binding = load()
     return f"{binding.name}, on libfuse {binding.major}.{binding.minor}"
@@ -367,7 +367,7 @@ def _check_catalog_log(directory: StoreDirectory) -> Iterator[Diagnosis]:
 
 def _check_checksums(directory: StoreDirectory) -> Iterator[Diagnosis]:
     """Checksums and known damage; nothing if the catalog cannot be read."""
-    from vfsd.storage.checksum_registry import SUMS_ADVICE, missing_checksums_message
+    from vfsd.storage.original_files import SUMS_ADVICE, missing_checksums_message
 
     try:
         with _open_catalog(directory) as catalog:
@@ -437,7 +437,7 @@ def _check_mounted(directory: StoreDirectory) -> Diagnosis:
 
 def _check_mount_log(directory: StoreDirectory) -> Iterator[Diagnosis]:
     """The log of the present mount, or of the last one by this user, if it exists."""
-    from vfsd.mount.log_file import default_places
+    from vfsd.mount.mount_log import default_places
 
     try:
         log = (directory.mounted_by() or {}).get("log")

@@ -12,17 +12,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vfsd.cli.command import define
-from vfsd.cli.output import column_lines, fact_lines, print_json, print_line, printable
-from vfsd.cli.param_types import Span
-from vfsd.cli.session import Session
-from vfsd.cli.video_args import for_each, select_videos
-from vfsd.cli.view_options import (
+from vfsd.cli.options import (
+    Span,
     require_one_selection,
     sound_choice,
     sound_options,
     view_options,
     view_request,
 )
+from vfsd.cli.output import column_lines, fact_lines, print_json, print_line, printable
+from vfsd.cli.session import Session, for_each, select_videos
 from vfsd.core.output_formats import CODECS, CONTAINERS, ENDINGS
 from vfsd.core.timebase import clock_text, human_bytes
 from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
@@ -30,8 +29,7 @@ from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
 if TYPE_CHECKING:
     from vfsd.api.video import Video
     from vfsd.cli.compare_reads import ReadComparison
-    from vfsd.core.view_path import ViewForm, ViewSpec
-    from vfsd.core.view_request import View
+    from vfsd.core.view_request import View, ViewForm, ViewSpec
     from vfsd.read.explain_read import DecodeSummary, ReadExplanation, SourceRun, UnusedTiles
     from vfsd.tiling import Rect
     from vfsd.tiling.cost import DecodeWork
@@ -197,7 +195,7 @@ def _requested_view(
     size: tuple[int, int] | None,
     fps: Fraction | None,
 ) -> View:
-    from vfsd.core.view_path import ViewForm
+    from vfsd.core.view_request import ViewForm
 
     request = view_request(video, ViewForm("raw"), span, chosen, moment, region, size, fps)
     return request.resolve(video.width, video.height)
@@ -214,7 +212,7 @@ def _measured(
 ) -> ReadComparison:
     from vfsd.api.store import Store
     from vfsd.cli.compare_reads import compare_reads
-    from vfsd.cli.progress import Progress
+    from vfsd.cli.output import Progress
 
     with Progress(f"reading {video.name}", None, shown=session.shows_progress) as progress:
         return compare_reads(
@@ -357,7 +355,7 @@ def file_form(
 
     Raises `UsageError`.
     """
-    from vfsd.core.view_path import output_form, with_sound
+    from vfsd.core.view_request import output_form, with_sound
 
     if ending is None:
         ending = "mp4" if codec is None or codec in CONTAINERS["mp4"] else "mkv"
@@ -366,7 +364,7 @@ def file_form(
 
 def view_keys_of_read(video: Video, found: ReadExplanation) -> dict[str, Any]:
     """The keys of a view for a read of raw pixels."""
-    from vfsd.core.frame_selection import count_in_ranges
+    from vfsd.core.frames import count_in_ranges
     from vfsd.views.view_explanation import decode_step
 
     steps = [decode_step(video.original, source).record for source in found.sources]
@@ -494,10 +492,10 @@ def _missing_text(together: Sequence[UnusedTiles]) -> str:
 
 def _copy_hint(video: Video, found: ViewExplanation) -> str | None:
     """How to request a similar view that is copied, if there is one."""
-    from vfsd.core import view_path
+    from vfsd.core import view_request
     from vfsd.core.view_request import View
 
-    request = view_path.parse_view_path(found.view)
+    request = view_request.parse_view_path(found.view)
     view = request.view
     codec = request.form.codec
     given = {

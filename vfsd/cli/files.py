@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from vfsd.cli.command import define, replace_option, yes_option
+from vfsd.cli.options import pair_value, word_value
 from vfsd.cli.output import print_json, print_line, printable
-from vfsd.cli.param_types import pair_value, word_value
-from vfsd.cli.session import Session
-from vfsd.cli.video_args import select_videos
+from vfsd.cli.session import Session, select_videos
 from vfsd.errors import ExistsError, HeldError, NotFoundError, UsageError
 
 if TYPE_CHECKING:

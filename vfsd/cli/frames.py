@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vfsd.cli.command import define
+from vfsd.cli.options import frame_range, frame_slice
 from vfsd.cli.output import column_lines, print_json, print_line
-from vfsd.cli.param_types import frame_range, frame_slice
-from vfsd.cli.session import Session
-from vfsd.cli.video_args import for_each, select_videos
+from vfsd.cli.session import Session, for_each, select_videos
 from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ import click
 from vfsd.cli.command import define
 from vfsd.cli.listing import ENTRY_FIELDS, entry_record, kind_of, size_of
 from vfsd.cli.output import fact_lines, iso_time, local_time, print_json, print_line, printable
-from vfsd.cli.session import Session
-from vfsd.cli.video_args import matched_paths
+from vfsd.cli.session import Session, matched_paths
 from vfsd.core.timebase import clock_text, human_bytes
 from vfsd.errors import NotFoundError
 
@@ -194,15 +193,17 @@ def _tiles_text(tiles: Mapping[str, Any]) -> str:
 
 
 def _ranges_text(ranges: Sequence[range]) -> str:
-    from vfsd.disk.block_checksums import text
+    from vfsd.disk.checksums import ranges_text
 
-    return text(ranges)
+    return ranges_text(ranges)
 
 
 def _damage_text(damage: Mapping[str, Any]) -> str:
-    from vfsd.disk.block_checksums import text
+    from vfsd.disk.checksums import ranges_text
 
-    parts = {key: text([range(*pair) for pair in damage[key]]) for key in ("bytes", "frames")}
+    parts = {
+        key: ranges_text([range(*pair) for pair in damage[key]]) for key in ("bytes", "frames")
+    }
     needed = f"; frames {parts['frames']} need them" if damage["frames"] else ""
     return f"bytes {parts['bytes']}{needed} (found {damage['found'][:10]})"
 
@@ -328,7 +329,7 @@ def _sound_record(catalog: Catalog, video: LogicalVideo) -> dict[str, Any] | Non
 
 
 def _tiles_record(catalog: Catalog, video: LogicalVideo) -> dict[str, Any] | None:
-    from vfsd.core.display_geometry import to_display_layout
+    from vfsd.core.frames import to_display_layout
 
     original = video.original
     with catalog.reading() as seen:

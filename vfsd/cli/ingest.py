@@ -15,9 +15,8 @@ import click
 
 from vfsd.cli.command import define, replace_option
 from vfsd.cli.errors import describe
-from vfsd.cli.output import column_lines, print_json, print_line, printable
-from vfsd.cli.param_types import word_value
-from vfsd.cli.progress import Progress
+from vfsd.cli.options import word_value
+from vfsd.cli.output import Progress, column_lines, print_json, print_line, printable
 from vfsd.cli.session import Session, store_name
 from vfsd.core.timebase import human_bytes
 from vfsd.errors import (
@@ -269,7 +268,7 @@ class Ingester:
         An error of the file becomes its outcome. An error of the store is raised, since it would
         hit the next file, too.
         """
-        from vfsd.write.rebuild_index import restore_original_file
+        from vfsd.write.frame_index import restore_original_file
 
         progress.label(os.path.basename(source.name))
         try:

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from vfsd.cli.command import define
-from vfsd.cli.output import column_lines, print_json, print_line, printable
-from vfsd.cli.param_types import (
+from vfsd.cli.options import (
     Number,
     Span,
     frame_range,
@@ -23,9 +22,8 @@ from vfsd.cli.param_types import (
     region_value,
     span_value,
 )
-from vfsd.cli.progress import Progress
-from vfsd.cli.session import Session
-from vfsd.cli.video_args import for_each, select_videos
+from vfsd.cli.output import Progress, column_lines, print_json, print_line, printable
+from vfsd.cli.session import Session, for_each, select_videos
 from vfsd.core.timebase import clock_text
 from vfsd.errors import ExtraMissingError, NotFoundError, OutOfRangeError, UsageError
 
@@ -33,7 +31,7 @@ if TYPE_CHECKING:
     from vfsd.api.video import Video
     from vfsd.catalog import DetectionQuery
     from vfsd.core.detections import Detection, Source
-    from vfsd.labels.detectors.detector import Detector, Every
+    from vfsd.labels.detectors import Detector, Every
     from vfsd.tiling import Rect
 
 

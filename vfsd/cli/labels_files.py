@@ -12,11 +12,9 @@ import click
 
 from vfsd.cli.command import define, replace_option
 from vfsd.cli.labels import FORMATS, numbering_options, source_options, source_selection
-from vfsd.cli.output import print_json, printable
-from vfsd.cli.param_types import Span, span_value
-from vfsd.cli.progress import Progress
-from vfsd.cli.session import Session
-from vfsd.cli.video_args import for_each, select_videos, single_path
+from vfsd.cli.options import Span, span_value
+from vfsd.cli.output import Progress, print_json, printable
+from vfsd.cli.session import Session, for_each, select_videos, single_path
 from vfsd.errors import ExistsError, NotFoundError, OutOfRangeError, UsageError
 
 if TYPE_CHECKING:
@@ -406,7 +404,7 @@ def _write_files(files: Files, format_: str, out: str, replace: bool) -> int:
     path = Path(out)
     if format_ in _FOLDERS:
         return _write_folder(files, path)
-    from vfsd.disk.atomic_write import atomic_file
+    from vfsd.disk.tempfiles import atomic_file
     from vfsd.labels import export_path
 
     several = [(export_path(path, format_, name), pieces) for name, pieces in files]
@@ -428,7 +426,7 @@ def _write_dataset(files: Files, format_: str, out: str, replace: bool) -> int:
 
 
 def _write_folder(files: Files, path: Path) -> int:
-    from vfsd.disk.atomic_write import atomic_directory
+    from vfsd.disk.tempfiles import atomic_directory
 
     count = 0
     with atomic_directory(path) as folder:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vfsd.cli.command import define, replace_option
+from vfsd.cli.options import Span, span_value, time_value
 from vfsd.cli.output import (
     column_lines,
     iso_time,
@@ -24,9 +25,7 @@ from vfsd.cli.output import (
     printable,
     write_picture,
 )
-from vfsd.cli.param_types import Span, span_value, time_value
-from vfsd.cli.session import Session
-from vfsd.cli.video_args import for_each, select_videos
+from vfsd.cli.session import Session, for_each, select_videos
 from vfsd.core.timebase import clock_text, human_bytes
 from vfsd.errors import ExistsError, NotFoundError, OutOfRangeError, UsageError
 
@@ -82,7 +81,7 @@ def span_of(video: Video, frames: range) -> tuple[Fraction, Fraction]:
 
 def displayed_layout_of(video: Video, segment: Segment) -> str:
     """The layout of a segment on the displayed frame."""
-    from vfsd.core.display_geometry import to_display_layout
+    from vfsd.core.frames import to_display_layout
 
     return str(to_display_layout(segment.layout, video.original.media))
 
@@ -108,7 +107,7 @@ def segment_record(video: Video, segment: Segment) -> dict[str, Any]:
 
 
 def _tile_record(video: Video, cell: Cell) -> dict[str, Any]:
-    from vfsd.core.display_geometry import to_display_rect
+    from vfsd.core.frames import to_display_rect
 
     return {
         "tile": cell.tile,
@@ -299,8 +298,7 @@ def _draw_layout(
 ) -> None:
     """Draw one segment: of several that share the frame, the newest."""
     from vfsd.api.video import context_of
-    from vfsd.views.layout_image import draw_layout
-    from vfsd.views.layout_summary import layout_facts
+    from vfsd.views.layout_files import draw_layout, layout_facts
 
     path = picture_path(out)
     if not found:
@@ -338,12 +336,12 @@ def layout_history(session: Session, names: tuple[str, ...]) -> None:
     Retired tiles are kept for `vfsd layout rollback`, until the next change of the layout or until
     `vfsd layout drop --retired`.
     """
-    from vfsd.derive import layout_history
+    from vfsd.derive import derived_data
 
     root, paths = session.places(names)
 
     def show(path: str, video: Video) -> None:
-        found = layout_history.history(store.parts, video.info)
+        found = derived_data.layout_history(store.parts, video.info)
         if session.json:
             for segment in found:
                 retired = segment.retired_ns

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from vfsd.cli.command import define
+from vfsd.cli.options import byte_count_value, pair_value
 from vfsd.cli.output import column_lines, iso_time, local_time, print_json, print_line, printable
-from vfsd.cli.param_types import byte_count_value, pair_value
 from vfsd.cli.session import Session
 from vfsd.core.timebase import clock_text, human_bytes
 from vfsd.errors import NotFoundError

@@ -71,7 +71,7 @@ def mount(
     """
     from vfsd.disk.store_layout import StoreDirectory
     from vfsd.mount import control
-    from vfsd.mount.log_file import log_at
+    from vfsd.mount.mount_log import log_at
 
     if len(places) > 2:
         raise UsageError("a store is mounted at one directory")

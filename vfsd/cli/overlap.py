@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vfsd.cli.command import define, jobs_option, replace_option, yes_option
+from vfsd.cli.options import Number, time_value
 from vfsd.cli.output import (
     column_lines,
     fact_lines,
@@ -19,9 +20,7 @@ from vfsd.cli.output import (
     printable,
     write_picture,
 )
-from vfsd.cli.param_types import Number, time_value
-from vfsd.cli.session import Session
-from vfsd.cli.video_args import single_path
+from vfsd.cli.session import Session, single_path
 from vfsd.core.timebase import human_bytes
 from vfsd.errors import (
     EXIT_FINDINGS,
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from vfsd.api.store import Store
-    from vfsd.overlap.join_settings import JoinSettings
+    from vfsd.overlap.join_encoder import JoinSettings
     from vfsd.overlap.join_videos import JoinedPair, JoinReport
     from vfsd.overlap.overlap_search import OverlapReport, VideoPair
 
@@ -223,9 +222,9 @@ def overlap_find(session: Session, names: tuple[str, ...], refused: bool) -> Non
 
 
 def _find_pairs(session: Session, store: Store, names: list[str]) -> OverlapReport:
-    from vfsd.cli.progress import Progress
-    from vfsd.cli.video_args import select_video_list
-    from vfsd.overlap.cameras import overlaps
+    from vfsd.cli.output import Progress
+    from vfsd.cli.session import select_video_list
+    from vfsd.overlap import overlaps
 
     chosen = [video.name for video in select_video_list(store, names)] if names else None
     with Progress("comparing videos", None, shown=session.shows_progress) as progress:
@@ -273,7 +272,7 @@ def overlap_show(
     edge (where the right one would).
     """
     path = None if out is None else picture_path(out)
-    from vfsd.overlap.cameras import overlap
+    from vfsd.overlap import overlap
 
     root, names = session.places([one, other])
     with session.opened(root) as store:
@@ -324,7 +323,7 @@ def _draw_pair(
     path: Path,
     replace: bool,
 ) -> None:
-    from vfsd.overlap.overlap_image import draw_pair
+    from vfsd.overlap.overlap_search import draw_pair
 
     time = pair.overlap.times[0] if moment is None else moment
     write_picture(draw_pair(store.tools, pair, time), path, replace=replace)
@@ -431,7 +430,7 @@ def overlap_join(
     command continues. Both videos are assumed to start at the same time. Pairs that `overlap find`
     refuses, and files with equal bytes, are not joined. Ends with 30 if nothing is joined.
     """
-    from vfsd.overlap.join_settings import JoinSettings
+    from vfsd.overlap.join_encoder import JoinSettings
 
     settings = JoinSettings(merge, psnr, codec, quality=quality)
     root, names = session.places([one, other])
@@ -460,8 +459,8 @@ def _join_videos(
     dry_run: bool,
     jobs: int | None,
 ) -> JoinReport:
-    from vfsd.cli.progress import Progress
-    from vfsd.overlap.cameras import join
+    from vfsd.cli.output import Progress
+    from vfsd.overlap import join
 
     with Progress("joining", None, shown=session.shows_progress) as progress:
 
@@ -540,7 +539,7 @@ def _join_facts(report: JoinReport, dry_run: bool) -> Iterator[tuple[str, str]]:
 @click.pass_obj
 def overlap_ls(session: Session, name: str | None) -> None:
     """List joined videos, or the partners of one video."""
-    from vfsd.overlap.cameras import joined
+    from vfsd.overlap import joined
 
     root, names = (session.root(), []) if name is None else session.places([name])
     with session.opened(root) as store:
@@ -576,7 +575,7 @@ def overlap_split(session: Session, name: str, other: str | None, yes: bool) -> 
     which always stay. At a terminal the command asks first.
     """
     given = [name] if other is None else [name, other]
-    from vfsd.overlap.cameras import split
+    from vfsd.overlap import split
 
     root, names = session.places(given)
     with session.opened(root, writing=True) as store:

@@ -16,18 +16,16 @@ from typing import TYPE_CHECKING
 import click
 
 from vfsd.cli.command import define, replace_option
-from vfsd.cli.output import print_json, printable
-from vfsd.cli.param_types import Span
-from vfsd.cli.progress import Progress
-from vfsd.cli.session import Session
-from vfsd.cli.video_args import single_path
-from vfsd.cli.view_options import (
+from vfsd.cli.options import (
+    Span,
     require_one_selection,
     sound_choice,
     sound_options,
     view_options,
     view_request,
 )
+from vfsd.cli.output import Progress, print_json, printable
+from vfsd.cli.session import Session, single_path
 from vfsd.core.output_formats import CODECS
 from vfsd.errors import (
     BusyError,
@@ -45,10 +43,10 @@ if TYPE_CHECKING:
     from vfsd.api.growing_video import GrowingVideo
     from vfsd.api.store import Store
     from vfsd.api.video import Video
-    from vfsd.cli.frame_output import OutputTarget, WrittenFiles
+    from vfsd.cli.frame_files import OutputTarget, WrittenFiles
     from vfsd.core.frame_table_pages import Ints
     from vfsd.core.frames import Frame
-    from vfsd.core.view_path import ViewSpec
+    from vfsd.core.view_request import ViewSpec
     from vfsd.tiling import Rect
     from vfsd.views import ViewAudioSummary
 
@@ -139,8 +137,8 @@ def read(
     """
     from vfsd.api.reading import kept_frames
     from vfsd.api.video import context_of
-    from vfsd.cli.frame_output import output_target, with_sound_choice
-    from vfsd.core.frame_selection import count_in_ranges
+    from vfsd.cli.frame_files import output_target, with_sound_choice
+    from vfsd.core.frames import count_in_ranges
 
     require_one_selection(span, chosen, moment)
     target = output_target(out, pixel_format, codec)
@@ -256,8 +254,8 @@ def _writer_for(
         require_complete(video, "a video")
         return _save_view
     if target.kind == "raw":
-        from vfsd.codecs.frames.pixel_layouts import is_in_rows
-        from vfsd.views.view_frames import decoded_picture_form
+        from vfsd.codecs.frames.planes import is_in_rows
+        from vfsd.views.view_input import decoded_picture_form
 
         view = request.resolve(video.width, video.height)
         form = decoded_picture_form(video.original.media, view, target.form)
@@ -283,7 +281,7 @@ def _planned_frames(
     if target.kind != "video":
         plan = plan_view(context_of(video), view, format=target.form.layout, psnr=request.psnr)
         return plan.frames, plan.size, plan.psnr
-    from vfsd.views.view_frames import decoded_picture_form
+    from vfsd.views.view_input import decoded_picture_form
 
     form = decoded_picture_form(video.original.media, view, target.form)
     view = changed(view, region=form.region)
@@ -304,7 +302,7 @@ def _save_view(
     session: Session, target: OutputTarget, video: Video, request: ViewSpec, replace: bool
 ) -> WrittenFiles:
     """Write a video: a view of the mount, without padding."""
-    from vfsd.cli.frame_output import WrittenFiles
+    from vfsd.cli.frame_files import WrittenFiles
 
     label = f"making {target.out}"
     with Progress(label, None, shown=session.shows_progress, in_bytes=True) as progress:
@@ -318,8 +316,8 @@ def _pipe_view(
     session: Session, target: OutputTarget, video: Video, request: ViewSpec, replace: bool
 ) -> WrittenFiles:
     """Write a view to stdout."""
-    from vfsd.cli.frame_output import WrittenFiles
-    from vfsd.core.view_path import format_view_path
+    from vfsd.cli.frame_files import WrittenFiles
+    from vfsd.core.view_request import format_view_path
 
     with require_complete(video, "a view").views.open(format_view_path(request)) as file:
         shutil.copyfileobj(file, sys.stdout.buffer)
@@ -338,8 +336,8 @@ def _write_frames(
     """Write pictures, an array or raw pixels. Raises `OutOfRangeError` for an empty selection."""
     from vfsd.api.reading import kept_frames, plan_view
     from vfsd.api.video import context_of
-    from vfsd.cli.frame_output import write_frames
-    from vfsd.views.view_frames import no_frame_error
+    from vfsd.cli.frame_files import write_frames
+    from vfsd.views.view_input import no_frame_error
 
     view = request.resolve(video.width, video.height)
     planned = plan_view(context_of(video), view).frames

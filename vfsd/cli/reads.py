@@ -9,8 +9,7 @@ import click
 
 from vfsd.cli.command import define, limit_option
 from vfsd.cli.output import column_lines, iso_time, local_time, print_json, print_line, printable
-from vfsd.cli.session import Session
-from vfsd.cli.video_args import select_video_list
+from vfsd.cli.session import Session, select_video_list
 from vfsd.errors import NotFoundError, ReadOnlyError
 
 if TYPE_CHECKING:

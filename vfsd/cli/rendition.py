@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vfsd.cli.command import define, jobs_option, yes_option
+from vfsd.cli.options import Number, Span, size_value, span_value
 from vfsd.cli.output import column_lines, print_json, print_line, printable
-from vfsd.cli.param_types import Number, Span, size_value, span_value
 from vfsd.cli.retile import (
     DEFAULT_PSNR,
     ESTIMATE_FIELDS,
@@ -19,8 +19,7 @@ from vfsd.cli.retile import (
     print_estimate,
     require_consent,
 )
-from vfsd.cli.session import Session
-from vfsd.cli.video_args import select_video_list, select_videos
+from vfsd.cli.session import Session, select_video_list, select_videos
 from vfsd.core.timebase import human_bytes
 from vfsd.errors import (
     EXIT_INTERRUPTED,
@@ -137,7 +136,7 @@ def render(
     if psnr is not None and quality is not None:
         raise UsageError("give either --psnr or --quality, not both")
     from vfsd.cli.retile_plan import RetileOrder
-    from vfsd.derive.tile_settings import TileSettings
+    from vfsd.derive.tile_encoder import TileSettings
 
     codec = codec or _CODEC_FOR.get(purpose or "", "fast")
     settings = TileSettings(codec, DEFAULT_PSNR if psnr is None else psnr, quality)
@@ -274,7 +273,7 @@ def rendition_drop(
     command asks first.
     """
     from vfsd.cli.retile_plan import coded_size
-    from vfsd.derive import layout_history
+    from vfsd.derive import derived_data
 
     root, paths = session.places(names)
     with session.opened(root, writing=True) as store:
@@ -285,7 +284,7 @@ def rendition_drop(
             if not yes and sys.stdin.isatty() and not click.confirm(question, err=True):
                 found = []
             else:
-                found = layout_history.drop_renditions(store.parts, video.info, picture)
+                found = derived_data.drop_renditions(store.parts, video.info, picture)
             total = sum(segment.size for segment in found)
             if session.json:
                 print_json({"name": path, "segments": len(found), "bytes": total})

@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING
 import click
 
 from vfsd.cli.command import define, jobs_option
-from vfsd.cli.output import fact_lines, print_json, print_line, print_remark, printable
-from vfsd.cli.param_types import Number, Span, region_value, span_value
-from vfsd.cli.progress import Progress
-from vfsd.cli.session import Session
-from vfsd.cli.video_args import select_video_list
+from vfsd.cli.options import Number, Span, region_value, span_value
+from vfsd.cli.output import Progress, fact_lines, print_json, print_line, print_remark, printable
+from vfsd.cli.session import Session, select_video_list
 from vfsd.core.timebase import human_bytes
 from vfsd.errors import (
     EXIT_INTERRUPTED,
@@ -36,7 +34,7 @@ if TYPE_CHECKING:
     from vfsd.api.video import Video
     from vfsd.cli.retile_plan import RetileEstimate, RetileOrder
     from vfsd.core.model import Segment
-    from vfsd.derive.tile_settings import PlannedSegment
+    from vfsd.derive.tile_encoder import PlannedSegment
     from vfsd.tiling import Rect, TileLayout
 
 
@@ -217,7 +215,7 @@ def retile(
     if layout_file is not None and seconds is not None:
         raise UsageError("a --layout-file sets the length of segments", hint="leave out --seconds")
     from vfsd.cli.retile_plan import LayoutAround, RetileOrder
-    from vfsd.derive.tile_settings import TileSettings
+    from vfsd.derive.tile_encoder import TileSettings
 
     settings = TileSettings(codec, DEFAULT_PSNR if psnr is None else psnr, quality)
     boxes = None if around is None else LayoutAround(around, bool(coarse), padding or 0)
@@ -431,7 +429,7 @@ def _estimate_record(video: Video, found: RetileEstimate) -> dict[str, object]:
 def _estimate_facts(
     video: Video, order: RetileOrder, found: RetileEstimate
 ) -> list[tuple[str, str]]:
-    from vfsd.core.display_geometry import to_display_layout
+    from vfsd.core.frames import to_display_layout
 
     kept = len(found.planned) - len(found.missing)
     segments = f"{len(found.missing)} to make, {kept} exist already"

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from vfsd.cli.command import define
+from vfsd.cli.options import Number
 from vfsd.cli.output import column_lines, fact_lines, print_json, print_line
-from vfsd.cli.param_types import Number
 from vfsd.cli.session import Session
 from vfsd.core.timebase import human_bytes
 from vfsd.errors import EXIT_INTERRUPTED, BusyError, ExtraMissingError, NotFoundError, UsageError

@@ -15,7 +15,9 @@ import click
 
 from vfsd.cli.command import define, limit_option
 from vfsd.cli.layout import span_of
+from vfsd.cli.options import Number, byte_count_value
 from vfsd.cli.output import (
+    Progress,
     column_lines,
     iso_time,
     local_time,
@@ -24,10 +26,7 @@ from vfsd.cli.output import (
     print_remark,
     printable,
 )
-from vfsd.cli.param_types import Number, byte_count_value
-from vfsd.cli.progress import Progress
-from vfsd.cli.session import Session
-from vfsd.cli.video_args import select_video_list
+from vfsd.cli.session import Session, select_video_list
 from vfsd.core.timebase import clock_text, human_bytes
 from vfsd.errors import (
     EXIT_FINDINGS,
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
     from vfsd.api.video import Video
     from vfsd.core.model import LogicalVideo, TilingDecision, TilingReason
     from vfsd.derive.proposals import Proposal
-    from vfsd.derive.tile_settings import PlannedSegment
+    from vfsd.derive.tile_encoder import PlannedSegment
     from vfsd.derive.tuner import TuningBudget
 
 
@@ -112,7 +111,7 @@ def proposal_record(video: Video, proposal: Proposal, *, allowed: bool) -> dict[
 
 def decision_record(video: Video, decision: TilingDecision) -> dict[str, Any]:
     """The values of `DECISION_FIELDS`."""
-    from vfsd.derive.tile_settings import PlannedSegment
+    from vfsd.derive.tile_encoder import PlannedSegment
 
     plan = PlannedSegment(decision.frames, decision.layout, decision.tiles)
     return {
@@ -144,7 +143,7 @@ def reasons_text(video: Video, reasons: Sequence[Iterable[TilingReason]]) -> str
 def _plan_record(
     video: Video, plan: PlannedSegment, codec: str, reasons: Iterable[TilingReason]
 ) -> dict[str, Any]:
-    from vfsd.core.display_geometry import to_display_layout, to_display_rect
+    from vfsd.core.frames import to_display_layout, to_display_rect
 
     # A rendition has pictures of its own size.
     media = replace(video.original.media, width=plan.layout.width, height=plan.layout.height)
@@ -174,7 +173,7 @@ def _displayed_size(video: Video, reason: TilingReason) -> list[int] | None:
 
 
 def _displayed_region(video: Video, reason: TilingReason) -> str | None:
-    from vfsd.core.display_geometry import to_display_rect
+    from vfsd.core.frames import to_display_rect
 
     if reason.region is None:
         return None

@@ -10,9 +10,8 @@ import click
 
 from vfsd.cli.command import define, replace_option
 from vfsd.cli.errors import CommandFailure, describe
-from vfsd.cli.output import local_time, print_json, print_line, print_remark, printable
-from vfsd.cli.param_types import Number, rate_value, size_value, word_value
-from vfsd.cli.progress import Progress
+from vfsd.cli.options import Number, rate_value, size_value, word_value
+from vfsd.cli.output import Progress, local_time, print_json, print_line, print_remark, printable
 from vfsd.cli.session import Session, store_name
 from vfsd.core.output_formats import PIXEL_LAYOUTS
 from vfsd.core.timebase import human_bytes
@@ -31,9 +30,9 @@ from vfsd.errors import (
 if TYPE_CHECKING:
     from vfsd.api.store import Store
     from vfsd.api.video import Video
-    from vfsd.cli.pixel_input import PixelInput
-    from vfsd.write.partial_files import UnfinishedRecording
-    from vfsd.write.writer_settings import WriteOptions
+    from vfsd.cli.frame_files import PixelInput
+    from vfsd.write.unfinished_files import UnfinishedRecording
+    from vfsd.write.video_writer import WriteOptions
 
 
 _FILE = click.Path(dir_okay=False)
@@ -199,7 +198,7 @@ def _open_source(
     pixel_format: str | None,
 ) -> tuple[PixelInput | None, IO[bytes] | None]:
     """Frames, or a stream to store unchanged."""
-    from vfsd.cli.pixel_input import (
+    from vfsd.cli.frame_files import (
         bare_pixels,
         is_numbered,
         is_y4m,

@@ -17,7 +17,6 @@ from fractions import Fraction
 
 import numpy as np
 
-from vfsd.core.atfork import reset_after_fork
 from vfsd.core.frame_table_pages import (
     HIDDEN,
     KEY,
@@ -31,6 +30,7 @@ from vfsd.core.frame_table_pages import (
     paginate,
 )
 from vfsd.core.model import Gop
+from vfsd.core.process_control import reset_after_fork
 from vfsd.errors import IntegrityError, OutOfRangeError
 
 _CACHED_PAGES = 64
@@ -91,7 +91,7 @@ class FrameTable:
         reset_after_fork(self)
 
     def after_fork(self) -> None:
-        """Drop cached pages; see `vfsd.core.atfork`."""
+        """Drop cached pages; see `vfsd.core.process_control`."""
         self._cache = OrderedDict()
         self._cache_guard = threading.Lock()
 
@@ -186,7 +186,7 @@ class FrameTable:
     def frame_at(self, ticks: int) -> int:
         """Return the last frame with a pts of at most `ticks`.
 
-        `vfsd.core.frame_selection` converts times.  Raises `OutOfRangeError` before the first frame
+        `vfsd.core.frames` converts times.  Raises `OutOfRangeError` before the first frame
         and at or after `end_pts`.
         """
         found = self._last_frame_not_after(ticks)

@@ -1,6 +1,5 @@
-"""Settings of the current process: priority, time slice, death with the parent, OOM score, malloc.
-
-`MallocTrimmer` calls malloc_trim(3) when the process has grown.
+"""Processes: reset of objects in forked children, CPU and memory use, and settings of the current
+process such as priority and malloc.
 """
 
 from __future__ import annotations
@@ -13,11 +12,255 @@ import signal
 import struct
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any, Generic, Protocol, Self, TypeVar, overload
 
-from vfsd.core.hostinfo import resident_bytes
+from vfsd.errors import UsageError
+from vfsd.validation import whole_number
+
+T = TypeVar("T")
+
+_refer = ctypes.pythonapi.Py_IncRef
+_refer.argtypes = [ctypes.py_object]
+_refer.restype = None
+
+
+class ForkResettable(Protocol):
+    """An object that must be reset in a forked child."""
+
+    def after_fork(self) -> None:
+        """Reset to the unused state.  Called in the child before any other code runs there.
+
+        Must not raise or block, and must not free anything that another thread may have been using.
+        """
+
+
+class ForkPrepared(Protocol):
+    """An object that must prepare for a fork."""
+
+    def before_fork(self) -> None:
+        """Called by the forking thread before the fork.  Must not raise, and must not block for
+        long.
+
+        Another thread may fork at the same time and call this, too.
+        """
+
+    def after_fork_in_parent(self) -> None:
+        """Called in the parent after the fork, once for each `before_fork`.  Must not raise."""
+
+
+_to_reset: weakref.WeakSet[ForkResettable] = weakref.WeakSet()
+_to_prepare: weakref.WeakSet[ForkPrepared] = weakref.WeakSet()
+_prepared: list[ForkPrepared] = []  # for the fork in progress
+# Protects all three.  The forking thread holds it across the fork, in the parent and in the child.
+_guard = threading.Lock()
+
+
+def reset_after_fork(one: ForkResettable) -> None:
+    """Call `after_fork` of `one` in every forked child, as long as `one` exists.
+
+    Call this last in a constructor: another thread may fork at any time.
+    """
+    with _guard:
+        _to_reset.add(one)
+
+
+def prepare_before_fork(one: ForkPrepared) -> None:
+    """Call the hooks of `one` around every fork, as long as `one` exists."""
+    with _guard:
+        _to_prepare.add(one)
+
+
+def leak(thing: object) -> None:
+    """Never free `thing`, not even at interpreter exit.
+
+    Freeing it in a child may hang or harm the parent: FFmpeg waits for decoder threads that do not
+    exist there, and SQLite drops file locks that the parent still needs.  The leak costs the child
+    no memory: the pages are shared with the parent until one of them writes.
+    """
+    _refer(thing)
+
+
+class OwnerProcess:
+    """The process in which an operation was started."""
+
+    __slots__ = ("_pid",)
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+
+    @property
+    def is_parent(self) -> bool:
+        """Whether the operation was started in an ancestor process."""
+        return self._pid != os.getpid()
+
+    def require_same_process(self, what: str) -> None:
+        """Raises `UsageError` in a forked child, where `what` cannot continue."""
+        if self.is_parent:
+            raise UsageError(
+                f"{what} was started before a fork and cannot continue in the child",
+                hint="start it again in the child, or continue in the parent",
+            )
+
+
+class lazy(Generic[T]):  # noqa: N801  a decorator like `property`
+    """A property that is computed at its first use and then kept.
+
+    `functools.cached_property` of Python 3.11 holds a lock meanwhile, which another thread could
+    hold at a fork.  Here two threads may both compute it, and the first result is kept.
+    """
+
+    def __init__(self, make: Callable[[Any], T]) -> None:
+        self._make = make
+        self.__doc__ = make.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> T: ...
+
+    def __get__(self, instance: object | None, owner: type) -> Self | T:
+        if instance is None:
+            return self
+        # `setdefault` is atomic.  The next access finds the result without this descriptor.
+        found: T = instance.__dict__.setdefault(self._name, self._make(instance))
+        return found
+
+
+def _prepare_all() -> None:
+    prepared: list[ForkPrepared] = []
+    _guard.acquire()
+    try:
+        # Objects created while others prepare must be prepared, too.
+        while made := [one for one in _to_prepare if one not in prepared]:
+            _guard.release()
+            try:
+                for one in made:
+                    prepared.append(one)
+                    one.before_fork()
+            finally:
+                _guard.acquire()
+    finally:
+        _prepared[:] = prepared
+
+
+def _resume_all() -> None:
+    prepared = _prepared.copy()
+    _prepared.clear()
+    _guard.release()
+    for one in prepared:
+        one.after_fork_in_parent()
+
+
+def _reset_all() -> None:
+    inherited = list(_to_reset)
+    prepared = _prepared.copy()  # kept alive until every object has been reset
+    _prepared.clear()
+    _guard.release()
+    for one in inherited:
+        one.after_fork()
+    del prepared
+
+
+os.register_at_fork(before=_prepare_all, after_in_parent=_resume_all, after_in_child=_reset_all)
+
+
+_STAT = Path("/proc/stat")
+_TICK = os.sysconf("SC_CLK_TCK")
+_IDLE = (3, 4)
+"""Columns of a line of /proc/stat, see proc(5): idle, and iowait."""
+_TIMES = 8
+"""Columns that add up to all the time; guest time is already part of user time."""
+
+
+def host_name() -> str:
+    """Return the name of this machine.  It identifies hosts that share a catalog."""
+    return platform.node() or "localhost"
+
+
+def available_cores() -> int:
+    """Return the number of cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def worker_count(jobs: int | None) -> int:
+    """Return `jobs`, or the number of available cores for None.
+
+    Raises `UsageError` for less than 1.
+    """
+    if jobs is None:
+        return available_cores()
+    jobs = whole_number(jobs, "jobs")
+    if jobs < 1:
+        raise UsageError(f"jobs must be at least 1, got {jobs}")
+    return jobs
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the CPU seconds of a process, including its threads and its children that were waited
+    for.
+
+    0 if the process does not exist.
+    """
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return 0.0
+    fields = text.rpartition(")")[2].split()
+    return sum(int(field) for field in fields[11:15]) / _TICK
+
+
+def resident_bytes(pid: int) -> int:
+    """Return the resident memory of a process; 0 if it does not exist."""
+    try:
+        text = Path(f"/proc/{pid}/statm").read_text(encoding="ascii")
+    except OSError:
+        return 0
+    return int(text.split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+class CpuMeter:
+    """Measures how busy the cores available to this process are, between two calls."""
+
+    def __init__(self) -> None:
+        self._busy, self._all = _core_seconds()
+
+    def share(self, without: float = 0.0) -> float:
+        """Return the share of time, 0 to 1, in which the cores were busy since the last call.
+
+        `without` core seconds are subtracted from the busy time: known work of the caller.  0 where
+        the system does not provide figures, or no time has passed.
+        """
+        busy, everything = _core_seconds()
+        spent, passed = busy - self._busy - without, everything - self._all
+        self._busy, self._all = busy, everything
+        return min(1.0, max(0.0, spent / passed)) if passed > 0 else 0.0
+
+
+def _core_seconds() -> tuple[float, float]:
+    """Return (busy, total) seconds of the available cores since boot."""
+    try:
+        lines = _STAT.read_text(encoding="ascii").splitlines()
+    except OSError:
+        return 0.0, 0.0
+    mine = {f"cpu{number}" for number in os.sched_getaffinity(0)}
+    busy = everything = 0
+    for line in lines:
+        name, *words = line.split()
+        if name in mine:
+            times = [int(word) for word in words[:_TIMES]]
+            everything += sum(times)
+            busy += sum(times) - sum(times[column] for column in _IDLE)
+    return busy / _TICK, everything / _TICK
+
 
 _log = logging.getLogger(__name__)
 

@@ -1,4 +1,7 @@
-"""Runs modules of vfsd as separate programs, and tunes their startup."""
+"""Runs modules of vfsd as separate programs, and tunes their startup.
+
+``python -m vfsd.core.subprocess_entry MODULE ARGUMENT ...`` runs ``MODULE.main([ARGUMENT, ...])``.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 
 import vfsd
@@ -54,7 +58,7 @@ def gc_paused() -> Iterator[None]:
 
 def module_command(module: str, *arguments: str) -> list[str]:
     """Return the command that runs `main` of a module with the current Python."""
-    return [sys.executable, "-m", "vfsd.core.launch", module, *arguments]
+    return [sys.executable, "-m", "vfsd.core.subprocess_entry", module, *arguments]
 
 
 def child_environment() -> dict[str, str]:
@@ -62,3 +66,14 @@ def child_environment() -> dict[str, str]:
     here = str(Path(vfsd.__file__).resolve().parents[1])
     paths = [here, *filter(None, [os.environ.get("PYTHONPATH")])]
     return _BLAS_ENVIRONMENT | os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+
+
+def main(words: list[str]) -> None:
+    name, *arguments = words
+    with gc_paused():
+        module = import_module(name)
+    module.main(arguments)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

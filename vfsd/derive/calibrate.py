@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Collection
 
 from vfsd.codecs.cells.decode_timing import TIMED_CODECS, is_encoder_available, timed_decodes
-from vfsd.core.hostinfo import host_name
 from vfsd.core.model import MeasuredCost
+from vfsd.core.process_control import host_name
 from vfsd.storage.context import StoreContext
 from vfsd.tiling.cost import fit_decode_cost
 from vfsd.validation import not_one_of

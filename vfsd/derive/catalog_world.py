@@ -13,15 +13,16 @@ import numpy as np
 import numpy.typing as npt
 
 from vfsd.catalog import Catalog
-from vfsd.codecs.cells.tile_codecs import TILE_CODECS, TileCodec, tile_codec
+from vfsd.codecs.cells.cell_encoders import TILE_CODECS, TileCodec, tile_codec
 from vfsd.codecs.frames.to_array import needed_margin
 from vfsd.core.detections import DetectionColumns
 from vfsd.core.frame_table import FrameTable
 from vfsd.core.frame_table_pages import Ints
-from vfsd.core.hostinfo import host_name
 from vfsd.core.label_query import parse_labels
 from vfsd.core.model import Cell, LogicalVideo, MeasuredCost, MediaInfo, PhysicalVideo, Segment
-from vfsd.derive.tile_settings import PlannedSegment, TileSettings
+from vfsd.core.process_control import host_name
+from vfsd.derive.tile_encoder import PlannedSegment, TileSettings
+from vfsd.read.read_context import VideoContext
 from vfsd.read.tile_planner import (
     DecodeCosts,
     TileRun,
@@ -30,7 +31,6 @@ from vfsd.read.tile_planner import (
     is_worth_it,
     original_work,
 )
-from vfsd.read.video_context import VideoContext
 from vfsd.tiling import LayoutRules, Rect, TileLayout, decoded_frames, decoded_pixels
 from vfsd.tiling.cost import DEFAULT_COSTS, ENCODE_FAST, OTHER_ENCODE, DecodeWork, EncodeCost
 from vfsd.tiling.policy import (

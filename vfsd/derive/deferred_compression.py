@@ -18,9 +18,9 @@ from vfsd.catalog import Transaction
 from vfsd.codecs.cells.lossless import MAX_LEVEL, RAW_LEVEL, recompressed
 from vfsd.codecs.cells.pack import PackedCell, write_pack
 from vfsd.core.budgets import ChargedSegment, by_benefit
-from vfsd.core.hostinfo import worker_count
 from vfsd.core.model import LogicalVideo, Segment
-from vfsd.disk.direct_io import UNREADABLE
+from vfsd.core.process_control import worker_count
+from vfsd.disk.safe_open import UNREADABLE
 from vfsd.errors import IntegrityError, NotFoundError, UsageError
 from vfsd.read.pack_pool import OpenPack
 from vfsd.storage.context import StoreContext
@@ -28,7 +28,7 @@ from vfsd.storage.enforce_budget import allowed, eviction_candidates, make_room
 from vfsd.storage.reclaim import reclaim_or_log
 from vfsd.tiling.cost import LOSSLESS
 from vfsd.validation import whole_number
-from vfsd.write.pending_object import pending_bytes
+from vfsd.write.ingest_file import pending_bytes
 
 _START_FULLNESS = 0.25
 """Fullness of a budget from which VSS compresses (section 5.2)."""
@@ -85,7 +85,7 @@ def pending_compressions(
         raw = {one.id: one for one in held if one.profile == LOSSLESS and not one.is_pinned}
         if not raw:
             return []
-        levels = {number: _wanted_level(seen, number) for number in _videos(raw)}
+        levels = {number: _wanted_level(seen, number) for number in _video_ids(raw)}
         last = [
             one.id
             for one in reversed(
@@ -120,7 +120,7 @@ def _wanted_level(seen: Transaction, video_id: int) -> int:
     return max(levels)
 
 
-def _videos(held: Mapping[int, ChargedSegment]) -> set[int]:
+def _video_ids(held: Mapping[int, ChargedSegment]) -> set[int]:
     return {one.video_id for one in held.values()}
 
 

@@ -16,19 +16,10 @@ from typing import IO
 import numpy as np
 
 from vfsd.codecs import VideoFrame
+from vfsd.codecs.cells.cell_encoders import tile_codec
 from vfsd.codecs.cells.pack import CellStream
-from vfsd.codecs.cells.tile_codecs import tile_codec
-from vfsd.codecs.frames.chroma_siting import SitingSetter, frame_siting
-from vfsd.codecs.frames.color import ColorNormalizer, is_full_range
-from vfsd.codecs.frames.frame_transforms import (
-    PictureReformatter,
-    PictureScaler,
-    SpillFile,
-    require_smaller,
-)
-from vfsd.codecs.frames.from_array import FrameMaker
-from vfsd.codecs.frames.pixel_layouts import pixel_layout
-from vfsd.codecs.frames.planes import copy_colors, plane_samples
+from vfsd.codecs.frames.color import ColorNormalizer, SitingSetter, frame_siting, is_full_range
+from vfsd.codecs.frames.planes import FrameMaker, copy_colors, pixel_layout, plane_samples
 from vfsd.codecs.frames.quality import (
     FrameComparer,
     QualityAccumulator,
@@ -38,28 +29,36 @@ from vfsd.codecs.frames.quality import (
     plane_errors,
     square_error,
 )
+from vfsd.codecs.frames.transforms import (
+    PictureReformatter,
+    PictureScaler,
+    SpillFile,
+    require_smaller,
+)
 from vfsd.core.frame_table import FrameTable
 from vfsd.core.frames import Pixels
-from vfsd.core.model import Cell, LogicalVideo, MediaInfo, Segment
-from vfsd.core.psnr import (
+from vfsd.core.model import (
     IDENTICAL,
     LOSSLESS_PSNR,
     SCALING_ERROR_FACTOR,
+    Cell,
+    LogicalVideo,
+    MediaInfo,
+    Segment,
     error_from_psnr,
     psnr_from_error,
     psnr_from_mse,
 )
 from vfsd.derive.retile import OnProgress, missing_segments
-from vfsd.derive.tile_encoder import SegmentMaker
-from vfsd.derive.tile_settings import PlannedSegment, TileSettings
+from vfsd.derive.tile_encoder import PlannedSegment, SegmentMaker, TileSettings
 from vfsd.errors import RefusedMediaError, UsageError
 from vfsd.read.decoder_pool import DecoderPool
-from vfsd.read.video_context import VideoContext
+from vfsd.read.read_context import VideoContext
 from vfsd.storage.context import StoreContext
 from vfsd.storage.original_guard import default_psnr
 from vfsd.storage.reclaim import reclaim_or_log
 from vfsd.tiling import TileLayout, frame_intersection
-from vfsd.write.correct_table import require_verified
+from vfsd.write.frame_index import require_verified
 
 # The mean of a segment alone would accept a wrong frame.  A limit for each frame alone would refuse
 # pictures that reads themselves return.
@@ -150,7 +149,7 @@ def import_frames(
     return made
 
 
-def take_pictures(
+def import_pictures(
     video: VideoContext,
     offered: Iterator[VideoFrame],
     size: tuple[int, int],

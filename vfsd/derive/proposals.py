@@ -15,15 +15,23 @@ from itertools import accumulate
 import numpy as np
 import numpy.typing as npt
 
-from vfsd.codecs.cells.tile_codecs import TILE_CODECS, VIEW_CODECS
-from vfsd.core.model import LogicalVideo, PhysicalVideo, Segment, TilingDecision, TilingReason
-from vfsd.core.psnr import FINEST_PSNR, chained_psnr, required_psnr
+from vfsd.codecs.cells.cell_encoders import TILE_CODECS, VIEW_CODECS
+from vfsd.core.model import (
+    FINEST_PSNR,
+    LogicalVideo,
+    PhysicalVideo,
+    Segment,
+    TilingDecision,
+    TilingReason,
+    chained_psnr,
+    required_psnr,
+)
 from vfsd.derive.catalog_world import box_world, size_world
 from vfsd.derive.promotion_candidates import CachedRun, CandidateIndex, PromotionCandidate
-from vfsd.derive.tile_settings import PlannedSegment, TileSettings
+from vfsd.derive.tile_encoder import PlannedSegment, TileSettings
 from vfsd.derive.workload import LoggedQuery, queries_of_reads, sizes_of_reads
-from vfsd.disk.block_checksums import merged
-from vfsd.read.video_context import VideoContext
+from vfsd.disk.checksums import merged
+from vfsd.read.read_context import VideoContext
 from vfsd.storage.context import StoreContext
 from vfsd.storage.original_guard import default_psnr
 from vfsd.tiling import Rect, TileLayout, frame_intersection, overlaps

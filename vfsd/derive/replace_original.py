@@ -16,11 +16,10 @@ from pathlib import Path
 from vfsd.catalog import Transaction
 from vfsd.codecs.decoding.frame_decoder import FrameDecoder
 from vfsd.codecs.encoding.remux import require_same_matrix
-from vfsd.codecs.inventory.inventory_diff import require_same_streams
+from vfsd.codecs.inventory.inventory import require_same_streams
 from vfsd.codecs.probing.probe import Examination
 from vfsd.core.frame_table import FrameTable
-from vfsd.core.model import FileState, LogicalVideo
-from vfsd.core.psnr import error_from_psnr, psnr_from_error
+from vfsd.core.model import FileState, LogicalVideo, error_from_psnr, psnr_from_error
 from vfsd.core.retention_policy import (
     REPLACED_BYTES_KEYWORD,
     Action,
@@ -33,10 +32,12 @@ from vfsd.derive.reencode import (
     Comparison,
     OnProgress,
     ReencodeForecast,
+    RoiAreas,
+    RoiReencoder,
     VideoReencoder,
+    find_roi_areas,
     require_saving,
 )
-from vfsd.derive.roi_reencode import RoiAreas, RoiReencoder, find_roi_areas
 from vfsd.disk.object_store import digest_file
 from vfsd.errors import (
     BusyError,
@@ -52,9 +53,8 @@ from vfsd.errors import (
 from vfsd.storage.context import StoreContext
 from vfsd.storage.original_guard import require_closed
 from vfsd.storage.reclaim import reclaim_or_log
-from vfsd.write.ingest_file import describe_original, encoded_pages, put_audio
-from vfsd.write.pending_object import pending_own_file
-from vfsd.write.rebuild_index import require_same_picture, with_end_time
+from vfsd.write.frame_index import require_same_picture, with_end_time
+from vfsd.write.ingest_file import describe_original, encoded_pages, pending_own_file, put_audio
 
 Require = Callable[[Transaction], object]
 """Raises an objection; called before, and in the transaction that publishes."""

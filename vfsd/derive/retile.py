@@ -13,21 +13,21 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 
+from vfsd.codecs.cells.cell_encoders import TileCodec, require_encoder, tile_codec
 from vfsd.codecs.cells.pack import write_pack
-from vfsd.codecs.cells.tile_codecs import TileCodec, require_encoder, tile_codec
-from vfsd.codecs.frames.frame_transforms import require_smaller
+from vfsd.codecs.frames.transforms import require_smaller
 from vfsd.core.frame_table import FrameTable
-from vfsd.core.hostinfo import worker_count
-from vfsd.core.model import Cell, LogicalVideo, Segment
-from vfsd.core.psnr import FINEST_PSNR, required_psnr
+from vfsd.core.model import FINEST_PSNR, Cell, LogicalVideo, Segment, required_psnr
+from vfsd.core.process_control import worker_count
 from vfsd.derive.tile_encoder import (
     BetweenPictures,
     OnPublish,
+    PlannedSegment,
     SegmentMaker,
+    TileSettings,
     require_same_bytes,
     with_pack_offsets,
 )
-from vfsd.derive.tile_settings import PlannedSegment, TileSettings
 from vfsd.errors import UsageError, VfsdError
 from vfsd.read.decoder_pool import DecoderPool
 from vfsd.storage.context import StoreContext

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
 
-from vfsd.disk.enospc import NO_SPACE
 from vfsd.disk.safe_open import open_own
 from vfsd.disk.store_layout import StoreDirectory
+from vfsd.disk.tempfiles import NO_SPACE
 from vfsd.errors import NoSpaceError, OverBudgetError, StoreError
 
 RESERVE_BYTES = 2 << 20

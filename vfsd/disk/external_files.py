@@ -1,7 +1,7 @@
 """Decides which files outside of the store may be opened for originals indexed in place.
 
 A catalog from an untrusted source may name any file. Opened files are returned only block by block,
-each compared with its checksum (`vfsd.storage.checksum_registry`). So readers get only bytes that
+each compared with its checksum (`vfsd.storage.original_files`). So readers get only bytes that
 the author of the catalog knew.
 
 A file in a mount of vfsd is never opened: the mount would read through itself, or through a mount
@@ -18,8 +18,8 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-from vfsd.disk.direct_io import OF_THE_PROCESS
 from vfsd.disk.mount_queries import IDENTITY, mounts
+from vfsd.disk.safe_open import OF_THE_PROCESS
 from vfsd.errors import IntegrityError, UsageError
 
 _OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY

@@ -21,11 +21,9 @@ from typing import NamedTuple
 
 from blake3 import blake3
 
-from vfsd.disk.block_checksums import BlockChecksummer, BlockChecksums
-from vfsd.disk.direct_io import UNREADABLE, open_stored, stored_chunks
-from vfsd.disk.enospc import room_for, write_all
-from vfsd.disk.safe_open import remove, remove_directory
-from vfsd.disk.store_layout import StoreDirectory, fsync_path, listed, not_of_one_disk
+from vfsd.disk.checksums import BlockChecksummer, BlockChecksums
+from vfsd.disk.safe_open import UNREADABLE, open_stored, remove, remove_directory, stored_chunks
+from vfsd.disk.store_layout import StoreDirectory, fsync_path, list_directory, not_of_one_disk
 from vfsd.disk.tempfiles import (
     NEW_NAME,
     NewFile,
@@ -34,6 +32,8 @@ from vfsd.disk.tempfiles import (
     is_locked,
     locked_directory,
     new_name,
+    room_for,
+    write_all,
 )
 from vfsd.errors import BusyError, IntegrityError
 
@@ -138,7 +138,7 @@ class ObjectStore:
 
     def temporary_files(self) -> list[Path]:
         """Return all temporary files and notes, of live and dead writers."""
-        return [path for path in listed(self._tmp) if _TEMPORARY.fullmatch(path.name)]
+        return [path for path in list_directory(self._tmp) if _TEMPORARY.fullmatch(path.name)]
 
     @contextmanager
     def exclusive_start(self) -> Iterator[None]:

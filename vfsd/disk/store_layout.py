@@ -459,7 +459,7 @@ class StoreDirectory:
 
     @property
     def mount_log(self) -> Path:
-        """The log of a mount; see `vfsd.mount.log_file`."""
+        """The log of a mount; see `vfsd.mount.mount_log`."""
         return self.root / "mount.log"
 
     @property
@@ -499,11 +499,11 @@ class StoreDirectory:
 
     def spool_copies(self) -> list[Path]:
         """Return all temporary private files, of live and dead processes."""
-        return [path for path in listed(self.spool) if _SPOOL_COPY.fullmatch(path.name)]
+        return [path for path in list_directory(self.spool) if _SPOOL_COPY.fullmatch(path.name)]
 
     def spooled(self) -> Iterator[tuple[int, Path]]:
         """Yield (inode number, path) of every private file."""
-        for path in listed(self.spool):
+        for path in list_directory(self.spool):
             if _INODE.fullmatch(path.name):
                 yield int(path.name), path
 
@@ -760,7 +760,7 @@ def _lock_creation(root: Path) -> Iterator[int]:
         os.close(fd)
 
 
-def listed(folder: Path) -> list[Path]:
+def list_directory(folder: Path) -> list[Path]:
     """Return the sorted paths in a directory; empty if it is missing, as in copies by some
     tools."""
     try:

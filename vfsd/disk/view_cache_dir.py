@@ -64,7 +64,7 @@ def is_note(name: str) -> bool:
     return _NOTE.fullmatch(name) is not None
 
 
-def temporary_beside(path: Path) -> Path:
+def temporary_next_to(path: Path) -> Path:
     """Return a temporary name for a file that is renamed to `path` later."""
     return path.with_name(f"tmp-{new_name()}")
 

@@ -12,7 +12,6 @@ from functools import partial
 
 from vfsd.api.video import Video
 from vfsd.catalog import Transaction
-from vfsd.core.clock_check import TrustedClock, require_trusted_clock
 from vfsd.core.model import LogicalVideo
 from vfsd.core.retention_policy import (
     REPLACED_BYTES_KEYWORD,
@@ -20,6 +19,8 @@ from vfsd.core.retention_policy import (
     OriginalLogEntry,
     RetentionPolicy,
     Share,
+    TrustedClock,
+    require_trusted_clock,
 )
 from vfsd.derive.reencode import OnProgress, ReencodeForecast
 from vfsd.errors import (
@@ -35,12 +36,12 @@ from vfsd.maintenance.due_rules import (
     FreeSpace,
     RetentionCandidate,
     RetentionStage,
+    current_reason,
     due_after,
     due_by_age,
     is_still_due,
     may_make_room,
-    reason_still,
-    require_few,
+    require_few_deletions,
     until_next_ns,
 )
 from vfsd.storage.context import StoreContext
@@ -95,11 +96,11 @@ class DirectoryUsage:
                 self._shares[directory] = replace(found, sizes=self._sizes[directory])
             return self._shares[directory]
 
-        return _with_besides(directories, share)
+        return _with_related_shares(directories, share)
 
     def without_holds(self, seen: Transaction, directories: Iterable[int]) -> dict[int, Share]:
         """Return the same as `of`, but as if there were no holds."""
-        return _with_besides(
+        return _with_related_shares(
             directories, lambda each: self._stored(seen.retention.share_without_holds(each))
         )
 
@@ -136,7 +137,9 @@ def _has_limit(policy: RetentionPolicy | None) -> bool:
     return policy is not None and policy.delete_above is not None
 
 
-def _with_besides(directories: Iterable[int], share: Callable[[int], Share]) -> dict[int, Share]:
+def _with_related_shares(
+    directories: Iterable[int], share: Callable[[int], Share]
+) -> dict[int, Share]:
     found: dict[int, Share] = {}
     waiting = list(directories)
     while waiting:
@@ -147,7 +150,7 @@ def _with_besides(directories: Iterable[int], share: Callable[[int], Share]) -> 
     return found
 
 
-CANNOT_BE_DONE = (NothingSavedError, RefusedMediaError, UsageError)
+IMPOSSIBLE_ERRORS = (NothingSavedError, RefusedMediaError, UsageError)
 """Errors after which a video is left unchanged for good."""
 
 
@@ -198,7 +201,7 @@ class RetentionExecutor:
             known = seen.clock_history.newest_rows()
             not_before = seen.clock_history.not_before(now, trusted)
             aged = [
-                _aged(self._parts, seen, video.info, not_before.get(number, 0))
+                _candidate_of(self._parts, seen, video.info, not_before.get(number, 0))
                 for number, video in self._videos.items()
             ]
             by_age = due_by_age(aged, now)
@@ -218,7 +221,7 @@ class RetentionExecutor:
         settled = gone | {due.aged.video_id for due in left}
         due = [one for one in by_age if one.aged.video_id not in settled]
         due += for_room
-        require_few(due, len(aged), is_trusted=self._is_clock_right)
+        require_few_deletions(due, len(aged), is_trusted=self._is_clock_right)
         until = [(until_next_ns(one, now), one) for one in aged]
         waiting = sorted(
             ((ns, one) for ns, one in until if ns is not None), key=lambda each: each[0]
@@ -315,7 +318,7 @@ class RetentionExecutor:
                     require=require,
                     on_progress=on_progress,
                 )
-        except CANNOT_BE_DONE as error:
+        except IMPOSSIBLE_ERRORS as error:
             return self._leave(video.info, due.reason, str(error))
         return video.policy.log()[0]
 
@@ -367,11 +370,11 @@ class RetentionExecutor:
         Raises `OutdatedError` if there is none.
         """
         there = _require_same(video, seen)
-        aged = _aged(self._parts, seen, there, due.aged.not_before_ns)
+        aged = _candidate_of(self._parts, seen, there, due.aged.not_before_ns)
         room = FreeSpace(self._free(), self._shares.of(seen, aged.limited_by))
-        reason = reason_still(due, aged, room)
+        reason = current_reason(due, aged, room)
         if reason is None:
-            raise _not_due(video, due)
+            raise _not_due_error(video, due)
         if not self._shares.is_settled(video.digest):
             if not _all_make_room(self._parts, seen, there, due.together, room):
                 raise OutdatedError(
@@ -403,9 +406,9 @@ def _require_due(
 ) -> LogicalVideo:
     """Return the current video. Raises `OutdatedError` if the step is no longer due by age."""
     there = _require_same(video, seen)
-    aged = _aged(parts, seen, there, due.aged.not_before_ns)
+    aged = _candidate_of(parts, seen, there, due.aged.not_before_ns)
     if not is_still_due(due, aged, time.time_ns()):
-        raise _not_due(video, due)
+        raise _not_due_error(video, due)
     return there
 
 
@@ -414,9 +417,9 @@ def _require_same(video: LogicalVideo, seen: Transaction) -> LogicalVideo:
     try:
         there = seen.videos.get(video.id)
     except (NotFoundError, IntegrityError):
-        raise _outdated(video) from None
+        raise _outdated_error(video) from None
     if there.digest != video.digest or there.ino != video.ino:
-        raise _outdated(video)
+        raise _outdated_error(video)
     if not there.name:
         raise OutdatedError(f"{video.name} has been removed since")
     return there
@@ -437,12 +440,12 @@ def _all_make_room(
         except (NotFoundError, IntegrityError):
             continue  # already deleted
         if there.digest == video.digest:
-            aged = _aged(parts, seen, there, 0)  # its age does not matter
+            aged = _candidate_of(parts, seen, there, 0)  # its age does not matter
             going += bool(room.reasons(aged))
     return going == seen.objects.holders(video.original.object_key or "")
 
 
-def _aged(
+def _candidate_of(
     parts: StoreContext, seen: Transaction, video: LogicalVideo, not_before_ns: int
 ) -> RetentionCandidate:
     original = video.original
@@ -471,11 +474,11 @@ def _aged(
     )
 
 
-def _not_due(video: LogicalVideo, due: DueStep) -> OutdatedError:
+def _not_due_error(video: LogicalVideo, due: DueStep) -> OutdatedError:
     return OutdatedError(f"{video.name} is not due any more: {due.reason}")
 
 
-def _outdated(video: LogicalVideo) -> OutdatedError:
+def _outdated_error(video: LogicalVideo) -> OutdatedError:
     return OutdatedError(f"{video.name} has changed since", hint="run `vfsd age` again")
 
 

@@ -20,13 +20,12 @@ from blake3 import blake3
 from vfsd.api.store import Store
 from vfsd.catalog import Catalog
 from vfsd.core.model import ByteLocation, FileState
-from vfsd.disk.block_checksums import BlockChecksummer, BlockChecksums
-from vfsd.disk.enospc import NO_SPACE
+from vfsd.disk.checksums import BlockChecksummer, BlockChecksums
 from vfsd.disk.external_files import is_below
 from vfsd.disk.object_store import ObjectStore
 from vfsd.disk.safe_open import open_own
 from vfsd.disk.store_layout import StoreDirectory, fsync_path, url_of_file
-from vfsd.disk.tempfiles import write_atomically
+from vfsd.disk.tempfiles import NO_SPACE, write_atomically
 from vfsd.errors import BusyError, ExistsError, IntegrityError, NoSpaceError, StoreError, UsageError
 from vfsd.maintenance import fsck
 from vfsd.storage.catalog_swap import (
@@ -39,12 +38,12 @@ from vfsd.storage.catalog_swap import (
     swap_catalog,
 )
 from vfsd.storage.context import StoreContext
-from vfsd.write.rebuild_index import stored_fault
+from vfsd.write.frame_index import stored_fault
 
-_SECOND = 1_000_000_000
-_TICK = _SECOND // 50
+_SECOND_NS = 1_000_000_000
+_TICK_NS = _SECOND_NS // 50
 """Twice the longest tick of a kernel clock."""
-_COARSE_TICK = 2 * _SECOND
+_COARSE_TICK_NS = 2 * _SECOND_NS
 """For file systems that store whole seconds."""
 
 
@@ -53,39 +52,39 @@ class FileManifest:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._known = _read(path)
+        self._known = _read_manifest(path)
         self._new: dict[str, str] = {}
 
     def is_copy(self, ino: int, source: os.stat_result, copy: os.stat_result) -> bool:
         """Whether `copy` is a copy of `source`, and neither has changed since."""
-        return self._known.get(str(ino)) == _mark(source, copy)
+        return self._known.get(str(ino)) == _copy_signature(source, copy)
 
     def note(self, ino: int, source: os.stat_result, copy: os.stat_result) -> None:
         """Record a copy.  `source` is the state of the original before it was copied."""
-        self._new[str(ino)] = _mark(source, copy)
+        self._new[str(ino)] = _copy_signature(source, copy)
 
     def save(self) -> None:
         """Write the recorded copies and drop all older notes.  Raises `OSError`."""
         write_atomically(self._path, json.dumps(self._new))
 
 
-def will_tell(found: os.stat_result) -> bool:
+def is_ctime_settled(found: os.stat_result) -> bool:
     """Whether a later change will show in the ctime of the file.
 
     A change in the same tick of the kernel clock does not change the ctime.
     """
-    tick = _TICK if found.st_ctime_ns % _SECOND else _COARSE_TICK
+    tick = _TICK_NS if found.st_ctime_ns % _SECOND_NS else _COARSE_TICK_NS
     return found.st_ctime_ns + tick < time.time_ns()
 
 
-def _mark(source: os.stat_result, copy: os.stat_result) -> str:
+def _copy_signature(source: os.stat_result, copy: os.stat_result) -> str:
     facts = [
         (each.st_ino, each.st_size, each.st_mtime_ns, each.st_ctime_ns) for each in (source, copy)
     ]
     return blake3(repr(facts).encode()).hexdigest(16)
 
 
-def _read(path: Path) -> dict[str, str]:
+def _read_manifest(path: Path) -> dict[str, str]:
     """Return the saved notes; empty if the file is missing or damaged by a power cut."""
     try:
         found = json.loads(path.read_bytes())
@@ -111,7 +110,7 @@ def require_apart(source: StoreDirectory, target: Path) -> None:
 
 
 @contextmanager
-def told_of_disks(target: Path) -> Iterator[None]:
+def convert_disk_errors(target: Path) -> Iterator[None]:
     """Convert disk and SQLite errors of the block to `NoSpaceError` or `StoreError`."""
     try:
         yield
@@ -180,7 +179,7 @@ def back_up(
             hint="dump the database first, then copy the store's directory",
         )
     require_apart(source, target)
-    with told_of_disks(target), _held(source, target):
+    with convert_disk_errors(target), _locked_backup(source, target):
         work = _Backup(parts, StoreDirectory.unmarked(target), derived, on_progress)
         return work.run()
 
@@ -218,7 +217,7 @@ class _Backup:
             _remove_catalog(snapshot)
             self._parts.catalog.copy_to(snapshot)
             if self._copy_all(snapshot) and self._publish():
-                with _told_when_done():
+                with _note_completion():
                     self._settle()
                     return self._tidied()
         raise StoreError(
@@ -257,7 +256,7 @@ class _Backup:
         # The copy is migrated, not the original: this backup may fail.
         copy = self._coming.new_catalog
         try:
-            with told_of_disks(self._target.root), keeping_wal(self._target):
+            with convert_disk_errors(self._target.root), keeping_wal(self._target):
                 Catalog.copy_at(url_of_file(last), copy, patience=WAIT_SECONDS)
             with closing(Catalog.open(url_of_file(copy))) as catalog, catalog.reading() as seen:
                 found = seen.integrity.damaged()
@@ -330,7 +329,7 @@ class _Backup:
         coming = self._coming.spool_file(ino)
         try:
             found = source.lstat()
-            tells = will_tell(found)
+            tells = is_ctime_settled(found)
             if copy.exists() and self._notes.is_copy(ino, found, copy.stat()):
                 self._sources[ino] = found
                 return True
@@ -427,7 +426,7 @@ class _Backup:
 
 
 @contextmanager
-def _told_when_done() -> Iterator[None]:
+def _note_completion() -> Iterator[None]:
     """Add a note to errors of the block: the backup is complete despite them."""
     try:
         yield
@@ -437,7 +436,7 @@ def _told_when_done() -> Iterator[None]:
 
 
 @contextmanager
-def _held(source: StoreDirectory, target: Path) -> Iterator[None]:
+def _locked_backup(source: StoreDirectory, target: Path) -> Iterator[None]:
     """Lock the backup, after a check that it is empty or belongs to this store."""
     directory = StoreDirectory.unmarked(target)
     directory.require_files()
@@ -457,7 +456,7 @@ def _held(source: StoreDirectory, target: Path) -> Iterator[None]:
         written = os.pread(fd, 65536, 0)
         if not written:
             os.pwrite(fd, json.dumps({"of": source.id}).encode(), 0)
-        elif _owner(sign, written) != source.id:
+        elif _backup_owner(sign, written) != source.id:
             raise ExistsError(
                 f"{target} is a backup of another store", hint="use another directory"
             )
@@ -468,7 +467,7 @@ def _held(source: StoreDirectory, target: Path) -> Iterator[None]:
         os.close(fd)
 
 
-def _owner(sign: Path, written: bytes) -> object:
+def _backup_owner(sign: Path, written: bytes) -> object:
     """Return the id of the store in the sign file of a backup.  Raises `ExistsError`."""
     try:
         return json.loads(written)["of"]

@@ -11,7 +11,7 @@ from vfsd.errors import ForbiddenError
 
 NS = 1_000_000_000
 
-_MANY = 10
+_MANY_VIDEOS = 10
 """With fewer videos than this, all may be deleted at once."""
 
 
@@ -110,7 +110,7 @@ def due_by_age(videos: Iterable[RetentionCandidate], now_ns: int) -> list[DueSte
             continue
         stage = stage_of(aged, now_ns)
         if stage is not None:
-            found.append(DueStep(aged, stage, _why(aged.policy, stage)))
+            found.append(DueStep(aged, stage, _reason_text(aged.policy, stage)))
     return found
 
 
@@ -253,7 +253,7 @@ def is_still_due(due: DueStep, aged: RetentionCandidate, now_ns: int) -> bool:
     return (due.stage, due.reason) in [(one.stage, one.reason) for one in again]
 
 
-def reason_still(due: DueStep, aged: RetentionCandidate, room: FreeSpace) -> str | None:
+def current_reason(due: DueStep, aged: RetentionCandidate, room: FreeSpace) -> str | None:
     """Return why the current video must still make room, preferably the reason of `due`.
 
     None: it need not make room any more.
@@ -262,20 +262,20 @@ def reason_still(due: DueStep, aged: RetentionCandidate, room: FreeSpace) -> str
     return due.reason if due.reason in reasons else next(iter(reasons), None)
 
 
-def require_few(dues: Sequence[DueStep], videos: int, *, is_trusted: bool) -> None:
+def require_few_deletions(dues: Sequence[DueStep], videos: int, *, is_trusted: bool) -> None:
     """Raise `ForbiddenError` if most of many videos would be deleted at once.
 
     The usual cause is a wrong clock. With `is_trusted` the caller confirms that the clock is right.
     """
     gone = sum(due.stage is RetentionStage.DELETE for due in dues)
-    if videos >= _MANY and 2 * gone > videos and not is_trusted:
+    if videos >= _MANY_VIDEOS and 2 * gone > videos and not is_trusted:
         raise ForbiddenError(
             f"{gone} of {videos} videos would be deleted at once: the clock may be wrong",
             hint="check the clock; if it is right, use --clock-is-right",
         )
 
 
-def _why(policy: RetentionPolicy, stage: RetentionStage) -> str:
+def _reason_text(policy: RetentionPolicy, stage: RetentionStage) -> str:
     age = {
         RetentionStage.REPLACE: policy.replace_after,
         RetentionStage.DECAY: policy.decay_after,

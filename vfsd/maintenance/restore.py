@@ -32,7 +32,7 @@ from vfsd.errors import (
     StoreError,
     UsageError,
 )
-from vfsd.maintenance.backup import require_apart, told_of_disks
+from vfsd.maintenance.backup import convert_disk_errors, require_apart
 from vfsd.storage.catalog_swap import (
     TRIES,
     copy_private,
@@ -78,7 +78,7 @@ def restore(backup: Path, target: Path, *, on_progress: OnProgress | None = None
     file is not a regular file.  Raises `ReadOnlyError` or `NoSpaceError` if `target` cannot be
     written.
     """
-    source, directory = _opened(backup.absolute()), StoreDirectory.unmarked(target.absolute())
+    source, directory = _open_backup(backup.absolute()), StoreDirectory.unmarked(target.absolute())
     if not source.backup_sign.exists():
         raise UsageError(
             f"{source.root} must be a backup, got a store",
@@ -86,16 +86,16 @@ def restore(backup: Path, target: Path, *, on_progress: OnProgress | None = None
         )
     source.require_objects()
     require_apart(source, directory.root)
-    _require_own(source, directory)
+    _require_same_store(source, directory)
     if directory.root.exists() and not directory.can_be_written:
         raise ReadOnlyError(
             f"{directory.root} cannot be written",
             hint="check its owner, its permissions and how its disk is mounted",
         )
     directory.require_files()
-    with told_of_disks(directory.root):
+    with convert_disk_errors(directory.root):
         directory.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with directory.locked_for("it is being restored from a backup"), _kept(source):
+        with directory.locked_for("it is being restored from a backup"), _locked_backup(source):
             require_closed(directory)
             work = _Restore(source, directory, on_progress)
             work.run()
@@ -106,7 +106,7 @@ def restore(backup: Path, target: Path, *, on_progress: OnProgress | None = None
             raise
 
 
-def _opened(backup: Path) -> StoreDirectory:
+def _open_backup(backup: Path) -> StoreDirectory:
     """Open a backup.  Raises `NoStoreError`, also for a backup that was never finished."""
     try:
         return StoreDirectory.open(backup)
@@ -235,7 +235,7 @@ class _Restore:
         return all(map(self._objects.exists, self._sizes.keys() - set(self._missing)))
 
     def _keep_old(self) -> None:
-        self._replaced = _keep_old(self._target)
+        self._replaced = _keep_old_files(self._target)
 
     def _bring_object(self, key: str, size: int | None) -> None:
         if self._objects.exists(key) and self._objects.is_intact(key, size):
@@ -268,7 +268,7 @@ class _Restore:
             self._on_progress(self._done, self._total)
 
 
-def _require_own(source: StoreDirectory, target: StoreDirectory) -> None:
+def _require_same_store(source: StoreDirectory, target: StoreDirectory) -> None:
     """Raises `ExistsError` unless `target` is empty or the store of this backup.
 
     Raises `UsageError` if that store has its catalog elsewhere.
@@ -300,7 +300,7 @@ def _require_own(source: StoreDirectory, target: StoreDirectory) -> None:
 
 
 @contextmanager
-def _kept(source: StoreDirectory) -> Iterator[None]:
+def _locked_backup(source: StoreDirectory) -> Iterator[None]:
     """Lock the backup against changes; a read-only disk needs no lock."""
     if not source.can_be_written:
         yield
@@ -309,7 +309,7 @@ def _kept(source: StoreDirectory) -> Iterator[None]:
         yield
 
 
-def _keep_old(target: StoreDirectory) -> Path | None:
+def _keep_old_files(target: StoreDirectory) -> Path | None:
     """Keep the old catalog, settings and private files in a new directory, and return it.
 
     Hard links need no space until the originals are replaced.  Files on another disk are copied.
@@ -320,7 +320,7 @@ def _keep_old(target: StoreDirectory) -> Path | None:
     old = [path for path in (target.catalog_file, log, target.settings) if path.exists()]
     if not old:
         return None
-    kept = _new_place(target)
+    kept = _new_directory(target)
     (kept / "spool").mkdir()
     spooled = [path for _, path in target.spooled()]
     try:
@@ -355,7 +355,7 @@ def _link_or_copy(path: Path, beside: Path) -> None:
             fsync_path(beside)
 
 
-def _new_place(target: StoreDirectory) -> Path:
+def _new_directory(target: StoreDirectory) -> Path:
     now = time.strftime("%Y%m%d-%H%M%S")
     for name in chain([now], (f"{now}-{number}" for number in count(2))):
         with suppress(FileExistsError):

@@ -16,13 +16,17 @@ from blake3 import blake3
 
 from vfsd.catalog.integrity import ScrubRun
 from vfsd.core.model import ByteLocation, LogicalVideo
-from vfsd.disk.block_checksums import BlockChecksums
-from vfsd.disk.direct_io import CHUNK, OF_THE_PROCESS
+from vfsd.disk.checksums import (
+    BlockChecksums,
+    VerifyProgress,
+    VerifyResult,
+    verify_stored_file,
+    version_of,
+)
 from vfsd.disk.external_files import require_linked
 from vfsd.disk.object_store import ObjectStore
-from vfsd.disk.safe_open import STAYS
+from vfsd.disk.safe_open import CHUNK, OF_THE_PROCESS, STAYS
 from vfsd.disk.tempfiles import write_atomically
-from vfsd.disk.verify_file import VerifyProgress, VerifyResult, verify_stored_file, version_of
 from vfsd.errors import (
     BusyError,
     IntegrityError,
@@ -32,11 +36,11 @@ from vfsd.errors import (
     UsageError,
     VfsdError,
 )
-from vfsd.read.damage_fallback import drop_segments
 from vfsd.storage.context import StoreContext
+from vfsd.storage.reclaim import drop_segments
 
-_MOST_BYTES = 16 << 20
-_MOST_RANGES = 1 << 16
+_MAX_CHECKPOINT_BYTES = 16 << 20
+_MAX_RANGES = 1 << 16
 """The most damaged ranges in a note. With more, writing takes too long, and an interrupted scrub
 reads the file again instead."""
 
@@ -60,7 +64,7 @@ class ScrubCheckpoint:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._noted = _load(path)
+        self._noted = _load_position(path)
 
     def of(self, run: int, place: ByteLocation) -> ScrubPosition | None:
         """Return the stored position; None if it belongs to another run or file."""
@@ -79,7 +83,7 @@ class ScrubCheckpoint:
         The last one stays if the file cannot be written or there are too many damaged ranges. An
         interrupted scrub then repeats some work.
         """
-        if len(begun.damage) > _MOST_RANGES:
+        if len(begun.damage) > _MAX_RANGES:
             return
         told = {
             "run": run,
@@ -104,9 +108,9 @@ def _digest(sums: BlockChecksums) -> str:
     return blake3(sums.sums).hexdigest()
 
 
-def _load(path: Path) -> ScrubPosition | None:
+def _load_position(path: Path) -> ScrubPosition | None:
     with suppress(OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
-        if path.stat().st_size <= _MOST_BYTES:
+        if path.stat().st_size <= _MAX_CHECKPOINT_BYTES:
             told = json.loads(path.read_text(encoding="utf-8"))
             inode, size, mtime_ns = map(int, told["version"])
             damage = tuple(range(int(first), int(end)) for first, end in told["damage"])
@@ -121,9 +125,9 @@ def _load(path: Path) -> ScrubPosition | None:
     return None
 
 
-_GOES_ON_NS = 7 * 86400 * 10**9
+_RESUMABLE_NS = 7 * 86400 * 10**9
 """A run that was interrupted longer ago starts again from the beginning."""
-_NOTE_SECONDS = 2.0
+_CHECKPOINT_SECONDS = 2.0
 
 OnProgress = Callable[[int, int], None]
 """Called with (bytes done, bytes in all); may raise to stop the run."""
@@ -274,7 +278,7 @@ class Scrubber:
         names = [] if self._videos is None else sorted(video.name for video in self._videos)
         what, now = "\n".join(names), time.time_ns()
         with self._parts.catalog.writing() as change:
-            found = change.integrity.unfinished_run(what, since_ns=now - _GOES_ON_NS)
+            found = change.integrity.unfinished_run(what, since_ns=now - _RESUMABLE_NS)
             self._goes_on = found is not None
             return found or change.integrity.begin_run(what, now_ns=now)
 
@@ -544,7 +548,7 @@ class Scrubber:
                 change.integrity.put_checksums(place, found.sums, mtime_ns=mtime_ns)
 
     def _write_down_in_time(self) -> None:
-        if time.monotonic() - self._noted > _NOTE_SECONDS:
+        if time.monotonic() - self._noted > _CHECKPOINT_SECONDS:
             self._write_down()
 
     def _write_down(self) -> None:

@@ -26,9 +26,9 @@ from vfsd.disk.mount_queries import MountEntry, attribute, mount_at, mounts, req
 from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import BusyError, MountError, StoreError, UsageError, VfsdError
 from vfsd.mount import mount_log
-from vfsd.mount.fuse.binding import require_fuse
+from vfsd.mount.fuse.libfuse import require_fuse
 from vfsd.mount.fuse.mount_options import MountOptions, parse_options
-from vfsd.mount.log_file import LogFile, default_log, log_at
+from vfsd.mount.mount_log import LogFile, default_log, log_at
 from vfsd.mount.mounted_path import resolve
 
 DRAIN_SECONDS = 30.0

@@ -32,20 +32,24 @@ from vfsd.disk.mount_queries import mount_at
 from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import MountError, NotFoundError, VfsdError
 from vfsd.mount import mount_log, render_server
-from vfsd.mount.background_verify import BackgroundVerifier
+from vfsd.mount.background_work import (
+    BackgroundVerifier,
+    ForegroundReads,
+    ObservedViews,
+    PriorityControl,
+)
 from vfsd.mount.control import DRAIN_SECONDS, checked
-from vfsd.mount.foreground_priority import ForegroundReads, ObservedViews, PriorityControl
 from vfsd.mount.fs import Filesystem, OperationCounters
 from vfsd.mount.fs.inode_metadata import STATS, TUNER
 from vfsd.mount.fs.mount_stats import RenderProcessStats, StatsCollector
 from vfsd.mount.fuse.fuse_session import serve
 from vfsd.mount.fuse.mount_options import MountOptions, parse_options
-from vfsd.mount.log_file import LogFile, LogSizeLimiter
+from vfsd.mount.mount_log import LogFile, LogSizeLimiter
 from vfsd.mount.render_client import RenderProcess
 from vfsd.mount.tune_scheduler import BackgroundTuner
-from vfsd.read.video_context import VideoContext
-from vfsd.storage.checksum_registry import SUMS_ADVICE, missing_checksums_message
+from vfsd.read.read_context import VideoContext
 from vfsd.storage.context import StoreContext
+from vfsd.storage.original_files import SUMS_ADVICE, missing_checksums_message
 from vfsd.views import Views
 
 _log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from vfsd.errors import IntegrityError, MountError
-from vfsd.mount.foreground_priority import PriorityControl
+from vfsd.mount.background_work import PriorityControl
 from vfsd.mount.render_protocol import (
     FAILED,
     KILL,
@@ -29,8 +29,8 @@ from vfsd.mount.render_protocol import (
 )
 from vfsd.storage.file_cache import Bytes
 from vfsd.storage.sandbox_protocol import ErrorReport
-from vfsd.views.decode_cursors import Checkpoint
-from vfsd.views.remote_render import SlotRequest
+from vfsd.views.render_context import Checkpoint
+from vfsd.views.rendering import SlotRequest
 
 _CHECK_SECONDS = 0.1
 """How often a waiting thread checks whether the result is still wanted."""
@@ -81,7 +81,7 @@ class RenderProcess:
         return None if current is None else current.pid
 
     def make(self, request: SlotRequest, check: Checkpoint) -> Bytes | None:
-        """Render a slot; see `vfsd.views.remote_render.RemoteRenderer.make`.
+        """Render a slot; see `vfsd.views.rendering.RemoteRenderer.make`.
 
         Raises `IntegrityError` if the process crashes each time.
         """

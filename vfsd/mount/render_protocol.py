@@ -25,7 +25,7 @@ import numpy.typing as npt
 from vfsd import errors
 from vfsd.errors import IntegrityError, VfsdError
 from vfsd.storage.sandbox_protocol import MAX_ERROR_BYTES, ErrorReport
-from vfsd.views.remote_render import SlotRequest
+from vfsd.views.rendering import SlotRequest
 
 _SIZE_STEP = 1 << 18
 """Buffer sizes are multiples of this, so that a buffer can be reused for a similar size."""

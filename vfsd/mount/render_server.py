@@ -33,7 +33,7 @@ from vfsd.core.process_control import (
 )
 from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import VfsdError
-from vfsd.mount.foreground_priority import ORDINARY
+from vfsd.mount.background_work import ORDINARY
 from vfsd.mount.render_protocol import (
     CANCELLED,
     FAILED,
@@ -49,8 +49,8 @@ from vfsd.mount.render_protocol import (
 )
 from vfsd.storage.context import StoreContext
 from vfsd.storage.sandbox_protocol import MAX_ERROR_BYTES, ErrorReport
-from vfsd.views.remote_render import SlotRenderer
 from vfsd.views.render_cache import RenderCancelledError
+from vfsd.views.rendering import SlotRenderer
 
 _NICENESS = 5
 """Used where the kernel has no scheduling groups for sessions."""

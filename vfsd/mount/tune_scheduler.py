@@ -1,7 +1,5 @@
-"""Background tuning of a mount.
-
-`BackgroundTuner` runs the worker process through `TunerProcess`. `TuneRules` and `CpuAllowance`
-decide when it may work.
+"""Background tuning of a mount: when the tuning process may work, and the messages to and from it.
+Commands are single bytes, reports are lines of JSON.
 """
 
 from __future__ import annotations
@@ -9,33 +7,23 @@ from __future__ import annotations
 import json
 import logging
 import os
+import select
 import shutil
 import subprocess
 import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from vfsd.api.store import Store
-from vfsd.core.hostinfo import CpuMeter, cpu_seconds
+from vfsd.core.process_control import CpuMeter, cpu_seconds
 from vfsd.core.subprocess_entry import child_environment, module_command
 from vfsd.core.timebase import QuietHours, human_bytes
 from vfsd.disk.store_config import StoreSettings
 from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import VfsdError
-from vfsd.mount.foreground_priority import ForegroundReads
-from vfsd.mount.tune_protocol import (
-    ALL,
-    DONE,
-    FAILED,
-    MADE,
-    MAKING,
-    NOTE,
-    PAUSE,
-    RUN,
-    TunerReport,
-)
+from vfsd.mount.background_work import ForegroundReads
 from vfsd.tiling.cost import LOSSLESS
 
 _log = logging.getLogger(__name__)
@@ -427,3 +415,76 @@ class _LoadMeter:
         if now - self._at >= _LOAD_SECONDS:
             self.share = self._cores.share(without=self._ours)
             self._at, self._ours = now, 0.0
+
+
+RUN, PAUSE = b"g", b"p"
+
+MAKING, MADE, FAILED, NOTE, DONE = "making", "made", "failed", "note", "done"
+
+ALL = 0
+"""Stands for all videos in a report, instead of the id of one."""
+
+LINGER_SECONDS = 30.0
+"""How long an idle or paused process waits for a command before it ends. Starting one takes a
+second of imports."""
+
+
+class TunerStopError(Exception):
+    """The mount is gone, or the process was idle for long."""
+
+
+@dataclass(frozen=True, slots=True)
+class TunerReport:
+    """A report of the tuning process."""
+
+    what: str  #: `MAKING`, `MADE`, `FAILED`, `NOTE`, or `DONE` (nothing is left to do)
+    text: str = ""  #: description or reason
+    video: int = ALL  #: id of the video
+    seconds: float = 0.0  #: duration of the search for work, for `DONE`
+
+    def line(self) -> bytes:
+        return json.dumps(asdict(self)).encode() + b"\n"
+
+    @classmethod
+    def parse(cls, line: bytes) -> TunerReport:
+        return cls(**json.loads(line))
+
+
+class TunerCommands:
+    """The reading end of the command pipe."""
+
+    def __init__(self, fd: int) -> None:
+        os.set_blocking(fd, False)
+        self._fd = fd
+
+    def wait_while_paused(self) -> None:
+        """Return at once, or when the pause ends. Raises `TunerStopError`.
+
+        Cheap enough to call for every frame.
+        """
+        command = self._newest()
+        while command == PAUSE:
+            command = self._wait()
+
+    def wait_for_run(self) -> None:
+        """Return when there is work to do. Raises `TunerStopError`."""
+        while self._wait() != RUN:
+            pass
+
+    def _newest(self) -> bytes:
+        """Return the last command that has arrived; empty if there is none."""
+        command = b""
+        while True:
+            try:
+                more = os.read(self._fd, 4096)
+            except BlockingIOError:
+                return command
+            if not more:
+                raise TunerStopError
+            command = more[-1:]
+
+    def _wait(self) -> bytes:
+        ready, _, _ = select.select([self._fd], [], [], LINGER_SECONDS)
+        if not ready:
+            raise TunerStopError
+        return self._newest()

@@ -1,8 +1,8 @@
 """The process that makes tiles for a mount.
 
-Started as ``python -m vfsd.core.launch vfsd.mount.tune_worker JSON``. It reads commands from
-standard input, writes reports to standard output (`vfsd.mount.tune_protocol`), and ends with the
-mount.
+Started as ``python -m vfsd.core.subprocess_entry vfsd.mount.tune_worker JSON``. It reads commands
+from standard input, writes reports to standard output (`vfsd.mount.tune_scheduler`), and ends with
+the mount.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from vfsd.disk.safe_open import DirectoryHandle
 from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import NoSpaceError, NotFoundError, OutdatedError, OverBudgetError, VfsdError
 from vfsd.mount import mount_log
-from vfsd.mount.tune_protocol import (
+from vfsd.mount.tune_scheduler import (
     ALL,
     DONE,
     FAILED,

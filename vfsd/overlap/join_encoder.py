@@ -1,26 +1,21 @@
 """Fits, encodes and measures a run of frames of two cameras as shared and separate pieces.
 
-`JoinFit` proposes ways to combine the pictures.  `JoinEncoder` encodes one of them to a pack.
+`JoinSettings` says how to join; `require_joinable` refuses pictures that cannot be joined.
 """
 
 from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from vfsd.codecs import VideoFrame
 from vfsd.codecs.cells.cell_decoders import cell_decoder
-from vfsd.codecs.cells.pack import CellStream, PackedCell, write_pack
-from vfsd.codecs.cells.tile_codecs import CellEncoder, TileCodec
-from vfsd.codecs.frames.chroma_siting import blank_like
-from vfsd.codecs.frames.planes import plane_samples
-from vfsd.codecs.frames.quality import FrameComparer, QualityAccumulator, SourcePicture
-from vfsd.codecs.frames.to_array import PixelConverter
-from vfsd.codecs.joints.overlap_geometry import (
+from vfsd.codecs.cells.cell_encoders import CellEncoder, TileCodec
+from vfsd.codecs.cells.overlap_geometry import (
     Homography,
     ImageSize,
     SeamCut,
@@ -29,21 +24,111 @@ from vfsd.codecs.joints.overlap_geometry import (
     overlap_shares,
     resize_homography,
 )
-from vfsd.codecs.joints.plane_merge import (
+from vfsd.codecs.cells.pack import CellStream, PackedCell, write_pack
+from vfsd.codecs.cells.plane_merge import (
+    MERGES,
     PlaneJoint,
     PlaneMerger,
+    is_divisible,
     match_plane_exposure,
     plane_mean_squares,
 )
-from vfsd.core.model import MediaInfo
-from vfsd.core.psnr import PsnrFigures, psnr_from_mse
-from vfsd.derive.tile_settings import MAX_CRF_TRIES, CrfMemory
-from vfsd.labels.detectors.detector import fit_size
-from vfsd.overlap.homography import Matches, align_videos, features_of, match_features
-from vfsd.overlap.overlap_pair import COPY_MAX_DISPLACEMENT, FINENESS
+from vfsd.codecs.frames.color import blank_like, media_coding
+from vfsd.codecs.frames.planes import plane_samples
+from vfsd.codecs.frames.quality import FrameComparer, QualityAccumulator, SourcePicture
+from vfsd.codecs.frames.to_array import PixelConverter
+from vfsd.core.model import MediaInfo, PsnrFigures, psnr_from_mse
+from vfsd.derive.tile_encoder import MAX_CRF_TRIES, CrfMemory
+from vfsd.errors import UsageError
+from vfsd.labels.detectors import fit_size
+from vfsd.overlap.overlap_pair import (
+    COPY_MAX_DISPLACEMENT,
+    FINENESS,
+    MIN_PSNR,
+    Matches,
+    align_videos,
+    features_of,
+    match_features,
+)
 from vfsd.read.pack_pool import JoinedSide, joined_side, subsampling_of_planes
 from vfsd.tiling import Rect
 from vfsd.tiling.cost import JOINED_LEFT, JOINED_RIGHT, JOINED_SIDES
+from vfsd.validation import not_one_of
+
+PSNR = 30.0
+"""dB that VSS calls near-lossless."""
+_SHARES: Mapping[str, tuple[tuple[int, int], ...]] = {
+    "yuv420p": ((1, 1), (2, 2), (2, 2)),
+    "yuvj420p": ((1, 1), (2, 2), (2, 2)),
+    "yuv422p": ((1, 1), (2, 1), (2, 1)),
+    "yuvj422p": ((1, 1), (2, 1), (2, 1)),
+    "yuv444p": ((1, 1), (1, 1), (1, 1)),
+    "yuvj444p": ((1, 1), (1, 1), (1, 1)),
+}
+"""Pixel formats that can be joined, with the columns and rows that share a sample of each plane."""
+
+
+@dataclass(frozen=True, slots=True)
+class JoinSettings:
+    """How two videos are joined.  Raises `UsageError` for invalid values."""
+
+    merge: str = "mean"  #: `mean`, or `unprojected`: the pixels of the left picture
+    psnr: float = PSNR  #: minimum dB of every plane of every picture of either video
+    codec: str = "fast"  #: tile codec of the pieces: fast or small
+    cells: float = 40.0  #: minimum dB of luma of every piece, if `quality` is None
+    quality: int | None = None  #: one rate factor for all pieces instead
+
+    def __post_init__(self) -> None:
+        if self.merge not in MERGES:
+            raise not_one_of("merge", self.merge, MERGES)
+        if self.codec not in ("fast", "small"):
+            raise not_one_of("the codec of joined pictures", self.codec, ("fast", "small"))
+        if self.psnr < MIN_PSNR:
+            raise UsageError(
+                f"psnr must be at least {MIN_PSNR:g} dB, got {self.psnr:g}",
+                hint="with less, joined pictures show objects twice",
+            )
+
+    def parameters(self) -> dict[str, object]:
+        """Return the settings as stored with the encoding."""
+        aim = {"cells": self.cells} if self.quality is None else {"quality": self.quality}
+        return {"merge": self.merge, "psnr": self.psnr, "codec": self.codec, **aim}
+
+
+def require_joinable(left: MediaInfo, right: MediaInfo) -> None:
+    """Raises `UsageError` for videos whose pictures cannot be joined."""
+    for media in (left, right):
+        shares = _SHARES.get(media.pixel_format)
+        if shares is None:
+            raise UsageError(
+                f"pictures in {media.pixel_format} cannot be joined",
+                hint=f"they must be in {_one_of(_SHARES)}",
+            )
+        if media.interlaced:
+            raise UsageError("interlaced pictures cannot be joined")
+        if media.mirrored:
+            raise UsageError("mirrored pictures cannot be joined")
+        if media.rotation % 180 and any(across != down for across, down in shares):
+            raise UsageError(f"rotated pictures in {media.pixel_format} cannot be joined")
+        if not is_divisible((media.width, media.height), shares):
+            raise UsageError(f"pictures of {media.width}x{media.height} cannot be joined")
+    coded = [(media.pixel_format, media_coding(media)) for media in (left, right)]
+    if coded[0] != coded[1]:
+        raise UsageError(
+            "both videos must have the same color coding, got "
+            f"{_coding_text(left)}, and {_coding_text(right)}"
+        )
+
+
+def _coding_text(media: MediaInfo) -> str:
+    """Return the coding of samples, with defaults for unknown properties."""
+    levels = "full" if media_coding(media).is_full else "limited"
+    return f"{media.pixel_format} of {levels} range and {media.color_space or 'bt601'}"
+
+
+def _one_of(names: Iterable[str]) -> str:
+    return f"one of {', '.join(names)}"
+
 
 SAMPLED_FRAMES = 3
 """Pictures of a run that are examined."""

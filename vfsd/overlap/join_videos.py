@@ -18,10 +18,10 @@ import numpy as np
 from vfsd.api.video import Video, context_of
 from vfsd.catalog import Transaction
 from vfsd.core.frame_table import FrameTable
-from vfsd.core.hostinfo import worker_count
 from vfsd.core.model import LogicalVideo, Segment
+from vfsd.core.process_control import worker_count
 from vfsd.errors import NotFoundError, OutdatedError, UsageError
-from vfsd.overlap.join_settings import JoinSettings, require_joinable
+from vfsd.overlap.join_encoder import JoinSettings, require_joinable
 from vfsd.overlap.join_worker import FramePairs, JoinedRun, JoinWorker, Seconds, pair_frames
 from vfsd.overlap.overlap_pair import Overlap, Verdict
 from vfsd.overlap.overlap_search import VideoPair, overlap_of

@@ -15,30 +15,48 @@ import numpy.typing as npt
 
 from vfsd.catalog import Transaction
 from vfsd.codecs import VideoFrame
-from vfsd.codecs.cells.tile_codecs import tile_codec
-from vfsd.codecs.frames.chroma_siting import blank_like
-from vfsd.codecs.frames.color import ColorNormalizer
+from vfsd.codecs.cells.cell_encoders import tile_codec
+from vfsd.codecs.cells.overlap_geometry import Homography
+from vfsd.codecs.cells.plane_merge import PlaneJoint, rotated_planes
+from vfsd.codecs.frames.color import ColorNormalizer, blank_like
 from vfsd.codecs.frames.planes import plane_samples
-from vfsd.codecs.joints.overlap_geometry import Homography
-from vfsd.codecs.joints.plane_merge import PlaneJoint, rotated_planes
 from vfsd.core.frame_table import FrameTable
-from vfsd.core.model import Cell, LogicalVideo, MediaInfo, PhysicalVideo, Role, Segment
-from vfsd.core.psnr import chained_psnr
-from vfsd.derive.tile_encoder import EncodingStoppedError, pack_encoding, require_same_bytes
-from vfsd.derive.tile_settings import CrfMemory, TileSettings
+from vfsd.core.model import (
+    Cell,
+    LogicalVideo,
+    MediaInfo,
+    PhysicalVideo,
+    Role,
+    Segment,
+    chained_psnr,
+)
+from vfsd.derive.tile_encoder import (
+    CrfMemory,
+    EncodingStoppedError,
+    TileSettings,
+    pack_encoding,
+    require_same_bytes,
+)
 from vfsd.errors import OutdatedError
-from vfsd.overlap.join_encoder import JoinEncoder, JoinFit, JoinPack, PairMark, merged_psnr
-from vfsd.overlap.join_settings import JoinSettings, require_joinable
+from vfsd.overlap.join_encoder import (
+    JoinEncoder,
+    JoinFit,
+    JoinPack,
+    JoinSettings,
+    PairMark,
+    merged_psnr,
+    require_joinable,
+)
 from vfsd.overlap.overlap_pair import COPY_PSNR
 from vfsd.read.decoder_pool import DecoderPool
-from vfsd.read.read_output import likeness_to_first
+from vfsd.read.read_plan import likeness_to_first
 from vfsd.read.tile_planner import DecodeCosts, original_work, tile_work
 from vfsd.storage.context import StoreContext
 from vfsd.storage.enforce_budget import make_room
 from vfsd.storage.reclaim import reclaim_or_log
 from vfsd.tiling import TileLayout, overlaps
 from vfsd.tiling.cost import JOINED_SIDES, encode_cost
-from vfsd.write.pending_object import pending_bytes
+from vfsd.write.ingest_file import pending_bytes
 
 Seconds = npt.NDArray[np.float64]
 

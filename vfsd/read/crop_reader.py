@@ -20,19 +20,18 @@ import numpy as np
 import numpy.typing as npt
 
 from vfsd.codecs import VideoFrame
-from vfsd.codecs.frames.frame_transforms import TileComposer
 from vfsd.codecs.frames.to_array import PixelConverter
-from vfsd.core.atfork import OwnerProcess
+from vfsd.codecs.frames.transforms import TileComposer
 from vfsd.core.frame_table import FrameTable
 from vfsd.core.frames import Crop, CropRequest, Pixels
 from vfsd.core.model import LogicalVideo, MediaInfo, Segment
+from vfsd.core.process_control import OwnerProcess
 from vfsd.core.view_request import scaled_size
 from vfsd.errors import DamagedFileError, IntegrityError
 from vfsd.read.read_context import ReadContext
 from vfsd.read.read_executor import expand_to_grid
 from vfsd.read.read_log import ReadTiming, ScanPart, ScanPurpose, describe_scan
-from vfsd.read.read_output import ReadOutput
-from vfsd.read.read_plan import AvailableTiles
+from vfsd.read.read_plan import AvailableTiles, ReadOutput
 from vfsd.read.tile_planner import DecodeCosts, IsGoodEnough, is_worth_it, original_work, tile_work
 from vfsd.tiling import Rect
 from vfsd.tiling.cost import DecodeWork

@@ -21,10 +21,10 @@ import numpy as np
 from vfsd.codecs import VideoFrame
 from vfsd.codecs.decoding.frame_decoder import FrameDecoder
 from vfsd.codecs.frames.planes import copy_picture, is_copyable, picture_bytes
-from vfsd.core.atfork import leak, reset_after_fork
 from vfsd.core.frame_table import DecodeRun, FrameTable
 from vfsd.core.frame_table_pages import Ints
 from vfsd.core.model import MediaInfo, PhysicalVideo
+from vfsd.core.process_control import leak, reset_after_fork
 from vfsd.errors import ClosedError
 from vfsd.storage.context import StoreContext
 
@@ -156,7 +156,7 @@ class DecoderPool:
         self._workers: _WorkerThreads | None = None
 
     def after_fork(self) -> None:
-        """See `vfsd.core.atfork`."""
+        """See `vfsd.core.process_control`."""
         # Pictures share memory and its lock with decoders that may have been running at the fork.
         for parents in (self._idle, self._pictures, self._spare, self._workers):
             leak(parents)

@@ -15,8 +15,8 @@ from itertools import groupby
 from operator import attrgetter, itemgetter
 from typing import Any
 
-from vfsd.core.display_geometry import to_display_layout
 from vfsd.core.frame_table import DecodeRun, FrameTable
+from vfsd.core.frames import to_display_layout
 from vfsd.core.model import PhysicalVideo, Segment
 from vfsd.read.read_plan import AvailableTiles, ReadPlan, original_runs
 from vfsd.read.tile_planner import DecodeCosts, is_worth_it, original_work, tile_work

@@ -15,19 +15,19 @@ from typing import Any
 
 from vfsd.codecs import VideoFrame
 from vfsd.codecs.cells.cell_decoders import CellDecoder, cell_decoder
+from vfsd.codecs.cells.overlap_geometry import ImageSize
 from vfsd.codecs.cells.pack import PackedCell, open_pack
-from vfsd.codecs.frames.chroma_siting import InterlaceSetter, blank_like
-from vfsd.codecs.frames.planes import plane_samples, plane_subsampling
-from vfsd.codecs.joints.overlap_geometry import ImageSize
-from vfsd.codecs.joints.plane_merge import (
+from vfsd.codecs.cells.plane_merge import (
     PlaneArray,
     PlaneJoint,
     PlaneMerger,
     Subsampling,
     rotated_planes,
 )
-from vfsd.core.atfork import leak, reset_after_fork
+from vfsd.codecs.frames.color import InterlaceSetter, blank_like
+from vfsd.codecs.frames.planes import plane_samples, plane_subsampling
 from vfsd.core.model import Segment
+from vfsd.core.process_control import leak, reset_after_fork
 from vfsd.disk.object_store import ObjectStore
 from vfsd.errors import ClosedError, DamagedPackError, IntegrityError
 from vfsd.tiling.cost import JOINED_LEFT, JOINED_RIGHT, LOSSLESS, DecodeWork
@@ -212,7 +212,7 @@ class PackPool:
         self._guard = threading.Lock()
 
     def after_fork(self) -> None:
-        """See `vfsd.core.atfork`."""
+        """See `vfsd.core.process_control`."""
         leak(self._idle)  # decoders may have threads
         self._begin_empty()
 

@@ -1,27 +1,39 @@
-"""`ReadContext`: state that all reads of an open store share.
-
-It holds decoders, open packs, the read log and the damage handler.  `TileIndex` caches the tiles of
-each video and their decode costs, so that warm reads need no catalog query.
+"""State of reads: `ReadContext` is shared by all videos of an open store, `VideoContext` belongs
+to one open video. `TileIndex` caches the tiles of videos and their decode costs, so that warm
+reads need no catalog query.
 """
 
 from __future__ import annotations
 
 import threading
+import warnings
 from collections import OrderedDict
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, nullcontext
+from fractions import Fraction
+from math import inf
 from typing import NamedTuple
 
-from vfsd.catalog import Catalog
-from vfsd.core.atfork import lazy, reset_after_fork
-from vfsd.core.hostinfo import available_cores, host_name
-from vfsd.core.model import LogicalVideo, Segment
-from vfsd.read.damage_fallback import drop_damaged_tiles
+import numpy as np
+
+from vfsd.catalog import Catalog, Transaction
+from vfsd.core.frame_table import FrameTable
+from vfsd.core.frames import Frame, FrameTimes
+from vfsd.core.model import LogicalVideo, PhysicalVideo, Segment
+from vfsd.core.process_control import available_cores, host_name, lazy, reset_after_fork
+from vfsd.core.timebase import Seconds, exact_span, on_tick
+from vfsd.core.view_request import View
+from vfsd.errors import NotFoundError, ShortSpanWarning
 from vfsd.read.decoder_pool import DecoderPool
 from vfsd.read.pack_pool import PackPool
-from vfsd.read.read_log import NullReadLog, ReadLog, ReadRecorder
-from vfsd.read.read_plan import AvailableTiles
+from vfsd.read.read_log import NullReadLog, ReadLog, ReadRecorder, ReadTiming, describe_planned_read
+from vfsd.read.read_plan import AvailableTiles, ReadPlan
 from vfsd.read.tile_planner import DecodeCosts, clamp_cost_factor
 from vfsd.storage.context import StoreContext
+from vfsd.storage.reclaim import drop_damaged_tiles
+from vfsd.tiling import cut_sequences
 from vfsd.tiling.cost import DecodeCost, DecodeWork
+from vfsd.validation import decibels
 
 _MAX_VIDEOS = 64
 _NEW_SAMPLE_WEIGHT = 0.2
@@ -57,7 +69,7 @@ class TileIndex:
         reset_after_fork(self)
 
     def after_fork(self) -> None:
-        """See `vfsd.core.atfork`."""
+        """See `vfsd.core.process_control`."""
         self._videos = OrderedDict()
         self._guard = threading.Lock()
 
@@ -149,7 +161,7 @@ class ReadContext:
         return ReadLog(self.parts.catalog, self.parts.settings.remembered_reads)
 
     def drop_damaged_tiles(self, error: Exception) -> None:
-        """Drop the tiles that `error` is about; see `vfsd.read.damage_fallback`."""
+        """Drop the tiles that `error` is about; see `vfsd.storage.reclaim`."""
         drop_damaged_tiles(self.parts, error)
 
     def evict_idle(self, seconds: float) -> None:
@@ -163,3 +175,204 @@ class ReadContext:
         self.pool.close()
         self.packs.close()
         self.tile_index.close()
+
+
+class VideoSnapshot(NamedTuple):
+    """The catalog record and the frame table at one moment: a correction replaces both."""
+
+    info: LogicalVideo
+    table: FrameTable
+
+    @property
+    def original(self) -> PhysicalVideo:
+        return self.info.original
+
+    def __len__(self) -> int:
+        """Number of displayed frames."""
+        return self.info.original.frames
+
+    def index_at(self, time: Seconds) -> int:
+        """The number of the frame on the screen at `time` seconds.  Raises `OutOfRangeError`."""
+        return self.times.at(on_tick(time, self.original.time_base))
+
+    @property
+    def times(self) -> FrameTimes:
+        """Converts times to frame numbers."""
+        return FrameTimes(self.original, self.table)
+
+
+class VideoContext:
+    """Catalog record, frame table and shared decoders of one video.
+
+    Thread-safe, and usable after a fork.  `parts` and `tools` belong to the store.
+    """
+
+    def __init__(self, parts: StoreContext, tools: ReadContext, info: LogicalVideo) -> None:
+        self.parts = parts
+        self.tools = tools
+        self._info = info
+        self._table: FrameTable | None = None
+        self._guard = threading.Lock()
+        reset_after_fork(self)
+
+    def after_fork(self) -> None:
+        """See `vfsd.core.process_control`."""
+        self._guard = threading.Lock()
+
+    # -- the record and the frame table
+
+    @property
+    def info(self) -> LogicalVideo:
+        """The catalog record; another one after a correction."""
+        return self._info
+
+    @property
+    def name(self) -> str:
+        return self._info.name
+
+    @property
+    def original(self) -> PhysicalVideo:
+        return self._info.original
+
+    @property
+    def table(self) -> FrameTable:
+        """The time of every frame, and the place of its packet."""
+        return self.snapshot().table
+
+    def snapshot(self) -> VideoSnapshot:
+        """Record and frame table that belong together."""
+        with self._guard:
+            if self._table is None:
+                self._table = self.parts.catalog.frame_table(self.original)
+            return VideoSnapshot(self._info, self._table)
+
+    def adopt(self, info: LogicalVideo, table: FrameTable | None = None) -> None:
+        """Continue with another record; without a `table`, the next use loads its frame table."""
+        with self._guard:
+            self._info, self._table = info, table
+
+    def adopt_details(self, info: LogicalVideo) -> None:
+        """Continue with another record of the same frames; the frame table stays."""
+        with self._guard:
+            if info.original.id == self._info.original.id:
+                self._info = info
+
+    def stored(self, seen: Transaction) -> LogicalVideo:
+        """The present record of the same bytes.  Raises `NotFoundError` where they are gone."""
+        seen.videos.require(self.info)
+        try:
+            found = seen.videos.by_inode(self.info.ino)
+        except NotFoundError:  # a writer has the file open
+            found = None
+        if found is None or found.digest != self.info.digest:
+            raise NotFoundError(
+                f"the video {self.name!r} has been written again", hint="open it again"
+            )
+        return found
+
+    def reload_details(self) -> None:
+        """Take over details of the same frames that the catalog has learnt since."""
+        try:
+            with self.parts.catalog.reading() as seen:
+                info = self.stored(seen)
+        except NotFoundError:
+            return
+        self.adopt_details(info)
+
+    def reload_numbering(self) -> bool:
+        """Take over a frame table that another process has corrected; whether there is one."""
+        try:
+            with self.parts.catalog.reading() as seen:
+                info = self.stored(seen)
+        except NotFoundError:
+            return False
+        if info.original.id == self.original.id:
+            return False
+        self.adopt(info)
+        return True
+
+    # -- frames and times
+
+    def frames_in(self, span: tuple[Seconds, Seconds | None] | None = None) -> range:
+        """The numbers of the frames that appear in a span of seconds; without one, all.
+
+        Raises `UsageError` for an empty span, `OutOfRangeError` where it starts after the end.
+        Issues a `ShortSpanWarning` where it ends after the end.
+        """
+        if span is not None:
+            View(exact_span(span, self.original.time_base))  # refuses an empty span, as reads do
+        return self.frames_of_span(span)
+
+    def frames_of_span(self, span: tuple[Seconds, Seconds | None] | None) -> range:
+        """As `frames_in`, but an empty span gives an empty range."""
+        if span is None:
+            return range(self.original.frames)
+        snapshot = self.snapshot()
+        start, end = exact_span(span, snapshot.original.time_base)
+        snapshot.times.require_before_end(start)
+        warn_of_short_span(end, snapshot.original)
+        return snapshot.times.between(start, end)
+
+    def sequences(
+        self, span: tuple[Seconds, Seconds | None] | None = None, seconds_each: float = 1.0
+    ) -> list[range]:
+        """The runs of frames that share a layout, of about `seconds_each` seconds from a key frame
+        on: those with frames in `span`."""
+        table = self.table
+        times = (np.append(table.pts(), table.end_pts) - self.original.first_pts).astype(float)
+        times *= float(self.original.time_base)
+        found = cut_sequences(table.keyframes(), np.maximum.accumulate(times), seconds_each)
+        chosen = self.frames_in(span)
+        return [
+            frames for frames in found if frames.start < chosen.stop and chosen.start < frames.stop
+        ]
+
+    # -- what a read may use
+
+    @property
+    def costs(self) -> DecodeCosts:
+        """The cost of decoding on this host, as planners know it now."""
+        return self.tools.tile_index.of(self.info, 0.0).costs
+
+    def usual_tiles(self, info: LogicalVideo) -> AvailableTiles:
+        """The tiles that a read without a `psnr` may use."""
+        return self.tools.tile_index.of(info, float(self.parts.settings.minimum_psnr))
+
+    def tiles(self, info: LogicalVideo, psnr: float | None) -> AvailableTiles | None:
+        """The tiles that a read with that `psnr` may use; None: the original alone."""
+        wanted = None if psnr is None else decibels(psnr)
+        if wanted == inf:
+            return None
+        tiles = self.usual_tiles(info)
+        return tiles if wanted is None else tiles.requiring(wanted)
+
+    def note(
+        self, kind: str, snapshot: VideoSnapshot, plan: Callable[[], ReadPlan], timing: ReadTiming
+    ) -> None:
+        """Write a finished read into the read log, which the tuner reads."""
+        self.tools.read_log.note(
+            snapshot.info.digest,
+            lambda: describe_planned_read(kind, plan(), snapshot.table, self.costs, timing),
+        )
+
+    # -- for a file that is still being written
+
+    def checking(self) -> AbstractContextManager[None]:
+        """Surrounds reads; `GrowingContext` checks that the bytes did not move."""
+        return nullcontext()
+
+    def checked(self, frames: Generator[Frame, None, None]) -> Generator[Frame, None, None]:
+        """The same frames; `GrowingContext` checks the bytes after each."""
+        return frames
+
+    def require_finished(self, what: str) -> None:
+        """Raise `UsageError` where `what` needs a finished video."""
+
+
+def warn_of_short_span(end: Fraction | None, original: PhysicalVideo) -> None:
+    """Issue a `ShortSpanWarning` where a span ends more than a frame after the video does."""
+    duration = original.duration
+    if end is None or end <= duration + duration / max(original.frames, 1):
+        return
+    text = f"the span ends at {float(end):.3f} s, but the video at {float(duration):.3f} s"
+    warnings.warn(ShortSpanWarning(text), stacklevel=5)

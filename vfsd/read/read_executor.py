@@ -16,12 +16,11 @@ from operator import itemgetter
 import numpy as np
 
 from vfsd.codecs import VideoFrame
-from vfsd.codecs.frames.frame_transforms import TileComposer
 from vfsd.codecs.frames.to_array import FrameRegion, PixelConverter
-from vfsd.core.display_geometry import to_coded_rect, to_display_rect
+from vfsd.codecs.frames.transforms import TileComposer
 from vfsd.core.frame_table import DecodeRun, FrameTable
 from vfsd.core.frame_table_pages import Ints
-from vfsd.core.frames import Pixels
+from vfsd.core.frames import Pixels, to_coded_rect, to_display_rect
 from vfsd.core.model import MediaInfo
 from vfsd.read.read_context import ReadContext
 from vfsd.read.read_plan import ReadPlan, is_sequential

@@ -22,9 +22,9 @@ from functools import partial
 from typing import Protocol
 
 from vfsd.catalog import Catalog
-from vfsd.core.atfork import reset_after_fork
 from vfsd.core.frame_table import FrameTable
 from vfsd.core.model import LoggedRead, PhysicalVideo, Segment, SegmentUse
+from vfsd.core.process_control import reset_after_fork
 from vfsd.read.explain_read import ReadExplanation, explain_plan
 from vfsd.read.read_plan import ReadPlan
 from vfsd.read.tile_planner import DecodeCosts, original_work
@@ -256,7 +256,7 @@ class ReadLog:
         self._writing.write()
 
     def after_fork(self) -> None:
-        """See `vfsd.core.atfork`."""
+        """See `vfsd.core.process_control`."""
         if self._dropping is not None:
             self._dropping.detach()  # the finalizer belongs to the parent
         self._guard = threading.Lock()

@@ -17,8 +17,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from vfsd.core.atfork import OwnerProcess
 from vfsd.core.frames import Pixels
+from vfsd.core.process_control import OwnerProcess
 
 
 class SerialExecutor:

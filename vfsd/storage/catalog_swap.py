@@ -20,10 +20,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from vfsd.catalog import checkpoint_if_closed
-from vfsd.disk.direct_io import stored_chunks
-from vfsd.disk.enospc import NO_SPACE
+from vfsd.disk.safe_open import stored_chunks
 from vfsd.disk.store_layout import StoreDirectory, fsync_path
-from vfsd.disk.tempfiles import locked_directory
+from vfsd.disk.tempfiles import NO_SPACE, locked_directory
 from vfsd.errors import BusyError, ReadOnlyError
 
 _WAL_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW

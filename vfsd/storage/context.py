@@ -13,22 +13,20 @@ from typing import TYPE_CHECKING, TypeVar
 
 from vfsd.catalog import Catalog, Transaction
 from vfsd.core.model import ByteLocation, PhysicalVideo
-from vfsd.disk.block_checksums import BlockChecksums
-from vfsd.disk.checksummed_file import ChecksummedFile, StoredFile
+from vfsd.disk.checksums import BlockChecksums, ChecksummedFile, StoredFile, version_of
 from vfsd.disk.disk_reserve import keep_reserve, with_reserve
 from vfsd.disk.object_store import ObjectStore, Progress, digest
 from vfsd.disk.store_config import StoreSettings
 from vfsd.disk.store_layout import StoreDirectory
-from vfsd.disk.verify_file import version_of
 from vfsd.errors import IntegrityError, ReadOnlyError, RefusedMediaError, StoreError
 from vfsd.storage.catalog_swap import reset_wal, settled
-from vfsd.storage.checksum_registry import ChecksumRegistry
+from vfsd.storage.original_files import ChecksumRegistry
 from vfsd.storage.quarantine import Quarantine
 from vfsd.storage.sandbox_pool import Examiner
 from vfsd.storage.sandbox_protocol import SandboxLimits
 
 if TYPE_CHECKING:
-    from vfsd.codecs.inventory.collector import Inventory
+    from vfsd.codecs.inventory.inventory import Inventory
     from vfsd.codecs.probing.probe import Examination
 
 T = TypeVar("T")

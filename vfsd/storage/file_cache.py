@@ -19,7 +19,7 @@ from pathlib import Path
 from blake3 import blake3
 
 from vfsd.disk import view_cache_dir
-from vfsd.disk.direct_io import open_stored
+from vfsd.disk.safe_open import open_stored
 from vfsd.errors import VfsdError
 from vfsd.storage.context import StoreContext
 
@@ -110,7 +110,7 @@ class FileCache:
         if len(data) + _CHECKSUM_BYTES > self._budget or not _is_name(name):
             return
         path = self._directory / name
-        temporary = view_cache_dir.temporary_beside(path)
+        temporary = view_cache_dir.temporary_next_to(path)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with open(temporary, "xb") as file:

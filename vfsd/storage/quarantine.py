@@ -28,13 +28,12 @@ from functools import partial
 from io import BufferedRandom
 from pathlib import Path
 
-from vfsd.core.atfork import reset_after_fork
 from vfsd.core.model import ByteLocation, PhysicalVideo
+from vfsd.core.process_control import reset_after_fork
 from vfsd.disk.disk_reserve import with_reserve
-from vfsd.disk.enospc import NO_SPACE
 from vfsd.disk.object_store import is_key
 from vfsd.disk.store_layout import StoreDirectory, fsync_path
-from vfsd.disk.tempfiles import locked_directory, write_atomically
+from vfsd.disk.tempfiles import NO_SPACE, locked_directory, write_atomically
 from vfsd.errors import RefusedMediaError
 
 _SLOTS = 512
@@ -80,7 +79,7 @@ class Quarantine:
         reset_after_fork(self)
 
     def after_fork(self) -> None:
-        """See `vfsd.core.atfork`."""
+        """See `vfsd.core.process_control`."""
         self._guard = threading.Lock()
         self._note = None  # the note belongs to the parent
         self._free = list(range(_SLOTS))

@@ -23,13 +23,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
-from vfsd.codecs.inventory.collector import pack_inventory
 from vfsd.codecs.inventory.file_inventory import take_inventory
+from vfsd.codecs.inventory.inventory import pack_inventory
 from vfsd.codecs.probing.probe import examine_source
 from vfsd.codecs.probing.serialize import pack_examination
 from vfsd.codecs.pyav import load_extensions
 from vfsd.core.process_control import die_with_parent, set_oom_score
-from vfsd.disk.checksummed_file import MediaSource, OpenFile
+from vfsd.disk.checksums import MediaSource, OpenFile
 from vfsd.errors import RefusedMediaError
 from vfsd.storage.sandbox_protocol import (
     FOUND,

@@ -22,8 +22,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from vfsd.core.atfork import leak, reset_after_fork
 from vfsd.core.model import MediaInfo
+from vfsd.core.process_control import leak, reset_after_fork
 from vfsd.core.subprocess_entry import child_environment, module_command
 from vfsd.errors import BusyError, ExaminerError, IntegrityError, RefusedMediaError
 from vfsd.storage.sandbox_protocol import (
@@ -42,7 +42,7 @@ from vfsd.storage.sandbox_protocol import (
 )
 
 if TYPE_CHECKING:
-    from vfsd.codecs.inventory.collector import Inventory
+    from vfsd.codecs.inventory.inventory import Inventory
     from vfsd.codecs.probing.probe import Examination
 
 MODULE = "vfsd.storage.sandbox_start"
@@ -92,7 +92,7 @@ class SandboxPool:
         reset_after_fork(self)
 
     def after_fork(self) -> None:
-        """See `vfsd.core.atfork`."""
+        """See `vfsd.core.process_control`."""
         leak(self._idle)  # they are not children of this process
         self._idle = []
         self._guard = threading.Lock()
@@ -260,7 +260,7 @@ class Examiner:
     def inventory_open(self, fd: int, media: MediaInfo, name: str) -> Inventory:
         """List an open file, which is only read with `pread`; see `inventory`. The caller closes
         it."""
-        from vfsd.codecs.inventory.collector import MAX_INVENTORY_BYTES, unpack_inventory
+        from vfsd.codecs.inventory.inventory import MAX_INVENTORY_BYTES, unpack_inventory
 
         request = self._request(name, os.fstat(fd).st_size)
         request = replace(request, listed=(media.container, media.stream_index))
@@ -331,7 +331,7 @@ class _Worker:
         reset_after_fork(self)
 
     def after_fork(self) -> None:
-        """See `vfsd.core.atfork`."""
+        """See `vfsd.core.process_control`."""
         self.is_idle = False
         self._control.close()  # the worker ends when all copies are closed
 

@@ -1,7 +1,7 @@
 """Starts `vfsd.storage.sandbox_main`, and reports to the parent whether it can work.
 
-``python -m vfsd.core.launch vfsd.storage.sandbox_start FD`` imports the libraries that examine
-files and tries them on a small video. The first message on the socket FD is `READY`, or an
+``python -m vfsd.core.subprocess_entry vfsd.storage.sandbox_start FD`` imports the libraries that
+examine files and tries them on a small video. The first message on the socket FD is `READY`, or an
 `ErrorReport`. Before that, only this package and the standard library are imported, so that a
 library that does not load is reported as well.
 """

@@ -10,15 +10,15 @@ once, prefetches for sequential readers and keeps the results (`render_cache`, `
 
 from vfsd.views.rendered_view import ViewAudioSummary
 from vfsd.views.view_explanation import ViewExplanation
-from vfsd.views.view_export import (
+from vfsd.views.views import (
+    Views,
+    ViewUpload,
     explain_path,
     explain_view,
     open_view,
     render,
     summarize_view_audio,
 )
-from vfsd.views.view_uploads import ViewUpload
-from vfsd.views.views import Views
 
 __all__ = [
     "ViewAudioSummary",

@@ -12,19 +12,20 @@ from typing import Any
 
 import numpy as np
 
-from vfsd.codecs.containers.audio_entries import takes_audio
-from vfsd.codecs.containers.segment_muxer import AudioTrack
-from vfsd.codecs.containers.stream_side_data import side_data_names
-from vfsd.core import view_path
+from vfsd.codecs.containers.tracks import AudioTrack, side_data_names, takes_audio
+from vfsd.core import view_request
 from vfsd.core.frame_table import FrameTable
 from vfsd.core.frame_table_pages import PacketFlag
 from vfsd.core.model import LogicalVideo, MediaInfo, PhysicalVideo, Sound
 from vfsd.core.timebase import clock_text
-from vfsd.core.view_path import ViewForm, ViewSpec
-from vfsd.core.view_request import View
+from vfsd.core.view_request import View, ViewForm, ViewSpec
 from vfsd.tiling import Rect
-from vfsd.views.view_frames import picture_form
-from vfsd.views.view_side_data import lost_side_data, side_data_of_copy, side_data_of_encoding
+from vfsd.views.view_input import (
+    lost_side_data,
+    picture_form,
+    side_data_of_copy,
+    side_data_of_encoding,
+)
 
 _EXAMPLE_VIEWS = "t=10-20.mp4  roi=400x300+600+300,size=200x150,fps=5.h264  frames/000123.png"
 
@@ -236,7 +237,7 @@ def readme_text(video: LogicalVideo, table: FrameTable) -> bytes:
         "",
         f"    cat why/{examples[0][0]}",
         "",
-        (view_path.__doc__ or "").strip(),
+        (view_request.__doc__ or "").strip(),
     ]
     return ("\n".join(lines) + "\n").encode("utf-8", "replace")
 
@@ -258,7 +259,7 @@ def _examples(video: LogicalVideo, table: FrameTable) -> Iterator[tuple[str, str
     half = max(2, media.display_width // 4 * 2)
 
     def named(view: View, form: ViewForm = _MP4, scale: tuple[int, int] | None = None) -> str:
-        return view_path.format_view_path(ViewSpec(view, form, scale))
+        return view_request.format_view_path(ViewSpec(view, form, scale))
 
     yield (
         named(View(span)),

@@ -14,15 +14,15 @@ from typing import ClassVar, Protocol
 import numpy as np
 from blake3 import blake3
 
-from vfsd.codecs.bitstreams import codec_config, nal, splice_parameter_sets
-from vfsd.codecs.bitstreams.bit_io import BitReader, unescaped
+from vfsd.codecs.bitstreams import nal, splice_parameter_sets
+from vfsd.codecs.bitstreams.nal import BitReader, unescaped
 from vfsd.codecs.containers.muxers import (
     PacketFormat,
     encoder_packet_format,
     muxer_for,
     stream_packet_format,
 )
-from vfsd.codecs.containers.segment_muxer import (
+from vfsd.codecs.containers.tracks import (
     MIN_PADDING,
     Muxer,
     PacketTimes,
@@ -30,13 +30,12 @@ from vfsd.codecs.containers.segment_muxer import (
     VideoTrack,
     overhead,
 )
-from vfsd.codecs.decoding.packet_reader import PacketReader
+from vfsd.codecs.decoding.packet_decoder import PacketReader
 from vfsd.codecs.encoding.encoder import EncoderSettings, parameter_sets
 from vfsd.codecs.frames.color import media_color_codes
 from vfsd.core.frame_table_pages import PacketColumns, PacketFlag
 from vfsd.core.model import NO_CROP_MARGINS, MediaInfo
-from vfsd.core.view_path import ViewForm
-from vfsd.core.view_request import View
+from vfsd.core.view_request import View, ViewForm
 from vfsd.errors import IntegrityError
 from vfsd.views.render_context import RenderContext
 from vfsd.views.stream_copy import (
@@ -47,9 +46,14 @@ from vfsd.views.stream_copy import (
 )
 from vfsd.views.transcode import CONFIGURATION_BYTES, SegmentedEncode, encoder_settings
 from vfsd.views.view_audio import SegmentedAudio, ViewAudio
-from vfsd.views.view_frames import ViewTimeline, even_picture_form
-from vfsd.views.view_input import ViewInput, longest_undamaged_range, lost_frames_in_tiles
-from vfsd.views.view_side_data import side_data_of_smart_cut
+from vfsd.views.view_input import (
+    ViewInput,
+    ViewTimeline,
+    even_picture_form,
+    longest_undamaged_range,
+    lost_frames_in_tiles,
+    side_data_of_smart_cut,
+)
 from vfsd.views.view_slots import DecodedFrames, Slots, VariableSizeSlots, ViewPart
 
 _PIXEL_FORMATS = ("yuv420p", "yuvj420p")
@@ -123,7 +127,7 @@ class H264SmartCutSource:
         )
 
     def codec_configuration(self, own: tuple[bytes, ...]) -> bytes:
-        return codec_config.avcc((*self.sets, *own), _LENGTH_BYTES)
+        return nal.avcc((*self.sets, *own), _LENGTH_BYTES)
 
     def is_random_access(self, kinds: set[int]) -> bool:
         """Other types may be key pictures too, but only an IDR picture resets the decoder."""
@@ -159,7 +163,7 @@ class HevcSmartCutSource:
         return parameter_sets(settings)
 
     def codec_configuration(self, own: tuple[bytes, ...]) -> bytes:
-        return codec_config.hvcc((*self.sets, *own), _LENGTH_BYTES)
+        return nal.hvcc((*self.sets, *own), _LENGTH_BYTES)
 
     def is_random_access(self, kinds: set[int]) -> bool:
         known = (

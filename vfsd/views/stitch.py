@@ -14,10 +14,10 @@ from itertools import pairwise
 import numpy as np
 from blake3 import blake3
 
-from vfsd.codecs.bitstreams import codec_config, nal
+from vfsd.codecs.bitstreams import nal
 from vfsd.codecs.containers.matroska import MAX_PACKET
 from vfsd.codecs.containers.muxers import PacketFormat, muxer_for, with_start_codes
-from vfsd.codecs.containers.segment_muxer import MIN_PADDING, PacketTimes, SegmentIndex, VideoTrack
+from vfsd.codecs.containers.tracks import MIN_PADDING, PacketTimes, SegmentIndex, VideoTrack
 from vfsd.codecs.stitching.hevc_tiles import STITCHABLE, TileStream
 from vfsd.codecs.stitching.stitch import (
     MAX_PICTURE_SETS,
@@ -27,20 +27,24 @@ from vfsd.codecs.stitching.stitch import (
     max_stitched_bytes,
     stream_head,
 )
-from vfsd.core.display_geometry import to_coded_rect
 from vfsd.core.frame_table_pages import Ints
+from vfsd.core.frames import to_coded_rect
 from vfsd.core.model import MediaInfo, Segment
-from vfsd.core.view_path import ViewForm
-from vfsd.core.view_request import View
+from vfsd.core.view_request import View, ViewForm
 from vfsd.errors import IntegrityError, RefusedMediaError, UsageError
 from vfsd.read.pack_pool import PackPool
 from vfsd.read.tile_planner import IsGoodEnough
 from vfsd.tiling import Rect
 from vfsd.views.render_context import RenderContext
 from vfsd.views.view_audio import SegmentedAudio, ViewAudio
-from vfsd.views.view_frames import MAX_SEGMENTS, PictureForm, ViewTimeline, picture_form
-from vfsd.views.view_input import ViewInput
-from vfsd.views.view_side_data import side_data_of_encoding
+from vfsd.views.view_input import (
+    MAX_SEGMENTS,
+    PictureForm,
+    ViewInput,
+    ViewTimeline,
+    picture_form,
+    side_data_of_encoding,
+)
 from vfsd.views.view_slots import CopiedPart, DecodedFrames, Slots, VariableSizeSlots, ViewPart
 
 _log = logging.getLogger(__name__)
@@ -363,7 +367,7 @@ def _framing(form: ViewForm, head: StreamHead, in_stream: bool) -> PacketFormat:
     """Leave the conversion to the caller for sets in the stream: they are added before it."""
     if form.container == "hevc":
         return PacketFormat("hevc", b"", 0, 0)
-    return PacketFormat("hevc", codec_config.hvcc(head.shared, 4, is_complete=not in_stream), 0, 4)
+    return PacketFormat("hevc", nal.hvcc(head.shared, 4, is_complete=not in_stream), 0, 4)
 
 
 def _block_growth(blocks: Sequence[TileBlock], head: StreamHead, in_stream: bool) -> Ints:

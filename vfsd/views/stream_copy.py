@@ -12,27 +12,31 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from vfsd.codecs.bitstreams import nal
-from vfsd.codecs.containers.fmp4 import MP4_CODECS
 from vfsd.codecs.containers.matroska import MATROSKA_CODECS, MAX_PACKET
 from vfsd.codecs.containers.muxers import (
+    MP4_CODECS,
     PacketFormat,
     container_packet_format,
     muxer_for,
     stream_packet_format,
 )
-from vfsd.codecs.containers.segment_muxer import MIN_PADDING, PacketTimes, SegmentIndex, VideoTrack
-from vfsd.codecs.decoding.packet_reader import PacketReader
+from vfsd.codecs.containers.tracks import MIN_PADDING, PacketTimes, SegmentIndex, VideoTrack
+from vfsd.codecs.decoding.packet_decoder import PacketReader
 from vfsd.codecs.frames.color import media_color_codes
 from vfsd.core.frame_table_pages import Ints, PacketColumns, PacketFlag
 from vfsd.core.model import NO_CROP_MARGINS, MediaInfo
-from vfsd.core.view_path import ViewForm
-from vfsd.core.view_request import View
+from vfsd.core.view_request import View, ViewForm
 from vfsd.errors import IntegrityError
 from vfsd.views.render_context import RenderContext
 from vfsd.views.view_audio import SegmentedAudio, ViewAudio
-from vfsd.views.view_frames import ViewTimeline, picture_form, segment_ticks
-from vfsd.views.view_input import ViewInput, lost_frames_in_tiles
-from vfsd.views.view_side_data import side_data_of_copy
+from vfsd.views.view_input import (
+    ViewInput,
+    ViewTimeline,
+    lost_frames_in_tiles,
+    picture_form,
+    segment_ticks,
+    side_data_of_copy,
+)
 from vfsd.views.view_slots import CopiedPart, DecodedFrames, Slots, VariableSizeSlots, ViewPart
 
 _SEGMENT_BYTES = 16 << 20

@@ -18,7 +18,7 @@ from itertools import groupby
 import numpy as np
 from blake3 import blake3
 
-from vfsd.codecs.cells.tile_codecs import VIEW_CODECS
+from vfsd.codecs.cells.cell_encoders import VIEW_CODECS
 from vfsd.codecs.containers.muxers import (
     NAL_CODECS,
     PacketFormat,
@@ -26,7 +26,7 @@ from vfsd.codecs.containers.muxers import (
     muxer_for,
     with_start_codes,
 )
-from vfsd.codecs.containers.segment_muxer import (
+from vfsd.codecs.containers.tracks import (
     MIN_PADDING,
     Muxer,
     PacketTimes,
@@ -47,42 +47,38 @@ from vfsd.codecs.frames.color import ColorNormalizer
 from vfsd.core.frame_table_pages import Ints
 from vfsd.core.frames import Pixels
 from vfsd.core.model import MediaInfo, Segment
-from vfsd.core.view_path import ViewForm
-from vfsd.core.view_request import View
+from vfsd.core.view_request import View, ViewForm
 from vfsd.derive.promotion_candidates import CachedRun, CandidateIndex
-from vfsd.disk.block_checksums import merged
+from vfsd.disk.checksums import merged
 from vfsd.errors import IntegrityError
 from vfsd.storage.file_cache import Bytes, cache_file_name
 from vfsd.tiling import Rect
-from vfsd.views.decode_cursors import Checkpoint
-from vfsd.views.rate_control import (
-    DEFAULT_QUALITY,
-    EncodedShape,
-    PictureOrigins,
-    QualityProbe,
-    coarser,
-    lossless_slot_sizes,
-    slot_sizes,
-)
-from vfsd.views.render_context import EncodeTimer, EncodeTimes, RenderContext
+from vfsd.views.render_context import Checkpoint, EncodeTimer, EncodeTimes, RenderContext
 from vfsd.views.view_audio import SegmentedAudio, ViewAudio
-from vfsd.views.view_frames import (
+from vfsd.views.view_input import (
     PictureConverter,
     PictureForm,
+    ViewInput,
     ViewTimeline,
     decoded_picture_form,
     is_lossless,
     segment_ticks,
+    side_data_of_encoding,
 )
-from vfsd.views.view_input import ViewInput
-from vfsd.views.view_side_data import side_data_of_encoding
 from vfsd.views.view_slots import (
+    DEFAULT_QUALITY,
     CopiedPart,
     DecodedFrames,
+    EncodedShape,
+    PictureOrigins,
+    QualityProbe,
     RenderedPart,
     Slots,
     VariableSizeSlots,
     ViewPart,
+    coarser,
+    lossless_slot_sizes,
+    slot_sizes,
 )
 
 MIN_SEGMENT_PICTURES = 8

@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from vfsd.codecs.audio.audio_segments import (
+from vfsd.codecs.audio.samples import (
     AudioSegmentFormat,
     SegmentSamples,
     audio_configuration,
@@ -21,25 +21,17 @@ from vfsd.codecs.audio.audio_segments import (
     encode_audio_packets,
     resampled,
 )
-from vfsd.codecs.containers.segment_muxer import (
-    MIN_PADDING,
-    AudioPackets,
-    AudioTrack,
-    Muxer,
-    scaled_ticks,
-)
+from vfsd.codecs.containers.tracks import MIN_PADDING, AudioPackets, AudioTrack, Muxer, scaled_ticks
 from vfsd.core.detections import contiguous_ranges
 from vfsd.core.frame_table import FrameTable
 from vfsd.core.frame_table_pages import Ints
 from vfsd.core.model import Sound
 from vfsd.core.timebase import ticks_at_or_after
-from vfsd.core.view_path import ViewForm
-from vfsd.core.view_request import View
+from vfsd.core.view_request import View, ViewForm
 from vfsd.errors import IntegrityError
 from vfsd.views.info_files import AUDIO_NOT_INDEXED, copied_audio_track, view_audio_codec
 from vfsd.views.render_context import RenderContext
-from vfsd.views.view_frames import ViewTimeline
-from vfsd.views.view_input import ViewInput, undamaged_packets
+from vfsd.views.view_input import ViewInput, ViewTimeline, undamaged_packets
 
 MAX_AUDIO_TICKS = (1 << 31) - 1
 """Maximum samples of an mp4 packet including silence after it: 12 hours at 48 kHz."""

@@ -12,14 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from vfsd.codecs.containers.stream_side_data import ALPHA, FIELD_ORDER
-from vfsd.codecs.frames.pixel_layouts import lossless_layout
-from vfsd.core import view_path
-from vfsd.core.frame_selection import count_in_ranges
+from vfsd.codecs.containers.tracks import ALPHA, FIELD_ORDER
+from vfsd.codecs.frames.planes import lossless_layout
+from vfsd.core import view_request
 from vfsd.core.frame_table_pages import Ints
+from vfsd.core.frames import count_in_ranges
 from vfsd.core.model import MediaInfo, PhysicalVideo
-from vfsd.core.view_path import ViewSpec
-from vfsd.core.view_request import View
+from vfsd.core.view_request import View, ViewSpec
 from vfsd.errors import NotFoundError
 from vfsd.read.explain_read import (
     DecodeSummary,
@@ -33,7 +32,7 @@ from vfsd.read.pack_pool import PackPool
 from vfsd.read.read_plan import AvailableTiles, ReadPlan, make_plan, plan_frames
 from vfsd.read.tile_planner import DecodeCosts
 from vfsd.tiling.cost import LOSSLESS, VIEW_ENCODE, DecodeWork
-from vfsd.views.cached_views import RenderHistory
+from vfsd.views.render_cache import RenderHistory
 from vfsd.views.rendered_view import (
     PlannedView,
     TextView,
@@ -43,9 +42,12 @@ from vfsd.views.rendered_view import (
     view_input_for,
 )
 from vfsd.views.transcode import TranscodedView
-from vfsd.views.view_frames import decoded_picture_form
-from vfsd.views.view_input import ViewInput
-from vfsd.views.view_side_data import lost_side_data, lost_streams_and_tags
+from vfsd.views.view_input import (
+    ViewInput,
+    decoded_picture_form,
+    lost_side_data,
+    lost_streams_and_tags,
+)
 from vfsd.views.view_slots import CopiedPart, RenderedPart, ViewPart
 
 
@@ -145,7 +147,7 @@ def explain_request(
     }
     return ViewExplanation(
         **_merged_steps(list(found.values())),
-        view=view_path.format_view_path(request),
+        view=view_request.format_view_path(request),
         made=rendered.method,
         why=rendered.why if isinstance(rendered, TranscodedView) else None,
         cached=facts.count_cached(rendered),
@@ -353,8 +355,8 @@ def explain_view_path(
     """
     folder, slash, file = path.rpartition("/")
     if not slash:
-        return explain_request(source, view_path.parse_view_path(path), packs, facts)
+        return explain_request(source, view_request.parse_view_path(path), packs, facts)
     if folder != _STILLS_DIR:
         raise NotFoundError(f"no such view: {path!r}")
-    index, _ = view_path.parse_still_name(file)
+    index, _ = view_request.parse_still_name(file)
     return explain_still(source, index, path)

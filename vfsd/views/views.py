@@ -1,30 +1,83 @@
 """`Views`: the tree below `NAME@/` for the mount (stat, list, open, write).
 
-`OpenViews` lets all readers of a path share one open view, so that they see the same size.
+`ViewUpload` is a view that is open for writing. `render` and `open_view` serve one view without a
+mount.
 """
 
 from __future__ import annotations
 
+import io
+import logging
+import os
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from functools import partial
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
+from functools import lru_cache, partial
+from io import BufferedReader, FileIO
+from typing import TYPE_CHECKING, BinaryIO
 
+import numpy as np
+
+from vfsd.codecs import VideoFrame
+from vfsd.codecs.decoding.frame_decoder import FrameDecoder
+from vfsd.codecs.frames.planes import PIXEL_FORMATS, pixel_layout
+from vfsd.core import view_request
+from vfsd.core.frame_table import FrameTable
+from vfsd.core.frames import Pixels
 from vfsd.core.model import LogicalVideo
-from vfsd.core.view_request import ViewFile, ViewStat
-from vfsd.errors import NotFoundError, ReadOnlyError
-from vfsd.read.read_context import ReadContext
+from vfsd.core.view_request import ViewFile, ViewSpec, ViewStat
+from vfsd.derive.import_rendition import (
+    arrays_to_stored_format,
+    frames_to_stored_format,
+    import_pictures,
+    require_importable,
+)
+from vfsd.disk.object_store import Progress
+from vfsd.disk.tempfiles import NO_SPACE
+from vfsd.errors import (
+    NoSpaceError,
+    NotFoundError,
+    ReadOnlyError,
+    RefusedMediaError,
+    UsageError,
+    VfsdError,
+)
+from vfsd.read.read_context import ReadContext, VideoContext
+from vfsd.read.read_log import ReadTiming
+from vfsd.read.read_plan import select_frames
 from vfsd.storage.context import StoreContext
-from vfsd.views.layout_image import LAYOUT_DIR, LAYOUT_FILE, layout_names
-from vfsd.views.object_crops import OBJECTS_DIR
-from vfsd.views.remote_render import RemoteRenderer, RemoteViews
-from vfsd.views.rendered_view import RenderedView, StillView, TextView
-from vfsd.views.rendering import RenderedFile, Renderer
-from vfsd.views.view_explanation import EXPLAIN_DIR, EXPLAIN_DIRS
-from vfsd.views.view_input import other_streams, split_stream, stream_dir
+from vfsd.views.layout_files import LAYOUT_DIR, LAYOUT_FILE, layout_names
+from vfsd.views.render_cache import RenderHistory
+from vfsd.views.rendered_view import (
+    PaddedView,
+    RenderedView,
+    StillView,
+    StreamableView,
+    TextView,
+    ViewAudioSummary,
+    audio_summary,
+    plan_view,
+)
+from vfsd.views.rendering import RemoteRenderer, RemoteViews, RenderedFile, Renderer
+from vfsd.views.view_explanation import (
+    EXPLAIN_DIR,
+    EXPLAIN_DIRS,
+    ViewExplanation,
+    explain_request,
+    explain_view_path,
+)
+from vfsd.views.view_input import (
+    OtherStreams,
+    other_streams,
+    split_stream,
+    stream_dir,
+    view_input_of,
+)
 from vfsd.views.view_resolver import (
     FRAMES_DIR,
     INFO_FILE,
+    OBJECTS_DIR,
     README_FILE,
     WHY_DIR,
     KnownVideo,
@@ -32,7 +85,11 @@ from vfsd.views.view_resolver import (
     is_below,
     path_in_question,
 )
-from vfsd.views.view_uploads import OpenFrameSink, ViewUpload, upload_request
+from vfsd.views.view_slots import SlotReadLog
+from vfsd.write.frame_input import MAGIC, iter_raw_frames, read_y4m_frames, read_y4m_header
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 
 class OpenViews:
@@ -257,3 +314,354 @@ class Views:
             return  # the render process would have to examine the stream first
         if self._remote is not None and not isinstance(rendered, TextView):
             self._remote.add(rendered, ino, path)
+
+
+_BUFFER_BYTES = 1 << 20
+
+_log = logging.getLogger(__name__)
+
+
+@lru_cache(maxsize=1024)
+def upload_request(path: str) -> ViewSpec | None:
+    """Return the parsed path if frames can be uploaded to it: the whole picture in some size."""
+    try:
+        request = view_request.parse_view_path(path)
+    except (NotFoundError, UsageError):
+        return None
+    view = request.view
+    is_partial = (view.region or request.crop or view.fps) is not None
+    step = 1 if view.frames is None else view.frames[2]
+    return None if is_partial or step != 1 else request
+
+
+OpenFrameSink = Callable[[LogicalVideo], VideoContext]
+"""Opens a video for frames that are written to one of its views."""
+
+
+class ViewUpload:
+    """A view that is being written.  Thread-safe.
+
+    Raises `UsageError` for a size in which the video accepts no frames.
+    """
+
+    def __init__(self, parts: StoreContext, video: VideoContext, path: str) -> None:
+        request = upload_request(path)
+        if request is None:
+            raise UsageError(f"{path!r} must be the whole picture in another size to be written")
+        info = video.info
+        media = info.original.media
+        view = request.resolve(media.display_width, media.display_height)
+        self._size = view.size or (media.display_width, media.display_height)
+        require_importable(media, *self._size)
+        self._form = request.form
+        if self._form.container == "raw" and self._form.layout not in PIXEL_FORMATS:
+            raise UsageError(f"frames in {self._form.layout} cannot be written")
+        self._name = f"{info.name}@/{path}"
+        self._examiner = parts.examiner
+        self._video = video
+        chosen = select_frames(view, info.original, self._video.table)
+        self._frames = range(int(chosen[0]), int(chosen[-1]) + 1) if len(chosen) else range(0)
+        self._guard = threading.Lock()
+        self._is_new = False  # whether data was written since the last commit
+        self._is_expected = False  # whether the file was truncated for writing
+        self._file = parts.objects.nameless_file()
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far."""
+        return os.fstat(self._file.fileno()).st_size
+
+    def readinto(self, buffer: memoryview, offset: int) -> int:
+        return os.preadv(self._file.fileno(), (buffer,), offset)
+
+    def expect(self) -> None:
+        """Note that the file was opened with O_TRUNC, so that an empty upload is an error."""
+        with self._guard:
+            self._is_expected = True
+
+    def write(self, data: bytes | bytearray | memoryview, offset: int) -> int:
+        """Write `data` and return the number of bytes.  Raises `OSError`."""
+        with self._guard:
+            self._is_new = True
+            return os.pwrite(self._file.fileno(), data, offset)
+
+    def truncate(self, length: int) -> None:
+        with self._guard:
+            self._is_new = True
+            os.ftruncate(self._file.fileno(), length)
+
+    def commit(self) -> None:
+        """Store the frames if data was written or expected since the last call.
+
+        Raises `UsageError` while the data is shorter than the view, `RefusedMediaError` for other
+        pictures, `NoSpaceError`, `OverBudgetError`.
+        """
+        with self._guard:
+            if not self._is_expected and not (self._is_new and self.size):
+                return
+            try:
+                self._take()
+            except OSError as error:
+                if error.errno not in NO_SPACE:
+                    raise
+                raise NoSpaceError(f"no room for {self._name}: {error.strerror}") from error
+            except VfsdError as error:
+                # Shells close a redirected descriptor before anything is written.
+                level = logging.WARNING if self.size else logging.INFO
+                hint = f"; {error.hint}" if error.hint else ""
+                _log.log(level, "%s was refused: %s%s", self._name, error, hint)
+                raise
+            self._is_new = self._is_expected = False
+            _log.info("%s: %d frames were stored", self._name, len(self._frames))
+
+    def close(self) -> None:
+        """Discard the data that was not committed."""
+        self._file.close()
+
+    def _take(self) -> None:
+        self._file.seek(0)
+        if self._form.container == "raw":
+            offered = self._of_samples()
+        elif self._form.container == "y4m":
+            offered = self._of_y4m()
+        else:
+            offered = self._of_packets()
+        given_as = self._form.layout if self._form.container == "raw" else None
+        import_pictures(self._video, offered, self._size, self._frames, given_as=given_as)
+
+    def _of_samples(self) -> Iterator[VideoFrame]:
+        layout = pixel_layout(self._form.layout)
+        each = layout.bytes(*self._size)
+        if self.size != len(self._frames) * each:
+            raise UsageError(
+                f"{len(self._frames)} frames of {each} bytes are needed, got {self.size} bytes"
+            )
+        arrays = iter_raw_frames(self._file, self._form.layout, self._size)
+        return self._stored(arrays, self._form.layout)
+
+    def _of_y4m(self) -> Iterator[VideoFrame]:
+        file = BufferedReader(FileIO(self._file.fileno(), closefd=False), _BUFFER_BYTES)
+        if file.read(len(MAGIC)) != MAGIC:
+            raise RefusedMediaError("a Y4M file must begin with YUV4MPEG2")
+        file.seek(0)
+        header = read_y4m_header(file)
+        self._require_size(header.width, header.height)
+        return self._stored(read_y4m_frames(file, header), header.pixel_format)
+
+    def _of_packets(self) -> Iterator[VideoFrame]:
+        media = self._video.original.media
+        # A full examination: this process decodes all of it next, and it is not trusted yet.
+        found = self._examiner.examine_open(self._file.fileno(), "the upload", full=True)
+        self._require_size(found.media.display_width, found.media.display_height)
+        if len(found.order) != len(self._frames) or found.media.is_turned:
+            raise RefusedMediaError(
+                f"{len(self._frames)} frames are needed, got {len(found.order)}"
+            )
+        table = FrameTable.in_memory(
+            found.columns, found.order, time_base=found.media.time_base, end_pts=found.end_pts
+        )
+        decoder = FrameDecoder(self._file.fileno(), found.media, found.access, table)
+        return frames_to_stored_format((picture for _, picture in decoder.stream()), media)
+
+    def _stored(self, arrays: Iterator[Pixels], pixel_format: str) -> Iterator[VideoFrame]:
+        return arrays_to_stored_format(arrays, pixel_format, self._size, self._video.original.media)
+
+    def _require_size(self, width: int, height: int) -> None:
+        if (width, height) != self._size:
+            raise RefusedMediaError(
+                f"pictures must have {self._size[0]}x{self._size[1]} pixels, got {width}x{height}"
+            )
+
+
+_CHUNK = 1 << 20
+
+
+def render(
+    parts: StoreContext,
+    tools: ReadContext,
+    info: LogicalVideo,
+    request: view_request.ViewSpec,
+    out: BinaryIO,
+    on_progress: Progress | None = None,
+) -> int:
+    """Write the file that a mount would serve; without padding if `out` is seekable.
+
+    Returns the number of bytes.  `on_progress` is called with the bytes of the mount's file that
+    were written since the last call.  Raises `OutOfRangeError`, `UsageError`, `IntegrityError`.
+    """
+    renderer = Renderer(parts, tools)
+    try:
+        rendered = plan_view(view_input_of(parts, tools, info), request, tools.packs)
+        return write_view(renderer, rendered, out, on_progress)
+    finally:
+        renderer.close()
+
+
+def summarize_view_audio(
+    parts: StoreContext, tools: ReadContext, info: LogicalVideo, request: view_request.ViewSpec
+) -> ViewAudioSummary:
+    """Return how a view carries the sound of its video.  Raises as `render` does."""
+    return audio_summary(view_input_of(parts, tools, info), request)
+
+
+def explain_view(
+    parts: StoreContext, tools: ReadContext, info: LogicalVideo, request: view_request.ViewSpec
+) -> ViewExplanation:
+    """Return the cost of a view.  Raises as `render` does."""
+    facts = RenderHistory.of_store(parts)
+    return explain_request(view_input_of(parts, tools, info), request, tools.packs, facts)
+
+
+def explain_path(
+    parts: StoreContext, tools: ReadContext, info: LogicalVideo, path: str
+) -> ViewExplanation:
+    """Return the cost of a view or still at a path below ``NAME@/`` of a mount."""
+    facts = RenderHistory.of_store(parts)
+    stream, rest = split_stream(path)
+    if stream in (None, info.original.media.stream_index):
+        return explain_view_path(view_input_of(parts, tools, info), tools.packs, rest, facts)
+    _, source = OtherStreams(parts).input_of(info, stream)
+    return explain_view_path(source, tools.packs, rest, facts)
+
+
+def open_view(parts: StoreContext, tools: ReadContext, info: LogicalVideo, path: str) -> ViewReader:
+    """Open the file that a mount serves at a path below ``NAME@/``.
+
+    Raises `NotFoundError` for an unknown name, `OutOfRangeError`, `UsageError`.
+    """
+    with ExitStack() as stack:
+        renderer = stack.enter_context(closing(Renderer(parts, tools)))
+
+        def finished(rendered: RenderedView, _ino: int, _path: str) -> RenderedView:
+            if isinstance(rendered, StillView) and rendered.is_measured:
+                return renderer.measured(rendered)
+            return rendered
+
+        stack.enter_context(parts.held(info.original))
+        with closing(ViewResolver(parts, tools, finished)) as resolver:
+            rendered = resolver.resolve(*resolver.locate_in(resolver.from_record(info), path))
+        return ViewReader(f"{info.name}@/{path}", renderer, rendered, stack)
+
+
+class ViewReader(io.RawIOBase):
+    """A view as a file object, readable and seekable."""
+
+    def __init__(
+        self, name: str, renderer: Renderer, rendered: RenderedView, until_closed: ExitStack
+    ) -> None:
+        """Take over the cleanup that `until_closed` has collected."""
+        super().__init__()
+        self.name = name
+        self._file = RenderedFile(renderer, rendered)
+        self._at = 0
+        self._until_closed = until_closed.pop_all()
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        self._require_open()
+        count = self._file.readinto(memoryview(buffer).cast("B"), self._at)
+        self._at += count
+        return count
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        self._require_open()
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._file.size}.get(whence)
+        if base is None or base + offset < 0:
+            raise ValueError(f"cannot seek to {offset} from {whence}")
+        self._at = base + offset
+        return self._at
+
+    def tell(self) -> int:
+        self._require_open()
+        return self._at
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            with self._until_closed:
+                self._file.close()
+
+    def _require_open(self) -> None:
+        if self.closed:
+            raise ValueError(f"{self.name} is closed")
+
+
+def write_view(
+    renderer: Renderer, rendered: RenderedView, out: BinaryIO, on_progress: Progress | None = None
+) -> int:
+    """Write the whole file of a view and return the number of bytes.
+
+    A seekable `out` gets the file without padding.  `on_progress` is called with the number of
+    bytes of the padded file that were written since the last call.
+    """
+    if isinstance(rendered, PaddedView) and out.seekable():
+        return _write_trimmed(renderer, rendered, out, on_progress)
+    if isinstance(rendered, StreamableView):
+        return _write_streamed(renderer, rendered, out, on_progress)
+    file = RenderedFile(renderer, rendered)
+    buffer = memoryview(bytearray(_CHUNK))
+    at = 0
+    try:
+        file.read_sequentially(0)
+        while count := file.readinto(buffer, at):
+            out.write(buffer[:count])
+            at += count
+            if on_progress is not None:
+                on_progress(count)
+    finally:
+        file.close()
+    return at
+
+
+def _write_streamed(
+    renderer: Renderer,
+    rendered: StreamableView,
+    out: BinaryIO,
+    on_progress: Progress | None,
+) -> int:
+    """Write without a cache, because there is no other reader."""
+    opened_ns, resumed, seconds = time.time_ns(), time.perf_counter(), 0.0
+    read = SlotReadLog()
+    size = 0
+    try:
+        with closing(rendered.stream(renderer.context)) as stream:
+            for slot, data in enumerate(stream):
+                seconds += time.perf_counter() - resumed
+                out.write(data)
+                read.add(slot)
+                size += len(data)
+                if on_progress is not None:
+                    on_progress(len(data))
+                resumed = time.perf_counter()
+    finally:
+        renderer.note(rendered, read, ReadTiming(opened_ns, seconds))
+    return size
+
+
+def _write_trimmed(
+    renderer: Renderer, rendered: PaddedView, out: BinaryIO, on_progress: Progress | None
+) -> int:
+    """Write the header last, because it lists the positions of the segments."""
+    file = RenderedFile(renderer, rendered)
+    slots = rendered.slots
+    start = out.tell()
+    sizes = np.zeros(len(slots) - 1, np.int64)
+    out.write(bytes(slots[0].size))
+    try:
+        file.read_sequentially(1)
+        for slot in range(1, len(slots)):
+            data = rendered.trimmed(slot, bytes(file.slot(slot)))
+            out.write(data)
+            sizes[slot - 1] = len(data)
+            if on_progress is not None:
+                on_progress(slots[slot].size)
+    finally:
+        file.close()
+    out.seek(start)
+    out.write(rendered.header_for(sizes))
+    return int(out.seek(0, os.SEEK_END)) - start

@@ -13,7 +13,7 @@ from vfsd.storage.context import StoreContext
 from vfsd.storage.reclaim import reclaim_or_log
 from vfsd.write.ingest_file import make_directories
 
-_SETTLE_SECONDS = 30.0
+_CLASSIFY_TIMEOUT_SECONDS = 30.0
 
 
 def remove(parts: StoreContext, path: str, recursive: bool) -> int:
@@ -116,7 +116,7 @@ def wait_until_classified(parts: StoreContext, name: str) -> None:
 
     Raises `BusyError` after 30 seconds, or where the mount is gone.
     """
-    end = time.monotonic() + _SETTLE_SECONDS
+    end = time.monotonic() + _CLASSIFY_TIMEOUT_SECONDS
     pause = 0.005
     while True:
         try:

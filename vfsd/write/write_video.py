@@ -15,47 +15,49 @@ from reprlib import repr as shown
 from typing import TYPE_CHECKING, TypeVar
 
 from vfsd.catalog import split_path
-from vfsd.codecs.audio.sample_arrays import SoundFormat
-from vfsd.codecs.frames.pixel_layouts import input_layout
+from vfsd.codecs.audio.samples import AudioFormat
+from vfsd.codecs.frames.planes import input_layout
 from vfsd.core.model import LogicalVideo
-from vfsd.disk.enospc import room_for, write_all
+from vfsd.disk.tempfiles import room_for, write_all
 from vfsd.errors import ClosedError, CutOffError, NotFoundError, UsageError
 from vfsd.storage.context import StoreContext
 from vfsd.validation import width_and_height
 from vfsd.write.frame_input import (
+    MAGIC,
     FrameInput,
     PeekableFile,
     RawInput,
+    Y4mHeader,
     is_raw_input,
     iter_chunks,
     iter_input_frames,
     iter_raw_frames,
+    read_y4m_frames,
+    read_y4m_header,
 )
 from vfsd.write.ingest_file import SourceFile, ingest_own_file, require_name_free
-from vfsd.write.partial_files import (
+from vfsd.write.unfinished_files import (
     RECOVER_HINT,
     UnfinishedRecording,
     create_partial,
     is_retryable,
     recovered_name,
 )
-from vfsd.write.video_writer import Ticks, VideoWriter, parse_pts
-from vfsd.write.writer_settings import WriteOptions, WriterSettings
-from vfsd.write.y4m import MAGIC, Y4mHeader, read_y4m_frames, read_y4m_header
+from vfsd.write.video_writer import Ticks, VideoWriter, WriteOptions, WriterSettings, parse_pts
 
 if TYPE_CHECKING:
     from vfsd.codecs.containers.file_timestamps import FileTimestamps
     from vfsd.codecs.probing.probe import Examination
     from vfsd.core.frames import Pixels
-    from vfsd.write.partial_files import PartialFile
+    from vfsd.write.unfinished_files import PartialFile
 
-Written = Callable[[int], None]
+OnWritten = Callable[[int], None]
 """Called with the number of pictures, or of bytes of a stream, since the last call."""
 
 Opened = TypeVar("Opened")
 """The result of a writer, made from the record of the published video."""
 
-_Each = Iterator[tuple["Pixels", int | None]]
+_InputFrames = Iterator[tuple["Pixels", int | None]]
 
 _BUFFER = 1 << 20
 CLOSE_AGAIN = "close the writer again, or run `vfsd recover` after this process has ended"
@@ -70,20 +72,20 @@ def write_video(
     size: tuple[int, int] | None,
     pts: Ticks | None,
     replace: bool,
-    on_progress: Written | None,
+    on_progress: OnWritten | None,
     form: WriteOptions,
 ) -> LogicalVideo:
     """Write and publish a video; see `Store.write`."""
-    if isinstance(form.get("sound"), SoundFormat):
+    if isinstance(form.get("sound"), AudioFormat):
         raise UsageError("only Store.writer takes a SoundFormat", hint="give a file or samples")
-    each: _Each
+    each: _InputFrames
     timed = form.get("fps") is not None or form.get("time_base") is not None
     if is_raw_input(data) and size is None and not str(name).lower().endswith(".y4m"):
         peeked = PeekableFile(data, len(MAGIC))
         if peeked.head == MAGIC:
             file = BufferedReader(peeked, _BUFFER)
             header = read_y4m_header(file)
-            told = _form_of_y4m(header, form)
+            told = _y4m_settings(header, form)
             each = ((picture, None) for picture in read_y4m_frames(file, header))
             size = header.width, header.height
             return _write_pictures(parts, name, each, size, pts, replace, on_progress, told)
@@ -124,11 +126,11 @@ def open_writer(
     """
     parts.require_writable()
     name = "/".join(split_path(name))
-    _require_place(parts, name, replace)
+    _require_writable_name(parts, name, replace)
     size = width_and_height(size)
 
     def publish(file: PartialFile, times: FileTimestamps) -> Opened:
-        with _noting_whole(file, again):
+        with _note_whole_file(file, again):
             return opened(publish_file(parts, file, replace, partial(_require_times, times)))
 
     return VideoWriter(parts, name, size, form, publish)
@@ -160,7 +162,7 @@ def recover(parts: StoreContext, recording: UnfinishedRecording, name: str | Non
     return video
 
 
-def _require_place(parts: StoreContext, name: str, replace: bool) -> None:
+def _require_writable_name(parts: StoreContext, name: str, replace: bool) -> None:
     """Check the name before any data is read.
 
     Raises as `require_free`, and `HeldError` where a hold keeps the file that would be replaced.
@@ -174,11 +176,11 @@ def _require_place(parts: StoreContext, name: str, replace: bool) -> None:
 def _write_pictures(
     parts: StoreContext,
     name: str,
-    each: _Each,
+    each: _InputFrames,
     size: tuple[int, int] | None,
     pts: Ticks | None,
     replace: bool,
-    on_progress: Written | None,
+    on_progress: OnWritten | None,
     form: WriterSettings,
 ) -> LogicalVideo:
     times = parse_pts(pts, form)
@@ -190,7 +192,7 @@ def _write_pictures(
     writer = open_writer(parts, name, size, form, replace, RECOVER_HINT, lambda video: video)
     try:
         with writer:
-            for picture, own in chain([first], _until_cut_off(each, writer)):
+            for picture, own in chain([first], _frames_until_error(each, writer)):
                 tick = own if times is None else next(times, None)
                 writer.write(picture, None if form.time_base is None else tick)
                 if on_progress is not None:
@@ -203,21 +205,21 @@ def _write_pictures(
 
 
 def _write_stream(
-    parts: StoreContext, name: str, data: RawInput, replace: bool, on_progress: Written | None
+    parts: StoreContext, name: str, data: RawInput, replace: bool, on_progress: OnWritten | None
 ) -> LogicalVideo:
     parts.require_writable()
     name = "/".join(split_path(name))
-    _require_place(parts, name, replace)
+    _require_writable_name(parts, name, replace)
     with room_for(repr(name)):
         file = create_partial(parts.objects, name)
     try:
-        with open(file.path, "r+b", 0) as writing, _noting_part(file):
+        with open(file.path, "r+b", 0) as writing, _note_partial_file(file):
             for chunk in iter_chunks(data):
                 with room_for(repr(name)):
                     write_all(writing, chunk)
                 if on_progress is not None:
                     on_progress(len(chunk))
-        with _noting_whole(file, RECOVER_HINT):
+        with _note_whole_file(file, RECOVER_HINT):
             video = publish_file(parts, file, replace)
     except BaseException as error:
         if is_retryable(error) and not file.is_empty:  # the stream may not come a second time
@@ -229,7 +231,7 @@ def _write_stream(
     return video
 
 
-def _until_cut_off(each: _Each, writer: VideoWriter[LogicalVideo]) -> _Each:
+def _frames_until_error(each: _InputFrames, writer: VideoWriter[LogicalVideo]) -> _InputFrames:
     """All pictures; after an error of their source, the writer keeps the earlier ones."""
     try:
         yield from each
@@ -239,7 +241,7 @@ def _until_cut_off(each: _Each, writer: VideoWriter[LogicalVideo]) -> _Each:
 
 
 @contextmanager
-def _noting_whole(file: PartialFile, again: str) -> Iterator[None]:
+def _note_whole_file(file: PartialFile, again: str) -> Iterator[None]:
     """Add a note to errors that leave a whole file unpublished."""
     try:
         yield
@@ -252,7 +254,7 @@ def _noting_whole(file: PartialFile, again: str) -> Iterator[None]:
 
 
 @contextmanager
-def _noting_part(file: PartialFile) -> Iterator[None]:
+def _note_partial_file(file: PartialFile) -> Iterator[None]:
     """Add a note to errors that leave a part of a file on the disk."""
     try:
         yield
@@ -264,7 +266,7 @@ def _noting_part(file: PartialFile) -> Iterator[None]:
         raise
 
 
-def _form_of_y4m(header: Y4mHeader, form: WriteOptions) -> WriterSettings:
+def _y4m_settings(header: Y4mHeader, form: WriteOptions) -> WriterSettings:
     """The form of YUV4MPEG2.  Raises `UsageError` where neither has a rate."""
     if "format" in form:
         raise UsageError("format must not be given for YUV4MPEG2, which has its own")

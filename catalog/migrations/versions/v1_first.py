@@ -420,7 +420,7 @@ def _create_encodings() -> None:
             sa.Float(),
             (
                 "originals only: upper bound for the worst picture against the first "
-                "original, see vfsd.core.psnr; 0: it is the first"
+                "original, see vfsd.core.model; 0: it is the first"
             ),
             server_default="0",
         ),
@@ -557,7 +557,7 @@ def _create_encodings() -> None:
         _required(
             "matroska_codec",
             sa.String(length=64),
-            "CodecID in Matroska; empty: see vfsd.codecs.containers.audio_entries",
+            "CodecID in Matroska; empty: see vfsd.codecs.containers.tracks",
             server_default="",
         ),
         _optional("matroska_private", sa.LargeBinary(), "CodecPrivate in Matroska"),

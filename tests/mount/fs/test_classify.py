@@ -23,7 +23,7 @@ from vfsd.disk.object_store import ObjectStore
 from vfsd.errors import NotFoundError
 from vfsd.mount.fs import Filesystem
 from vfsd.storage.context import StoreContext
-from vfsd.write import crash_recovery, pending_object
+from vfsd.write import ingest_file, unfinished_files
 from vfsd.write.ingest_file import Verdict, classify_file
 
 
@@ -270,7 +270,7 @@ def test_object_hash_always_right(
         return verdict
 
     monkeypatch.setattr(vfsd.mount.fs.classify, "classify_file", slowly)
-    monkeypatch.setattr(pending_object, "discard_failed", lambda parts, key: None)
+    monkeypatch.setattr(ingest_file, "discard_failed", lambda parts, key: None)
     it.write("/v.mp4", video)
     assert hashed.wait(30)
     with it.opened("/v.mp4", os.O_RDWR) as handle:
@@ -301,9 +301,9 @@ def test_object_hash_without_mount(
         return verdict
 
     linked: list[str] = []
-    monkeypatch.setattr(crash_recovery, "classify_file", and_then_write)
+    monkeypatch.setattr(unfinished_files, "classify_file", and_then_write)
     monkeypatch.setattr(ObjectStore, "adopt", lambda self, source, key: linked.append(key))
-    assert crash_recovery.classify_spooled_file(store.parts, node) is None
+    assert unfinished_files.classify_spooled_file(store.parts, node) is None
     assert linked == []
 
 
@@ -322,7 +322,7 @@ def test_write_while_settled_elsewhere(
 
     with monkeypatch.context() as patched:
         patched.setattr(Catalog, "sync", slowly)
-        crash_recovery.classify_spooled_file(store.parts, store.node("v.mp4"))
+        unfinished_files.classify_spooled_file(store.parts, store.node("v.mp4"))
     assert it.read("/v.mp4") == video + b"more"
 
 
@@ -334,7 +334,7 @@ def test_write_after_settled_elsewhere(
     it.write("/v.mp4", video)
     before = store.node("v.mp4")
     with it.opened("/v.mp4", os.O_RDWR) as handle:
-        assert crash_recovery.classify_spooled_file(store.parts, before) is not None
+        assert unfinished_files.classify_spooled_file(store.parts, before) is not None
         with monkeypatch.context() as patched:
             patched.setattr(it.fs._names, "node_if_any", lambda ino: before)
             it.fs.write(handle, b"more", len(video))

@@ -78,7 +78,7 @@ def test_hidden_name_without_rename(
 ) -> None:
     # However long the copy takes, the original store still keeps the hidden name.
     for name in ("_SETTLING_SECONDS", "_PENDING_SECONDS"):
-        monkeypatch.setattr(f"vfsd.mount.fs.silly_rename.{name}", 3600.0)
+        monkeypatch.setattr(f"vfsd.mount.fs.unlinked_files.{name}", 3600.0)
     it.write("/a", b"precious")
     with it.opened("/a"):
         it.fs.hide("/a", ".fuse_hidden0000000100000001")
@@ -91,7 +91,7 @@ def test_hidden_name_without_directory(
     it: Driver, crashed: Crash, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("_SETTLING_SECONDS", "_PENDING_SECONDS"):
-        monkeypatch.setattr(f"vfsd.mount.fs.silly_rename.{name}", 3600.0)
+        monkeypatch.setattr(f"vfsd.mount.fs.unlinked_files.{name}", 3600.0)
     it.mkdir("/d")
     it.write("/d/a", b"x")
     with it.opened("/d/a"):
@@ -162,7 +162,7 @@ def test_unreferenced_objects(
     it = Driver(fs)
     it.write("/v.mp4", video)
     fs.settle()
-    monkeypatch.setattr(vfsd.mount.fs.deferred_cleanup.CleanupThread, "_clean", lambda _: None)
+    monkeypatch.setattr(vfsd.mount.fs.unlinked_files.CleanupThread, "_clean", lambda _: None)
     fs.unlink("/v.mp4")
     monkeypatch.undo()
     after = crashed()

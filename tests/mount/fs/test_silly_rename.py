@@ -27,17 +27,10 @@ from vfsd.disk.disk_reserve import RESERVE_BYTES
 from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import BusyError, NoSpaceError, NotFoundError
 from vfsd.maintenance import fsck
-from vfsd.mount.fs import (
-    RENAME_NOREPLACE,
-    Filesystem,
-    deferred_cleanup,
-    directory_ops,
-    handles,
-    silly_rename,
-)
+from vfsd.mount.fs import RENAME_NOREPLACE, Filesystem, directory_ops, handles, unlinked_files
 from vfsd.mount.fs.dentry_cache import DentryCache
 from vfsd.mount.fs.open_inodes import OpenInode, OpenInodes
-from vfsd.mount.fs.silly_rename import HiddenNames
+from vfsd.mount.fs.unlinked_files import HiddenNames
 
 
 def test_unlink_open_file(it: Driver, store: Store) -> None:
@@ -71,7 +64,7 @@ def test_slow_rename_over_open_video(
     former = []
 
     def sync(_: StoreDirectory, new: int) -> None:
-        time.sleep(3 * silly_rename._SETTLING_SECONDS)
+        time.sleep(3 * unlinked_files._SETTLING_SECONDS)
         with store.catalog.reading() as seen:
             former.append((new, *seen.tree.orphans()))
 
@@ -364,7 +357,7 @@ def test_restore_on_full_disk(it: Driver, store: Store, monkeypatch: pytest.Monk
 def test_restore_retried(
     it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch, is_late: bool
 ) -> None:
-    monkeypatch.setattr(deferred_cleanup, "_RETRY_SECONDS", 0.1)
+    monkeypatch.setattr(unlinked_files, "_RETRY_SECONDS", 0.1)
     it.write("/b", b"old")
     adopting = Refusing(monkeypatch, "adopt_orphan", BusyError("locked"))
     with it.opened("/b"):
@@ -401,7 +394,7 @@ def test_restore_by_next_mount(it: Driver, store: Store, monkeypatch: pytest.Mon
 
 def test_deletion_retried(it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process had locked the catalog for a long time."""
-    monkeypatch.setattr(deferred_cleanup, "_RETRY_SECONDS", 0.02)
+    monkeypatch.setattr(unlinked_files, "_RETRY_SECONDS", 0.02)
     refusing = [
         Refusing(monkeypatch, method, BusyError("locked"))
         for method in ("confirm_orphan", "delete")
@@ -420,7 +413,7 @@ def test_unlinked_file_stays_hidden(
     it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch, is_tried_again: bool
 ) -> None:
     """The first attempts to record it fail, and the mount records it at its end at the latest."""
-    monkeypatch.setattr(deferred_cleanup, "_RETRY_SECONDS", 0.02 if is_tried_again else 30.0)
+    monkeypatch.setattr(unlinked_files, "_RETRY_SECONDS", 0.02 if is_tried_again else 30.0)
     settling = Refusing(monkeypatch, "confirm_orphan", BusyError("locked"))
     ino = it.write("/b", b"old")
     it.open("/b")
@@ -439,7 +432,7 @@ def test_unlinked_file_stays_hidden(
 def test_write_reclaims_space(
     it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch, is_settled: bool
 ) -> None:
-    monkeypatch.setattr(silly_rename, "_PENDING_SECONDS", 3600)
+    monkeypatch.setattr(unlinked_files, "_PENDING_SECONDS", 3600)
     spooled = store.parts.directory.spool_file(it.write("/large", b"large"))
     it.fs.settle()
     with it.opened("/large"):
@@ -535,7 +528,7 @@ def test_rename_over_new_directory(it: Driver, store: Store) -> None:
 
 
 def test_close_race(it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(silly_rename, "_PENDING_SECONDS", 0.2)
+    monkeypatch.setattr(unlinked_files, "_PENDING_SECONDS", 0.2)
     look = HiddenNames._due_actions
     it.write("/a", b"x")
     handles = [it.open("/a")]
@@ -573,7 +566,7 @@ def test_directory_into_itself(it: Driver) -> None:
 
 def test_name_hidden_twice(it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("_SETTLING_SECONDS", "_PENDING_SECONDS"):
-        monkeypatch.setattr(silly_rename, name, 3600)
+        monkeypatch.setattr(unlinked_files, name, 3600)
     ino = it.write("/b", b"old")
     it.fs.link("/b", "/c")
     with it.opened("/b"):

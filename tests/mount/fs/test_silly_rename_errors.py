@@ -16,7 +16,7 @@ from vfsd.api.store import Store
 from vfsd.catalog import Tree
 from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import BusyError, NoSpaceError
-from vfsd.mount.fs import Filesystem, deferred_cleanup, handles, silly_rename
+from vfsd.mount.fs import Filesystem, handles, unlinked_files
 from vfsd.storage.reclaim import reclaim
 
 
@@ -24,8 +24,8 @@ from vfsd.storage.reclaim import reclaim
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Defer all cleanup until it is needed or the mount ends."""
     for name in ("_SETTLING_SECONDS", "_PENDING_SECONDS"):
-        monkeypatch.setattr(silly_rename, name, 3600)
-    monkeypatch.setattr(deferred_cleanup, "_RETRY_SECONDS", 3600)
+        monkeypatch.setattr(unlinked_files, name, 3600)
+    monkeypatch.setattr(unlinked_files, "_RETRY_SECONDS", 3600)
 
 
 def hide_closed(it: Driver, count: int) -> list[str]:
@@ -66,8 +66,8 @@ def test_close_waits_once(
 def test_close_with_open_files(
     it: Driver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(silly_rename, "_PENDING_SECONDS", 0.05)
-    monkeypatch.setattr(deferred_cleanup, "_RETRY_SECONDS", 3600)
+    monkeypatch.setattr(unlinked_files, "_PENDING_SECONDS", 0.05)
+    monkeypatch.setattr(unlinked_files, "_RETRY_SECONDS", 3600)
     for number in range(5):
         it.write(f"/{number}", b"x")
         it.open(f"/{number}")
@@ -75,7 +75,7 @@ def test_close_with_open_files(
     it.fs.settle()
     wait_until(lambda: not it.fs._hidden_names._hidden)
     # Nothing becomes due between the release of the handles and the end of the cleanup thread.
-    monkeypatch.setattr(silly_rename, "_PENDING_SECONDS", 3600)
+    monkeypatch.setattr(unlinked_files, "_PENDING_SECONDS", 3600)
     changes = Changes(monkeypatch)
     changes.are_refused = True
     it.fs.close()
@@ -87,7 +87,7 @@ def test_close_during_failing_attempt(
     it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The cleanup thread retries once if an attempt from before the close fails after it."""
-    monkeypatch.setattr(deferred_cleanup, "_RETRY_SECONDS", 3600)
+    monkeypatch.setattr(unlinked_files, "_RETRY_SECONDS", 3600)
     confirm_orphan = Tree.confirm_orphan
     attempts: list[bool] = []
     has_begun = threading.Event()
@@ -166,7 +166,7 @@ def test_reclaim_during_deletion(it: Driver, store: Store, monkeypatch: pytest.M
             return True
         return False
 
-    monkeypatch.setattr(deferred_cleanup, "reclaim", slowly)
+    monkeypatch.setattr(unlinked_files, "reclaim", slowly)
     refuse_while(monkeypatch, is_full)
     it.fs.unlink("/large")
     assert deleting.wait(10)
@@ -192,7 +192,7 @@ def test_reclaim_after_deletion(it: Driver, store: Store, monkeypatch: pytest.Mo
 def test_deletion_retried(
     it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(deferred_cleanup, "_RETRY_SECONDS", 0.02)
+    monkeypatch.setattr(unlinked_files, "_RETRY_SECONDS", 0.02)
     spooled = store.parts.directory.spool_file(it.write("/a", b"x"))
     it.fs.settle()
     refused: list[Any] = []
@@ -203,15 +203,15 @@ def test_deletion_retried(
             raise BusyError("locked")
         return reclaim(*args, **kwargs)
 
-    monkeypatch.setattr(deferred_cleanup, "reclaim", seldom)
+    monkeypatch.setattr(unlinked_files, "reclaim", seldom)
     it.fs.unlink("/a")
     wait_until(lambda: not spooled.exists())
     assert errors(caplog) == 1
 
 
 def test_cleanup_retried(it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(silly_rename, "_PENDING_SECONDS", 0.05)
-    monkeypatch.setattr(deferred_cleanup, "_RETRY_SECONDS", 0.02)
+    monkeypatch.setattr(unlinked_files, "_PENDING_SECONDS", 0.05)
+    monkeypatch.setattr(unlinked_files, "_RETRY_SECONDS", 0.02)
     deleting = Refusing(monkeypatch, "delete", BusyError("locked"))
     spooled = store.parts.directory.spool_file(it.write("/a", b"x"))
     with it.opened("/a"):
@@ -223,7 +223,7 @@ def test_cleanup_retried(it: Driver, store: Store, monkeypatch: pytest.MonkeyPat
 
 
 def test_restore_does_not_wait(it: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deferred_cleanup, "_RETRY_SECONDS", 0.02)
+    monkeypatch.setattr(unlinked_files, "_RETRY_SECONDS", 0.02)
     it.write("/a", b"new")
     it.write("/b", b"old")
     it.fs.settle()

@@ -18,8 +18,8 @@ from vfsd.tiling.policy import (
     replay_queries,
     wanted_tiles,
 )
-from vfsd.tiling.policy.box_world import CheapestSource
 from vfsd.tiling.policy.tasm_policies import offline_tilings
+from vfsd.tiling.policy.worlds import CheapestSource
 
 SETS = [Aims(aims) for aims in ("a", "b", "ab")]
 TILINGS = [tiling(aims) for aims in SETS]

@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vfsd.tiling import Rect, TileLayout
-from vfsd.tiling.decode_work import decoded_frames
+from vfsd.tiling.cost import decoded_frames
 from vfsd.tiling.policy import Aims, Query
-from vfsd.tiling.policy.box_world import DecodeExtent
+from vfsd.tiling.policy.interface import cluster_regions, clustered_query
 from vfsd.tiling.policy.ledger import ReadForecast
-from vfsd.tiling.policy.region_clusters import cluster_regions, clustered_query
+from vfsd.tiling.policy.worlds import DecodeExtent
 
 A, B = Aims("a"), Aims("b")
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from vfsd.core.detections import Detection, Source
 from vfsd.core.frames import Frame
 from vfsd.errors import UsageError
-from vfsd.labels.detectors.detector import (
+from vfsd.labels.detectors import (
     Every,
     Found,
     FrameRequest,

@@ -15,7 +15,6 @@ from types import MappingProxyType
 
 from vfsd.core.detections import Attributes, DetectionColumns, Examined
 from vfsd.errors import UsageError
-from vfsd.labels.formats.class_names import read_names
 from vfsd.labels.formats.label_file import (
     LabeledVideo,
     LabelFile,
@@ -30,6 +29,7 @@ from vfsd.labels.formats.label_file import (
     lines_of,
     parse_decimal,
     parse_integer,
+    read_names,
 )
 
 NAMES_FILE = "labels.txt"
@@ -73,7 +73,7 @@ def read(
 def _names(path: Path, options: LabelReadOptions) -> Mapping[int, str]:
     if options.names is not None:
         return options.names
-    for companion in (_own_names(path), path.parent / NAMES_FILE):
+    for companion in (_companion_names(path), path.parent / NAMES_FILE):
         if companion.is_file() and companion != path:
             return {number + 1: name for number, name in read_names(companion).items()}
     return CLASSES
@@ -89,10 +89,10 @@ def names_file(path: Path) -> Path:
             f"{path.name} is reserved for class names",
             hint="use another name, for example boxes.txt",
         )
-    return _own_names(path)
+    return _companion_names(path)
 
 
-def _own_names(path: Path) -> Path:
+def _companion_names(path: Path) -> Path:
     return path.with_name(path.name.removesuffix(".txt") + _OWN_NAMES_SUFFIX)
 
 

@@ -22,8 +22,8 @@ from pathlib import Path
 import numpy as np
 
 from vfsd.core.detections import Box, DetectionColumns, Examined
-from vfsd.labels.formats.class_names import CLASS_NAME_FILES, read_adjacent_names
 from vfsd.labels.formats.label_file import (
+    CLASS_NAME_FILES,
     EXACT_CONTEXT,
     LabeledVideo,
     LabelFile,
@@ -39,6 +39,7 @@ from vfsd.labels.formats.label_file import (
     lines_of,
     parse_decimal,
     parse_integer,
+    read_adjacent_names,
 )
 
 _UNKNOWN = "-1"

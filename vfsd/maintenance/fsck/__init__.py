@@ -1,39 +1,34 @@
 """Checks a store for inconsistencies, repairs them on request, and collects garbage.
 
-`run` calls one function for each check.  A `Finding` carries the name of its check:
-
-catalog        the database is intact, and each column holds values of its type
-orphans        an unmounted store has no files without a name
-pending        an unmounted store has no files that still wait for classification
-links          the names form a tree, and each inode has as many names as its link count
-spool          each file that is not a video has a private file, and the spool has no others
+`run` calls one function for each check. A `Finding` carries the name of its check:  catalog
+the database is intact, and each column holds values of its type orphans        an unmounted store
+has no files without a name pending        an unmounted store has no files that still wait for
+classification links          the names form a tree, and each inode has as many names as its link
+count spool          each file that is not a video has a private file, and the spool has no others
 tiles          each segment of tiles has its pack with the recorded cells; joined segments
-               come in pairs
-decisions      each tiling decision refers to the segment that it made
-objects        each recorded object exists and has its recorded size
-recordings     no unfinished recording waits for `vfsd recover`
-garbage        the object store and the view cache hold only files that the catalog needs
-budgets        derived data stays within its budgets, and pins refer to existing frames
-digests        the digest of each video in the store is the name of its object
-videos         each video has an original, and a consistent frame table
-linked         each file indexed in place exists, is unchanged, and may be served
-sums           block checksums belong to existing files and cover them completely;
-               (deep) they match the stored bytes
-damage         no original is known to be damaged
-content        (deep) the bytes of each object hash to its name
-permissions    (deep) this process may read each object
-private        (deep) each private file can be read from the disk
-
-A catalog too damaged for a check produces a finding of that check.
+come in pairs decisions      each tiling decision refers to the segment that it made objects
+each recorded object exists and has its recorded size recordings     no unfinished recording waits
+for `vfsd recover` garbage        the object store and the view cache hold only files that the
+catalog needs budgets        derived data stays within its budgets, and pins refer to existing
+frames digests        the digest of each video in the store is the name of its object videos
+each video has an original, and a consistent frame table linked         each file indexed in place
+exists, is unchanged, and may be served sums           block checksums belong to existing files and
+cover them completely;                (deep) they match the stored bytes damage         no original
+is known to be damaged content        (deep) the bytes of each object hash to its name permissions
+(deep) this process may read each object private        (deep) each private file can be read from
+the disk  A catalog too damaged for a check produces a finding of that check.
 """
 
 from __future__ import annotations
 
-from vfsd.maintenance.fsck.finding import Finding
+from collections.abc import Callable, Iterator
+
+from vfsd.errors import IntegrityError, VfsdError
+from vfsd.maintenance.fsck import derived, namespace, objects, originals
+from vfsd.maintenance.fsck.finding import CheckRun, Finding
 from vfsd.maintenance.fsck.gc import GarbageReport, collect
-from vfsd.maintenance.fsck.namespace_checks import unfinished_file_count
-from vfsd.maintenance.fsck.namespace_repair import LOST_AND_FOUND
-from vfsd.maintenance.fsck.runner import OnProgress, run
+from vfsd.maintenance.fsck.namespace import LOST_AND_FOUND, unfinished_file_count
+from vfsd.storage.context import StoreContext
 
 __all__ = [
     "LOST_AND_FOUND",
@@ -44,3 +39,79 @@ __all__ = [
     "run",
     "unfinished_file_count",
 ]
+
+
+Check = Callable[[CheckRun], Iterator[Finding]]
+
+_CHECKS: tuple[tuple[str, Check], ...] = (
+    ("catalog", namespace.catalog),
+    ("orphans", namespace.orphans),
+    ("pending", namespace.pending),
+    ("links", namespace.links),
+    ("spool", namespace.spool),
+    ("tiles", derived.tiles),
+    ("decisions", derived.decisions),
+    ("objects", objects.objects),
+    ("recordings", objects.unfinished),
+    ("garbage", objects.garbage),
+    ("budgets", derived.budgets),
+    ("digests", originals.digests),  # first: a digest identifies the labels of a video
+    ("videos", originals.videos),
+    ("linked", originals.linked),
+    ("sums", originals.sums),
+    ("damage", originals.damage),
+)
+_DEEP: tuple[tuple[str, Check], ...] = (
+    ("content", objects.content),
+    ("private", namespace.readable),
+)
+"""Checks that read all stored bytes."""
+
+_BAD_CATALOG_ERRORS = (
+    *(IntegrityError, TypeError, ValueError, LookupError),
+    *(ArithmeticError, AttributeError, MemoryError),
+)
+"""Errors that a damaged catalog can cause, unlike a failing disk, a full disk or a busy store."""
+
+OnProgress = Callable[[str, int, int], None]
+"""Called with (name of the check, checks done, total number of checks)."""
+
+
+def run(
+    context: StoreContext,
+    *,
+    repair: bool = False,
+    deep: bool = False,
+    on_progress: OnProgress | None = None,
+) -> list[Finding]:
+    """Run every check, and return the findings in order.
+
+    The store may be in use and mounted.  A check verifies each inconsistency again before it
+    reports it, and once more inside the transaction that repairs it.  Checks that need an unmounted
+    store skip a mounted one.  A check that fails on a damaged catalog, or lacks a permission,
+    reports that as a finding, and the next check runs.
+
+    Raises `StoreError` before any repair if all objects are missing, as on a disk that is not
+    mounted.  Raises `BusyError`, `NoSpaceError` and `OSError`.
+    """
+    if repair:
+        context.require_objects_present()
+    state = CheckRun(context, repair)
+    checks = [*_CHECKS, *(_DEEP if deep else ())]
+    findings: list[Finding] = []
+    for done, (name, check) in enumerate(checks):
+        if on_progress is not None:
+            on_progress(name, done, len(checks))
+        # One at a time: findings, and repairs, before an error must be reported as well.
+        try:
+            for finding in check(state):
+                findings.append(finding)
+        except _BAD_CATALOG_ERRORS as error:
+            findings.append(Finding(name, f"this check cannot continue: {_error_text(error)}"))
+        except PermissionError as error:
+            findings.append(Finding(name, f"this check lacks a permission: {error}"))
+    return findings
+
+
+def _error_text(error: Exception) -> str:
+    return str(error) if isinstance(error, VfsdError) else f"{type(error).__name__}: {error}"

@@ -10,14 +10,13 @@ from contextlib import suppress
 from vfsd.codecs.cells.pack import open_pack
 from vfsd.core.model import Segment
 from vfsd.core.timebase import human_bytes
-from vfsd.disk.direct_io import UNREADABLE
+from vfsd.disk.safe_open import UNREADABLE
 from vfsd.errors import IntegrityError, NotFoundError
 from vfsd.maintenance.fsck.finding import CheckRun, Finding
-from vfsd.read.damage_fallback import drop_segments
 from vfsd.read.pack_pool import joined_side
 from vfsd.storage.context import StoreContext
 from vfsd.storage.enforce_budget import exceeded, make_room, make_room_in_store
-from vfsd.storage.reclaim import reclaim
+from vfsd.storage.reclaim import drop_segments, reclaim
 from vfsd.tiling.cost import JOINED_SIDES
 
 

@@ -8,13 +8,18 @@ from pathlib import Path
 
 from vfsd.disk import view_cache_dir
 from vfsd.disk.object_store import is_key
-from vfsd.disk.safe_open import STAYS, is_full_directory, remove
-from vfsd.maintenance.fsck.namespace_checks import remove_stray_spool, stray_spool
+from vfsd.disk.safe_open import STAYS, is_nonempty_directory, remove
+from vfsd.maintenance.fsck.namespace import remove_stray_spool, stray_spool
 from vfsd.storage.catalog_swap import abandoned, discard_abandoned
 from vfsd.storage.context import StoreContext
 from vfsd.storage.reclaim import discard_strays, reclaim
-from vfsd.write.crash_recovery import delete_leftovers, find_leftovers
-from vfsd.write.partial_files import KEPT_DAYS, UnfinishedRecording, unfinished_recordings
+from vfsd.write.unfinished_files import (
+    KEPT_DAYS,
+    UnfinishedRecording,
+    delete_leftovers,
+    find_leftovers,
+    unfinished_recordings,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +44,7 @@ def collect(
     found = _garbage(context, recording_days)
     sizes = {path: _size(path) for path in found.paths}
     if dry_run:
-        stuck = {path for path in sizes if is_full_directory(path)}
+        stuck = {path for path in sizes if is_nonempty_directory(path)}
     else:
         _delete(context, found)
         still = _garbage(context, recording_days).paths if sizes else []

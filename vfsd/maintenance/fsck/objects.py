@@ -1,4 +1,6 @@
-"""Checks that the object store holds the recorded objects, no others, and unchanged bytes."""
+"""Checks that the object store holds the recorded objects, no others, and unchanged bytes; checks
+bytes against their digest and block checksums.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +12,18 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+from vfsd.catalog import Transaction
 from vfsd.core.model import ByteLocation, Segment
 from vfsd.disk import view_cache_dir
-from vfsd.disk.direct_io import open_stored
+from vfsd.disk.checksums import VerifyResult, ranges_text, verify_stored_file
+from vfsd.disk.external_files import require_linked
 from vfsd.disk.object_store import digest, is_key
-from vfsd.disk.safe_open import STAYS, remove
-from vfsd.errors import NoSpaceError, NotFoundError, ReadOnlyError
-from vfsd.maintenance.fsck import checksums
+from vfsd.disk.safe_open import OF_THE_PROCESS, STAYS, UNREADABLE, open_stored, remove
+from vfsd.errors import IntegrityError, NoSpaceError, NotFoundError, ReadOnlyError
 from vfsd.maintenance.fsck.finding import CheckRun, Finding
-from vfsd.read.damage_fallback import drop_segments
 from vfsd.storage.context import StoreContext
-from vfsd.storage.reclaim import discard_unpublished, reclaim
-from vfsd.write.crash_recovery import delete_leftover, find_leftovers
-from vfsd.write.partial_files import unfinished_recordings
+from vfsd.storage.reclaim import discard_unpublished, drop_segments, reclaim
+from vfsd.write.unfinished_files import delete_leftover, find_leftovers, unfinished_recordings
 
 _LOCK_POLL_SECONDS = 0.25
 """Time in which a waiting writer notices a free write lock: SQLite polls ten times a second."""
@@ -169,7 +170,7 @@ def _unrecorded_keys(context: StoreContext) -> list[str]:
     # While other objects become recorded, writers of the remaining ones may still wait.
     while strays and len(strays) < before:
         before = len(strays)
-        _let_others_write(context)
+        _wait_for_writers(context)
         strays = _unneeded(context, strays)
     return strays
 
@@ -183,7 +184,7 @@ def _unneeded(context: StoreContext, keys: list[str]) -> list[str]:
         ]
 
 
-def _let_others_write(context: StoreContext) -> None:
+def _wait_for_writers(context: StoreContext) -> None:
     """Wait for the current writer, and for one writer that waits for the lock.
 
     Raises `BusyError` if they take too long.
@@ -245,7 +246,7 @@ def content(run: CheckRun) -> Iterator[Finding]:
     for key in list(run.context.objects.all_keys()):
         tiles = packs.get(key, [])
         try:
-            message, sums = checksums.check_object(run.context, key, repair=run.repair)
+            message, sums = check_object(run.context, key, repair=run.repair)
         except PermissionError:
             use = "which holds tiles" if tiles else _use(run.context, key)
             yield Finding("permissions", f"object {key}, {use}, cannot be read: permission denied")
@@ -261,3 +262,143 @@ def content(run: CheckRun) -> Iterator[Finding]:
             f"{'pack' if tiles else 'object'} {key} is damaged: {message}",
             repaired=bool(tiles) and run.repair,
         )
+
+
+def check_sums(context: StoreContext, *, repair: bool) -> Iterator[str]:
+    """Yield a message for each set of block checksums that is unused or inconsistent.
+
+    With `repair` they are deleted; `vfsd scrub` or a deep repair computes them again.
+    """
+    with context.catalog.reading() as seen:
+        strays = seen.integrity.unlinked()
+        places = seen.integrity.with_checksums()
+        wrong = [one for one in places if _are_inconsistent(context, seen, one)]
+    if strays and repair:
+        with context.catalog.writing() as change:
+            change.integrity.forget_unlinked()
+    for place in strays:
+        yield f"{place} has checksums, but no video is indexed there"
+    for place in sorted(set(wrong).difference(strays), key=str):
+        if repair:
+            with context.catalog.writing() as change:
+                if _are_inconsistent(context, change, place):
+                    change.integrity.drop_checksums(place)
+        yield f"the checksums of {place} do not cover its bytes"
+
+
+def _are_inconsistent(context: StoreContext, seen: Transaction, place: ByteLocation) -> bool:
+    try:
+        known = seen.integrity.checksums(place)
+    except IntegrityError:
+        return True
+    size = seen.objects.size(place.object_key) if place.object_key is not None else None
+    if known is None or size is None or known.sums.size == size:
+        return False
+    with suppress(OSError):
+        return context.path_of(place).lstat().st_size != known.sums.size  # else see "objects"
+    return True
+
+
+def check_known_damage(context: StoreContext, *, repair: bool) -> Iterator[tuple[str, bool]]:
+    """Yield (message, whether it is intact again) for each original that is known to be damaged.
+
+    With `repair` each of them is read again, as its bytes may have been replaced.
+    """
+    with context.catalog.reading() as seen:
+        damaged = seen.integrity.damaged()
+        originals = seen.integrity.originals()
+    for one in damaged:
+        digest = originals.get(one.place)
+        if digest is None:
+            continue
+        found = None
+        if repair:
+            with suppress(PermissionError):  # "content" reports it
+                found = _verify(context, one.place, digest)
+        is_whole = found is not None and found.is_whole
+        if found is not None and is_whole:
+            with context.catalog.writing() as change:
+                if change.integrity.is_known(one.place):
+                    # Wrong sums may be why the bytes were reported as damaged.
+                    _correct_sums(change, one.place, found)
+                    change.integrity.record_inspection(one.place, (), now_ns=time.time_ns())
+        yield str(context.checksums.damage_error(one.place, one.damage)), is_whole
+
+
+def check_object(context: StoreContext, key: str, *, repair: bool) -> tuple[str | None, str | None]:
+    """Return (fault of the bytes, fault of the checksums) of an object; None means intact.
+
+    The checksums are compared only if the bytes are intact.  Damage of an original is recorded in a
+    writable store, unless the disk failed to read it.  With `repair`, wrong or missing checksums
+    are computed again.  Raises `PermissionError` if this process may not read the object.
+    """
+    place = ByteLocation(key, None)
+    try:
+        found = _verify(context, place, key)
+    except OSError as error:
+        if error.errno not in UNREADABLE:
+            raise
+        return f"it cannot be read: {error.strerror}", None
+    if found is None:
+        return None, None
+    with context.catalog.reading() as seen:
+        is_original = bool(seen.integrity.videos_of(place))
+        are_wrong = is_original and found.is_whole and _differ(seen, place, found)
+    if found.is_whole:
+        if is_original and repair:
+            with context.catalog.writing() as change:
+                if change.integrity.videos_of(place):
+                    _correct_sums(change, place, found)
+        return None, f"the checksums of {place} do not match its bytes" if are_wrong else None
+    if not is_original:
+        return f"its bytes {ranges_text(found.damage)} do not hash to its name", None
+    if found.is_readable and not context.read_only:
+        with context.catalog.writing() as change:
+            if change.integrity.is_known(place):
+                change.integrity.record_inspection(place, found.damage, now_ns=time.time_ns())
+    return str(
+        context.checksums.damage_error(place, found.damage, is_proven=found.is_readable)
+    ), None
+
+
+def _differ(seen: Transaction, place: ByteLocation, found: VerifyResult) -> bool:
+    """Whether recorded checksums differ from those of the bytes read."""
+    with suppress(IntegrityError):  # "sums" reports it
+        known = seen.integrity.checksums(place)
+        return known is not None and known.sums != found.sums
+    return False
+
+
+def _correct_sums(change: Transaction, place: ByteLocation, found: VerifyResult) -> None:
+    """Record the checksums of intact bytes, unless they are recorded already."""
+    assert found.sums is not None
+    with suppress(IntegrityError):
+        known = change.integrity.checksums(place)
+        if known is not None and known.sums == found.sums:
+            return
+    mtime_ns = found.mtime_ns if place.object_key is None else None
+    change.integrity.put_checksums(place, found.sums, mtime_ns=mtime_ns)
+
+
+def _verify(context: StoreContext, place: ByteLocation, digest: str) -> VerifyResult | None:
+    """Verify the bytes of a place; return None if there are none to verify.
+
+    That is the case if the file is missing.  It is also the case if a file indexed in place cannot
+    be opened or may not be served.  Raises `OSError`.
+    """
+    if place.link_path is not None:
+        try:
+            require_linked(place.link_path, context.directory.top)
+        except IntegrityError:
+            return None
+        except OSError as error:
+            if error.errno in OF_THE_PROCESS:
+                raise
+            return None  # "linked" reports it
+    known = None
+    with context.catalog.reading() as seen, suppress(IntegrityError):
+        known = seen.integrity.checksums(place)
+    sums = None if known is None else known.sums
+    with suppress(FileNotFoundError):
+        return verify_stored_file(context.path_of(place), digest, sums, lambda count: None)
+    return None

@@ -11,11 +11,11 @@ from pathlib import Path
 from vfsd.core.model import ByteLocation, FileState, Node, PhysicalVideo
 from vfsd.disk.external_files import open_linked
 from vfsd.errors import IntegrityError, NotFoundError, RefusedMediaError
-from vfsd.maintenance.fsck import checksums
+from vfsd.maintenance.fsck import objects
 from vfsd.maintenance.fsck.finding import CheckRun, Finding
 from vfsd.storage.context import StoreContext
+from vfsd.write.frame_index import is_same_file, rebuild_frame_index, sound_fault, table_fault
 from vfsd.write.ingest_file import put_audio
-from vfsd.write.rebuild_index import is_same_file, rebuild_frame_index, sound_fault, table_fault
 
 
 def rebuild_audio_index(context: StoreContext, original: PhysicalVideo) -> bool | None:
@@ -132,10 +132,10 @@ def _check_linked_file(run: CheckRun, node: Node) -> Finding | None:
 
 
 def sums(run: CheckRun) -> Iterator[Finding]:
-    for message in checksums.check_sums(run.context, repair=run.repair):
+    for message in objects.check_sums(run.context, repair=run.repair):
         yield Finding("sums", message, repaired=run.repair)
 
 
 def damage(run: CheckRun) -> Iterator[Finding]:
-    for message, repaired in checksums.check_known_damage(run.context, repair=run.repair):
+    for message, repaired in objects.check_known_damage(run.context, repair=run.repair):
         yield Finding("damage", message, repaired=repaired)

@@ -4,14 +4,13 @@
 its methods.
 """
 
-from vfsd.mount.fs.attributes import Attributes, Caller, block_count
-from vfsd.mount.fs.deferred_cleanup import RecoveryReport
 from vfsd.mount.fs.directory_ops import RENAME_EXCHANGE, RENAME_NOREPLACE
 from vfsd.mount.fs.filesystem import ContentVersion, Filesystem, ListingEntry
 from vfsd.mount.fs.handles import ReadInto
 from vfsd.mount.fs.mount_stats import OperationCounters, ThreadCounters
 from vfsd.mount.fs.open_inodes import PassthroughFile
-from vfsd.mount.fs.silly_rename import HiddenName
+from vfsd.mount.fs.posix import Attributes, Caller, block_count
+from vfsd.mount.fs.unlinked_files import HiddenName, RecoveryReport
 from vfsd.mount.fs.view_dirs import ViewSource, WritableView
 
 __all__ = [

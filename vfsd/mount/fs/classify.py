@@ -22,10 +22,10 @@ from vfsd.write.ingest_file import (
     RejectedFile,
     Verdict,
     classify_file,
+    pending_own_file,
     publish_verdict,
     reject_by_header,
 )
-from vfsd.write.pending_object import pending_own_file
 
 _RELEASE_SECONDS = 1.0
 _BATCH_SECONDS = 0.05

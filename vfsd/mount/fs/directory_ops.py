@@ -12,12 +12,10 @@ from vfsd.core.model import FileState, Node
 from vfsd.disk.disk_reserve import require_reserve
 from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import ExistsError
-from vfsd.mount.fs.attributes import Caller, is_private
-from vfsd.mount.fs.deferred_cleanup import CleanupThread
 from vfsd.mount.fs.dentry_cache import DentryCache, ForgottenFile, NamePosition, TreeTransaction
 from vfsd.mount.fs.open_inodes import OpenInodes
-from vfsd.mount.fs.silly_rename import HiddenName, HiddenNames
-from vfsd.mount.fs.syscalls import os_error
+from vfsd.mount.fs.posix import Caller, is_private, os_error
+from vfsd.mount.fs.unlinked_files import CleanupThread, HiddenName, HiddenNames
 
 RENAME_NOREPLACE = 1
 RENAME_EXCHANGE = 2

@@ -17,17 +17,15 @@ from vfsd.core.view_request import CancelCheck
 from vfsd.disk.mount_queries import IDENTITY
 from vfsd.disk.store_layout import fsync_path
 from vfsd.errors import NotFoundError
-from vfsd.mount.fs import deferred_cleanup
-from vfsd.mount.fs.attributes import Attributes, Caller
+from vfsd.mount.fs import unlinked_files
 from vfsd.mount.fs.classify import Classifier
-from vfsd.mount.fs.deferred_cleanup import CleanupThread, RecoveryReport
 from vfsd.mount.fs.dentry_cache import DentryCache
 from vfsd.mount.fs.directory_ops import DirectoryOperations
 from vfsd.mount.fs.handles import Buffer, EnospcRetry, FileHandles, ReadInto
 from vfsd.mount.fs.inode_metadata import AttributeChanges, ExtendedAttributes
 from vfsd.mount.fs.open_inodes import OpenInodes, PassthroughFile
-from vfsd.mount.fs.silly_rename import HiddenName, HiddenNames
-from vfsd.mount.fs.syscalls import os_error
+from vfsd.mount.fs.posix import Attributes, Caller, os_error
+from vfsd.mount.fs.unlinked_files import CleanupThread, HiddenName, HiddenNames, RecoveryReport
 from vfsd.mount.fs.view_dirs import (
     MARK,
     UploadHandle,
@@ -132,7 +130,7 @@ class Filesystem:
 
     def recover(self) -> RecoveryReport:
         """Remove what a crash left. Must be called before any request is served."""
-        found = deferred_cleanup.recover(self.context)
+        found = unlinked_files.recover(self.context)
         for ino in found.unclassified:
             self._classifier.submit(ino)
         return found

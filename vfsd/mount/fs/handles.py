@@ -17,16 +17,14 @@ from typing import Protocol, TypeVar
 from vfsd.core.model import FileState, Node
 from vfsd.core.view_request import CancelCheck
 from vfsd.disk.disk_reserve import require_reserve
-from vfsd.disk.enospc import NO_SPACE
+from vfsd.disk.tempfiles import NO_SPACE
 from vfsd.errors import NoSpaceError, VfsdError
-from vfsd.mount.fs.attributes import Attributes, Caller
 from vfsd.mount.fs.classify import Classifier
-from vfsd.mount.fs.deferred_cleanup import CleanupThread
 from vfsd.mount.fs.dentry_cache import DentryCache
 from vfsd.mount.fs.directory_ops import DirectoryOperations
 from vfsd.mount.fs.open_inodes import CAPABILITIES, OpenInode, OpenInodes
-from vfsd.mount.fs.silly_rename import HiddenNames
-from vfsd.mount.fs.syscalls import fallocate, os_error
+from vfsd.mount.fs.posix import Attributes, Caller, fallocate, os_error
+from vfsd.mount.fs.unlinked_files import CleanupThread, HiddenNames
 from vfsd.mount.fs.view_dirs import Closeable, UploadHandle
 from vfsd.storage.context import StoreContext
 

@@ -17,15 +17,14 @@ from vfsd.core.model import FileState, LogicalVideo, Node
 from vfsd.core.retention_policy import hold_message
 from vfsd.disk.mount_queries import MountedNode
 from vfsd.errors import IntegrityError, NotFoundError
-from vfsd.mount.fs.attributes import Caller, is_private
 from vfsd.mount.fs.classify import Classifier
 from vfsd.mount.fs.dentry_cache import DentryCache, TreeTransaction
 from vfsd.mount.fs.handles import without_setid
 from vfsd.mount.fs.open_inodes import CAPABILITIES, OpenInodes
-from vfsd.mount.fs.syscalls import os_error
+from vfsd.mount.fs.posix import Caller, is_private, os_error
 from vfsd.storage.context import StoreContext
 from vfsd.storage.original_guard import ATTRIBUTE
-from vfsd.views.layout_summary import layout_text
+from vfsd.views.layout_files import layout_text
 
 _LATEST_NS = (1 << 63) - 1
 

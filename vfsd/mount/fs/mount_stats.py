@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from vfsd.core.hostinfo import cpu_seconds, resident_bytes
+from vfsd.core.process_control import cpu_seconds, resident_bytes
 
 _BUCKETS = 64
 """Bucket i counts replies that took at least 2 ** (i - 1) and less than 2 ** i nanoseconds."""

@@ -21,16 +21,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from vfsd.core.model import ByteLocation, FileState, Node
-from vfsd.disk.checksummed_file import ChecksummedFile
-from vfsd.disk.direct_io import STORED_FLAGS
+from vfsd.disk.checksums import ChecksummedFile
 from vfsd.disk.external_files import open_linked
+from vfsd.disk.safe_open import STORED_FLAGS
 from vfsd.disk.store_layout import fsync_path
 from vfsd.disk.tempfiles import NewFile, unlock
 from vfsd.errors import NotFoundError, VfsdError
-from vfsd.mount.fs import attributes
-from vfsd.mount.fs.attributes import Attributes, is_private
+from vfsd.mount.fs import posix
 from vfsd.mount.fs.dentry_cache import DentryCache
-from vfsd.mount.fs.syscalls import copy_start, os_error
+from vfsd.mount.fs.posix import Attributes, copy_start, is_private, os_error
 from vfsd.storage.context import StoreContext
 
 _log = logging.getLogger(__name__)
@@ -335,7 +334,7 @@ class OpenInodes:
     def attributes(self, node: Node) -> Attributes:
         """Return the attributes of a node of any type, open or not. Raises ESTALE if it is gone."""
         if not is_private(node):
-            return attributes.from_row(node)
+            return posix.from_row(node)
         try:
             found = os.stat(
                 f"{self._spool}/{node.ino}"
@@ -344,21 +343,21 @@ class OpenInodes:
             now = self._names.reread(node.ino)  # it may just have become a video
             if now is None:
                 raise os_error(errno.ESTALE) from None
-            return attributes.from_row(now)
+            return posix.from_row(now)
         inode = self._open.get(node.ino)
         shown = None if inode is None else inode.shown_ctime
-        return attributes.from_private(node, found, shown)
+        return posix.from_private(node, found, shown)
 
     def attributes_of_open(self, inode: OpenInode) -> Attributes:
         """Return the attributes of an open inode, even if another process deleted it."""
         node = self._names.node_if_any(inode.ino)
         if node is not None and not is_private(node):
-            return attributes.from_row(node)
+            return posix.from_row(node)
         found = os.fstat(inode.fd)
         if node is None:
             assert inode.last_known is not None
             node = replace(inode.last_known, nlink=0)
-        return attributes.from_private(node, found, inode.shown_ctime)
+        return posix.from_private(node, found, inode.shown_ctime)
 
     # -- internals
 

@@ -1,7 +1,7 @@
 """The directories ``NAME@/`` of videos, with files that are rendered when they are read.
 
 They are in no listing, so copying a tree copies only real files. Renditions can be written there;
-see `vfsd.views.view_uploads`.
+see `vfsd.views.views`.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ from typing import Protocol
 
 from vfsd.core.model import FileState, Node
 from vfsd.core.view_request import CancelCheck, ViewFile, ViewStat
-from vfsd.mount.fs.attributes import FIRST_VIEW_INO, Attributes, block_count
 from vfsd.mount.fs.classify import Classifier
 from vfsd.mount.fs.dentry_cache import DentryCache, require_short
 from vfsd.mount.fs.open_inodes import PassthroughFile
-from vfsd.mount.fs.syscalls import os_error
+from vfsd.mount.fs.posix import FIRST_VIEW_INO, Attributes, block_count, os_error
 
 MARK = "@"
 

@@ -1,6 +1,5 @@
-"""Shared by both libfuse adapters: errno mapping, utimensat(2) constants, and thread state.
-
-`CallbackThreads` keeps the Python state and counters of threads that libfuse started.
+"""Shared by both libfuse adapters: errno mapping, utimensat(2) constants, thread state, and the
+renames by which libfuse hides open files.
 """
 
 from __future__ import annotations
@@ -9,12 +8,14 @@ import ctypes
 import errno
 import logging
 import os
+import re
 import threading
 from collections.abc import Callable
-from ctypes import c_int, c_void_p
+from ctypes import c_int, c_uint, c_void_p
+from typing import Any
 
 from vfsd.errors import StoreError, VfsdError
-from vfsd.mount.fs import OperationCounters
+from vfsd.mount.fs import HiddenName, OperationCounters
 from vfsd.mount.fs.mount_stats import ThreadCounters
 
 UTIME_NOW = (1 << 30) - 1
@@ -103,3 +104,94 @@ def _at_exit() -> Callable[..., int] | None:
         return None
     found.restype, found.argtypes = c_int, [_Destructor, c_void_p, c_void_p]
     return found
+
+
+_HIDDEN = re.compile(rb"\.fuse_hidden[0-9a-f]{8}([0-9a-f]{8})")
+_NUMBERS = 1 << 32
+_AHEAD = 4096
+"""How far a number may be ahead of the last one. libfuse hides several files at once, and skips
+numbers."""
+
+
+class _Context(ctypes.Structure):
+    """``struct fuse_context``. The bindings define only a part of it."""
+
+    _fields_ = (
+        ("fuse", c_void_p),
+        ("uid", c_uint),
+        ("gid", c_uint),
+        ("pid", c_int),
+        ("private_data", c_void_p),
+        ("umask", c_uint),
+    )
+
+
+_HAS_HIDDEN = 1 << 31  # a bit that no umask uses
+
+
+class HideRequests:
+    """Connects the two steps of a rename over an open file. Thread-safe.
+
+    libfuse splits such a rename into hiding the target and renaming onto it. Both happen in one
+    request with one ``fuse_context``. A bit set there in the first step is still set in the second,
+    which distinguishes it from an unlink and a later rename.
+    """
+
+    def __init__(self, library: Any) -> None:
+        self._context = library.fuse_get_context
+        self._thread = threading.local()
+
+    def begin(self, hidden: HiddenName) -> None:
+        self._thread.hidden = hidden
+        self._request().umask |= _HAS_HIDDEN
+
+    def taken(self) -> HiddenName | None:
+        """Return what this request has hidden, once."""
+        request = self._request()
+        if not request.umask & _HAS_HIDDEN:
+            return None
+        request.umask &= ~_HAS_HIDDEN
+        found: HiddenName = self._thread.hidden
+        return found
+
+    def _request(self) -> _Context:
+        return ctypes.cast(self._context(), ctypes.POINTER(_Context)).contents
+
+
+class HiddenPaths:
+    """The hidden names that libfuse generates for one mount. Thread-safe."""
+
+    def __init__(self, start: int | None) -> None:
+        """libfuse numbers the names from `start` + 1. None: unknown; all matching names count."""
+        self._start = start
+        self._seen = 0  # highest position in the sequence so far
+
+    def has(self, path: bytes) -> bool:
+        """Return whether libfuse has generated a name, or may be about to."""
+        return self._count(path) is not None
+
+    @property
+    def are_certain(self) -> bool:
+        """Whether matching names surely are from libfuse, since the start number is known."""
+        return self._start is not None
+
+    def alias(self, old: bytes, new: bytes) -> str | None:
+        """Return the hidden name if libfuse makes this rename to hide a file, else None."""
+        count = self._count(new)
+        folder, _, name = new.rpartition(b"/")
+        if count is None or old.rpartition(b"/")[0] != folder:
+            return None
+        self._seen = max(self._seen, count)
+        return os.fsdecode(name)
+
+    def _count(self, path: bytes) -> int | None:
+        """Return the position of a name in libfuse's sequence; None for other names."""
+        if b"/.fuse_hidden" not in path:
+            return None
+        found = _HIDDEN.fullmatch(path.rpartition(b"/")[2])
+        if found is None:
+            return None
+        if self._start is None:
+            return 0
+        count = (int(found[1], 16) - self._start) % _NUMBERS
+        return count if 0 < count <= self._seen + _AHEAD else None

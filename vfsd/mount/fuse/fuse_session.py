@@ -16,8 +16,8 @@ from vfsd.disk.mount_queries import SUBTYPE, mount_at
 from vfsd.errors import MountError
 from vfsd.mount.fs import Filesystem, OperationCounters
 from vfsd.mount.fuse import libfuse2, libfuse3
-from vfsd.mount.fuse.binding import Binding, load
 from vfsd.mount.fuse.callback_context import can_end
+from vfsd.mount.fuse.libfuse import Binding, load
 from vfsd.mount.fuse.libfuse3 import MAX_BACKGROUND
 from vfsd.mount.fuse.mount_options import MountOptions
 from vfsd.mount.fuse.passthrough import Passthrough, require_passthrough

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from vfsd.mount.fs import RENAME_EXCHANGE, Attributes, Filesystem, block_count
-from vfsd.mount.fuse.open_paths import OpenPaths, PathMap
-from vfsd.mount.fuse.read_dispatch import ReadDispatch
+from vfsd.mount.fuse.open_paths import OpenPaths, PathMap, ReadDispatch
 
 _log = logging.getLogger(__name__)
 

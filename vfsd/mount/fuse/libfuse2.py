@@ -15,9 +15,15 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from vfsd.mount.fs import Attributes, Caller, Filesystem, OperationCounters
-from vfsd.mount.fuse.binding import Binding
-from vfsd.mount.fuse.callback_context import UTIME_NOW, UTIME_OMIT, CallbackThreads, errno_of
-from vfsd.mount.fuse.hidden_paths import HiddenPaths, HideRequests
+from vfsd.mount.fuse.callback_context import (
+    UTIME_NOW,
+    UTIME_OMIT,
+    CallbackThreads,
+    HiddenPaths,
+    HideRequests,
+    errno_of,
+)
+from vfsd.mount.fuse.libfuse import Binding
 
 _ENCODING = "latin-1"
 """Encoding of paths in the bindings. It maps every byte to a character and back."""

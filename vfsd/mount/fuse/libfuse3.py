@@ -19,13 +19,18 @@ from ctypes import c_int, c_ssize_t, c_uint64, c_void_p
 from typing import Any
 
 from vfsd.mount.fs import Attributes, Caller, Filesystem, OperationCounters
-from vfsd.mount.fuse.binding import Binding
-from vfsd.mount.fuse.callback_context import UTIME_NOW, UTIME_OMIT, CallbackThreads, errno_of
-from vfsd.mount.fuse.hidden_paths import HiddenPaths, HideRequests
+from vfsd.mount.fuse.callback_context import (
+    UTIME_NOW,
+    UTIME_OMIT,
+    CallbackThreads,
+    HiddenPaths,
+    HideRequests,
+    errno_of,
+)
 from vfsd.mount.fuse.invalidation import KernelCacheInvalidator
-from vfsd.mount.fuse.libfuse3_abi import ARGUMENTS, RESULTS, Filler, begin_generation
+from vfsd.mount.fuse.libfuse import ARGUMENTS, RESULTS, Binding, Filler, begin_generation
+from vfsd.mount.fuse.open_paths import ReadDispatch, ViewReaders
 from vfsd.mount.fuse.passthrough import Passthrough
-from vfsd.mount.fuse.read_dispatch import ReadDispatch, ViewReaders
 
 BLOCK_SIZE = 1 << 19
 """Reported as ``st_blksize``: the advised size of reads and writes, in bytes."""

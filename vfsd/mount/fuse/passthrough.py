@@ -23,7 +23,7 @@ from typing import Any
 from vfsd.errors import MountError
 from vfsd.mount.fs import PassthroughFile
 from vfsd.mount.fs.mount_stats import OperationCounters
-from vfsd.mount.fuse.binding import Binding
+from vfsd.mount.fuse.libfuse import Binding
 
 _log = logging.getLogger(__name__)
 

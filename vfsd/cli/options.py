@@ -1,0 +1,309 @@
+"""Types of options (times, ranges, sizes, rates, regions), and the options that several commands
+share.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import re
+from collections.abc import Callable
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from vfsd.core.output_formats import PIXEL_LAYOUTS
+from vfsd.core.timebase import byte_count, seconds
+from vfsd.errors import OutOfRangeError, UsageError
+
+if TYPE_CHECKING:
+    from vfsd.api.video import Video
+    from vfsd.core.budgets import Limit
+    from vfsd.core.view_request import ViewForm, ViewSpec
+    from vfsd.tiling import Rect
+
+
+Span = tuple[Fraction, Fraction | None]
+
+_T = TypeVar("_T")
+
+
+class Number(click.FloatRange):
+    """A number within a range. NaN is refused: click would accept it in every range."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        number = float(super().convert(value, param, ctx))
+        if math.isnan(number):
+            self.fail(f"must be a number, got {value!r}", param, ctx)
+        return number
+
+
+def _expecting(form: str) -> Callable[[Callable[[str], _T]], Callable[[str], _T]]:
+    """Report text that cannot be parsed as a bad option value, with the expected form."""
+
+    def decorate(parse: Callable[[str], _T]) -> Callable[[str], _T]:
+        @functools.wraps(parse)
+        def convert(text: str) -> _T:
+            try:
+                return parse(text)
+            except UsageError as error:
+                message = f"{error}: {error.hint}" if error.hint else str(error)
+                raise click.BadParameter(message) from error
+            except (ValueError, ZeroDivisionError) as error:
+                raise click.BadParameter(f"{text!r} must have the form {form}") from error
+
+        return convert
+
+    return decorate
+
+
+@_expecting("12.5 or 1:02:03.5")
+def time_value(text: str) -> Fraction:
+    return seconds(text)
+
+
+@_expecting("A-B, in seconds or as 1:02:03.5")
+def span_value(text: str) -> Span:
+    start, dash, stop = text.partition("-")
+    if not dash:
+        raise UsageError(_span_error(text))
+    if "-" in stop:
+        raise ValueError(text)
+    return (seconds(start) if start else Fraction(0), seconds(stop) if stop else None)
+
+
+def _span_error(text: str) -> str:
+    """Why a span without a dash is refused: 1:30 may mean two times or one."""
+    start, colon, stop = text.partition(":")
+    if not colon:
+        return f"{text!r} is a time, not a span; write {text}- to read to the end"
+    parts = f"{start or 0}-{stop}"
+    try:
+        one = seconds(text)
+        seconds(start or "0")
+    except UsageError:
+        return f"{text!r} has no dash; write {parts}"
+    return (
+        f"{text!r} may mean {start} s to {stop} s, or the time {float(one):g} s; write {parts} "
+        f"or {text}-"
+    )
+
+
+@_expecting("A:B, A:B:STEP or N")
+def frame_slice(text: str) -> slice:
+    parts = [int(part) if part else None for part in text.split(":")]
+    if len(parts) == 1 and parts[0] is not None:
+        return slice(parts[0], parts[0] + 1 or None, 1)
+    start, stop, step = parts if len(parts) == 3 else (*parts, 1)
+    if step is not None and step < 1:
+        raise ValueError(text)
+    return slice(start, stop, step or 1)
+
+
+@_expecting("WxH")
+def size_value(text: str) -> tuple[int, int]:
+    match = re.fullmatch(r"(\d+)x(\d+)", text)
+    if match is None:
+        raise ValueError(text)
+    width, height = int(match[1]), int(match[2])
+    if not (width or height):
+        raise UsageError(
+            f"size must be at least 1 pixel, got {text}",
+            hint="width and height must be at least 1; one of them may be 0 where that keeps the "
+            "aspect ratio",
+        )
+    return width, height
+
+
+@_expecting("5000000, 500M or 2G")
+def byte_count_value(text: str) -> int:
+    return byte_count(text)
+
+
+@_expecting("500000, 20M, 2G, 10x, none or default")
+def budget_value(text: str) -> Limit | None:
+    from vfsd.core.budgets import Limit
+
+    return None if text.lower() == "default" else Limit.parse(text)
+
+
+@_expecting("5, 29.97 or 30000/1001")
+def rate_value(text: str) -> Fraction:
+    rate = Fraction(text)
+    if rate <= 0:
+        raise ValueError(text)
+    return rate
+
+
+@_expecting("WxH+X+Y")
+def region_value(text: str) -> Rect:
+    from vfsd.tiling import Rect
+
+    return Rect.parse(text)
+
+
+@_expecting("a WORD that is not empty")
+def word_value(text: str) -> str:
+    if not text.strip():
+        raise ValueError(text)
+    return text
+
+
+@_expecting("KEY=VALUE")
+def pair_value(text: str) -> tuple[str, object]:
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise ValueError(text)
+    return key, _scalar(value)
+
+
+def frame_range(chosen: slice, count: int) -> range:
+    """The frames that a slice selects in a video of `count` frames.
+
+    Negative numbers count from the end. Unlike the slice of a list, the range must lie within the
+    video: raises `OutOfRangeError`.
+    """
+    start = 0 if chosen.start is None else chosen.start
+    stop = count if chosen.stop is None else chosen.stop
+    start, stop = (at + count if at < 0 else at for at in (start, stop))
+    if not 0 <= start < stop <= count:
+        raise OutOfRangeError(f"frames must be within 0 to {count}, got {start} to {stop}")
+    return range(start, stop, chosen.step)
+
+
+def _scalar(text: str) -> object:
+    """A number or truth value if the text looks like one, else the text itself."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    if isinstance(value, float) and not math.isfinite(value):
+        return text  # the catalog stores JSON, which has no such numbers
+    return value if isinstance(value, (bool, int, float)) else text
+
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+_OPTIONS = (
+    click.option(
+        "--span",
+        metavar="A:B",
+        type=span_value,
+        help="Frames shown during these seconds: 10-20, 1:05-1:10, 20-.",
+    ),
+    click.option(
+        "--frames",
+        "chosen",
+        metavar="A:B:S",
+        type=frame_slice,
+        help="Frames A to B - 1, every S-th; or one frame.",
+    ),
+    click.option(
+        "--at",
+        "moment",
+        metavar="TIME",
+        type=time_value,
+        help="The frame shown at this time.",
+    ),
+    click.option(
+        "--region",
+        metavar="WxH+X+Y",
+        type=region_value,
+        help="Only these pixels of the displayed frame.",
+    ),
+    click.option(
+        "--size",
+        metavar="WxH",
+        type=size_value,
+        help="Scale to this size; 0 for width or height keeps the aspect ratio.",
+    ),
+    click.option(
+        "--fps",
+        metavar="RATE",
+        type=rate_value,
+        help="Frames per second: 5, 29.97 or 30000/1001.",
+    ),
+    click.option(
+        "--format", "pixel_format", type=click.Choice(PIXEL_LAYOUTS), help="Layout of the pixels."
+    ),
+)
+_PSNR = click.option(
+    "--psnr",
+    metavar="DB",
+    type=Number(0),
+    help="Minimum PSNR of each frame, per plane or channel of its format, against the result "
+    "from the original; inf: read the original. By default the video's policy (reads=DB) or the "
+    "setting minimum_psnr bounds the luma of tiles, and FFV1 is made from the original.",
+)
+
+
+def sound_options(of: str) -> Callable[[_F], _F]:
+    """Add the parameters `silent` and `sound` to a command, for the file types in `of`."""
+
+    def decorated(function: _F) -> _F:
+        for option in (
+            click.option("--no-sound", "silent", is_flag=True, help=f"For {of}: no sound."),
+            click.option(
+                "--sound",
+                type=click.Choice(("aac", "opus")),
+                help=f"For {of}: transcode the sound to this codec if it has another. By default "
+                "the sound is copied, or becomes AAC if the container does not take it.",
+            ),
+        ):
+            function = option(function)
+        return function
+
+    return decorated
+
+
+def sound_choice(silent: bool, sound: str | None) -> str | None:
+    """The choice of sound for `vfsd.core.view_request.with_sound`.
+
+    Raises `UsageError` if both options are given.
+    """
+    if silent and sound is not None:
+        raise UsageError("give either --sound or --no-sound, not both")
+    return "no" if silent else sound
+
+
+def view_options(function: _F) -> _F:
+    """Add the parameters `span`, `chosen` (frames), `moment`, `region`, `size`, `fps`,
+    `pixel_format` and `psnr` to a command.
+    """
+    for option in reversed((*_OPTIONS, _PSNR)):
+        function = option(function)
+    return function
+
+
+def require_one_selection(span: Span | None, chosen: slice | None, moment: Fraction | None) -> None:
+    """Raises `UsageError` if more than one option selects frames."""
+    if sum(given is not None for given in (span, chosen, moment)) > 1:
+        raise UsageError("give one of --span, --frames and --at")
+
+
+def view_request(
+    video: Video,
+    form: ViewForm,
+    span: Span | None,
+    chosen: slice | None,
+    moment: Fraction | None,
+    region: Rect | None,
+    size: tuple[int, int] | None,
+    fps: Fraction | None,
+    psnr: float | None = None,
+) -> ViewSpec:
+    """The request of these options. Raises `OutOfRangeError`, `UsageError`."""
+    from vfsd.core.view_request import View, ViewSpec
+
+    frames = None
+    if moment is not None:
+        index = video.index_at(moment)
+        frames = (index, index + 1, 1)
+    elif chosen is not None:
+        wanted = frame_range(chosen, len(video))
+        frames = (wanted.start, wanted.stop, wanted.step)
+    return ViewSpec(View(span, frames, region, None, fps), form, size, psnr)
