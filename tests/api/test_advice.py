@@ -168,7 +168,7 @@ def test_hundreds_of_regions_are_merged(video: Video) -> None:
         on_progress=lambda done, total: told.append((done, total)),
     )
     assert advice.regions == len({tuple(corner) for corner in corners})
-    assert advice.patches == 8
+    assert advice.clusters == 8
     assert advice.best.seconds <= min(one.seconds for one in advice.outcomes)
     assert advice.best.seconds < untiled(advice)
     assert told == [(done, len(told)) for done in range(len(told))]

@@ -101,7 +101,7 @@ def test_replaced_once_then_deleted(store: Store) -> None:
     young = put(store, "young.mp4", 3, rules)
     video = put(store, "a.mp4", 31, rules)
     (due,) = ager(store).plan().due
-    assert (due.aged.name, due.stage) == ("a.mp4", RetentionStage.REPLACE)
+    assert (due.candidate.name, due.stage) == ("a.mp4", RetentionStage.REPLACE)
     told = ager(store).forecast(due, quietly)
     assert told is not None
     assert told.psnr >= 34
@@ -131,7 +131,7 @@ def test_replacement_without_savings_is_tried_once(store: Store) -> None:
     assert "nothing would be saved" in (entry.details or {})["why"]
     plan = ager(store).plan()
     assert plan.due == ()
-    assert [one.aged.name for one in plan.left] == ["a.mp4"]
+    assert [one.candidate.name for one in plan.left] == ["a.mp4"]
     store["a.mp4"].policy.set("original=replaceable,psnr=34,replace-after=30d")
     assert [one.action for one in run(store)] == [Action.REPLACED]
 
@@ -322,14 +322,14 @@ def test_the_oldest_go_while_a_directory_has_more_than_its_policy_says(store: St
     store.set_policy("cam1/", f"delete-above={2 * size}")
     store.set_policy("cam2/", f"delete-above={2 * size}")
     (due,) = ager(store).plan().due
-    assert (due.aged.name, due.reason) == (
+    assert (due.candidate.name, due.reason) == (
         "cam1/a.mp4",
         f"its directory had more than {2 * size} bytes",
     )
     (entry,) = run(store)
     assert (entry.name, entry.saved) == ("cam1/a.mp4", size)
     assert run(store) == []
-    assert ager(store).plan().goes_by_room
+    assert ager(store).plan().may_free_space
     assert own.name in store
     held.policy.release("closed")
     store.set_policy("cam2/", f"delete-above={size - 1}")
@@ -363,7 +363,7 @@ def test_video_in_several_directories_goes_when_all_are_full(store: Store) -> No
     assert run(store) == []
     store.set_policy("b/", f"delete-above={a.info.size + b.info.size - 1}")
     (due,) = ager(store).plan().due
-    assert due.aged.video_id == a.info.id
+    assert due.candidate.video_id == a.info.id
     assert [sorted((entry.details or {})["names"]) for entry in run(store)] == [
         ["a/1.mp4", "b/1.mp4"]
     ]
@@ -401,7 +401,7 @@ def test_holds_that_block_freeing_space_are_reported(
 
     def told() -> tuple[list[str], list[str]]:
         plan = ager(store).plan()
-        return [due.aged.name for due in plan.due], [one.name for one in plan.held]
+        return [due.candidate.name for due in plan.due], [one.name for one in plan.held]
 
     store.set_policy("cam1/", f"delete-above={3 * size}")
     assert told() == ([], ["cam1/a.mp4"])
@@ -586,7 +586,7 @@ def test_missing_bytes_do_not_count_for_a_directory(store: Store) -> None:
     store.parts.objects.delete(store["cam1/lost.mp4"].info.original.object_key or "")
     mine = ager(store)
     (due,) = mine.plan().due
-    assert due.aged.name == "cam1/b.mp4"
+    assert due.candidate.name == "cam1/b.mp4"
     store.remove("cam1/d.mp4")
     with pytest.raises(OutdatedError, match="not due any more"):
         mine.apply(due, quietly)
@@ -629,7 +629,7 @@ def test_missing_bytes_free_no_space(store: Store) -> None:
     assert lost.info.original.object_key is not None
     store.parts.objects.delete(gone.info.original.object_key)
     planned = mine.plan().due
-    assert [due.aged.name for due in planned] == ["lost.mp4", "there.mp4"]
+    assert [due.candidate.name for due in planned] == ["lost.mp4", "there.mp4"]
     store.parts.objects.delete(lost.info.original.object_key)
     with pytest.raises(OutdatedError, match="not due any more"):
         mine.apply(planned[0], quietly)
@@ -662,7 +662,7 @@ def test_videos_with_the_same_bytes_are_deleted_together(
         aged(store, store.ingest(FOLDER / NAME, name), 100, f"delete-below={short}")
     mine = ager(store)
     first, second = mine.plan().due
-    due = second if first.aged.name == "a.mp4" else first
+    due = second if first.candidate.name == "a.mp4" else first
     meanwhile(store)
     with pytest.raises(OutdatedError, match="another file with the same bytes"):
         mine.apply(due, quietly)

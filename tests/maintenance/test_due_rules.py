@@ -100,7 +100,7 @@ def test_completed_stages_are_not_repeated() -> None:
 def test_kept_originals_are_deleted_by_a_rule() -> None:
     kept = RetentionPolicy.parse("original=keep,delete-after=1y,delete-below=1G")
     assert [stage_of(aged(days, kept), NOW) for days in (364, 365)] == [None, RetentionStage.DELETE]
-    assert [one.aged.name for one in due_for_room([aged(1, kept)], FreeSpace(0), NOW)] == ["1"]
+    assert [one.candidate.name for one in due_for_room([aged(1, kept)], FreeSpace(0), NOW)] == ["1"]
 
 
 def test_ages_count_from_the_later_time() -> None:
@@ -113,7 +113,7 @@ def test_ages_count_from_the_later_time() -> None:
 
 def test_held_and_linked_ones_stay_and_the_oldest_come_first() -> None:
     videos = [aged(31), aged(400), aged(500, is_held=True), aged(500, is_linked=True), aged(100)]
-    assert [(one.aged.name, one.stage) for one in due_by_age(videos, NOW)] == [
+    assert [(one.candidate.name, one.stage) for one in due_by_age(videos, NOW)] == [
         ("400", RetentionStage.DELETE),
         ("100", RetentionStage.DECAY),
         ("31", RetentionStage.REPLACE),
@@ -123,7 +123,7 @@ def test_held_and_linked_ones_stay_and_the_oldest_come_first() -> None:
 def test_the_oldest_make_room_until_there_is_enough() -> None:
     videos = [aged(1), aged(3), aged(2), aged(9, is_held=True), aged(8, RetentionPolicy())]
     gone = due_for_room(videos, FreeSpace((1 << 30) - 150), NOW)
-    assert [one.aged.name for one in gone] == ["3", "2"]
+    assert [one.candidate.name for one in gone] == ["3", "2"]
     assert due_for_room(videos, FreeSpace(1 << 30), NOW) == []
 
 
@@ -132,12 +132,12 @@ def test_videos_with_the_same_bytes_free_space_together() -> None:
     videos = [two[1], aged(3), two[2], aged(1)]
     for short, names in ((50, ["3"]), (150, ["3", "4", "2"]), (250, ["3", "4", "2", "1"])):
         gone = due_for_room(videos, FreeSpace((1 << 30) - short), NOW)
-        assert [one.aged.name for one in gone] == names
+        assert [one.candidate.name for one in gone] == names
     held = [two[1], aged(3), replace(two[2], is_held=True)]
-    assert [one.aged.name for one in due_for_room(held, FreeSpace(0), NOW)] == ["3"]
+    assert [one.candidate.name for one in due_for_room(held, FreeSpace(0), NOW)] == ["3"]
     room = FreeSpace(0)
-    room.give_up(two[0])
-    assert [one.aged.name for one in due_for_room(held, room, NOW)] == ["4", "3"]
+    room.note_deleted(two[0])
+    assert [one.candidate.name for one in due_for_room(held, room, NOW)] == ["4", "3"]
 
 
 def test_the_oldest_go_while_their_directory_has_more() -> None:
@@ -151,7 +151,7 @@ def test_the_oldest_go_while_their_directory_has_more() -> None:
     def gone(limit_of_b: int, **changes: object) -> list[str]:
         some = [replace(videos[3], **changes), *videos[:3], twice, elsewhere]  # type: ignore[arg-type]
         shares = {a: Share(250, sizes), b: Share(limit_of_b, {twice.digest: 100})}
-        return [one.aged.name for one in due_for_room(some, FreeSpace(0, shares), NOW)]
+        return [one.candidate.name for one in due_for_room(some, FreeSpace(0, shares), NOW)]
 
     assert gone(100) == ["4", "3", "2"]
     assert gone(99) == ["9", "4", "3"]
@@ -178,7 +178,7 @@ def test_shared_videos_push_out_no_others() -> None:
             ),
         }
         videos = [*alone, *both]
-        return [one.aged.name for one in due_for_room(videos, FreeSpace(0, shares), NOW)]
+        return [one.candidate.name for one in due_for_room(videos, FreeSpace(0, shares), NOW)]
 
     assert gone(300) == ["3"]
     assert gone(200) == ["9", "3"]  # when one has gone the others cannot any more
@@ -204,13 +204,13 @@ def test_delete_for_space_needs_one_remaining_reason() -> None:
 def test_space_freed_by_unknown_holders_is_unknown() -> None:
     same = [replace(aged(days), digest="same", holders=3) for days in (9, 4, 2)]
     one_unknown, two_unknown = FreedSpace(), FreedSpace()
-    one_unknown.perhaps(same[0])
-    assert one_unknown.by(same[1]) == 0  # the third has them
-    assert one_unknown.by(same[2]) is None
+    one_unknown.note_possible(same[0])
+    assert one_unknown.release(same[1]) == 0  # the third has them
+    assert one_unknown.release(same[2]) is None
     for one in same[:2]:
-        two_unknown.perhaps(one)
-    assert two_unknown.by(same[2]) is None
-    assert two_unknown.by(aged(1)) == 100
+        two_unknown.note_possible(one)
+    assert two_unknown.release(same[2]) is None
+    assert two_unknown.release(aged(1)) == 100
 
 
 def test_most_of_many_videos_do_not_go_at_once() -> None:

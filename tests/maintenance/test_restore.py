@@ -161,8 +161,8 @@ def test_replaced_catalog_is_whole_despite_concurrent_opens(
             _label(second, "second")
         return swap_catalog(*given)
 
-    bring, swap_catalog = _Restore._bring_objects, catalog_swap.swap_catalog
-    monkeypatch.setattr(_Restore, "_bring_objects", come)
+    bring, swap_catalog = _Restore._restore_objects, catalog_swap.swap_catalog
+    monkeypatch.setattr(_Restore, "_restore_objects", come)
     monkeypatch.setattr("vfsd.maintenance.restore.swap_catalog", go)
     kept = restore(place / "backup", place / "store").replaced
     assert kept is not None

@@ -300,7 +300,7 @@ def test_runs_of_other_colours_are_not_joined(store: Store, tmp_path: Path) -> N
     for name in ("west.mp4", "east.mp4"):
         store.ingest(tmp_path / name)
     report = join(store, "east.mp4", "west.mp4", seconds_each=0.4)
-    assert report.reasons["the colour coding changes between pictures"] > 0
+    assert report.reasons["the color coding changes between pictures"] > 0
     assert report.joined
     for run in report.joined:
         east = run.frames.left if report.left == "east.mp4" else run.frames.right

@@ -538,11 +538,11 @@ def test_an_interrupted_scrub_goes_on(place: Path) -> None:
         with pytest.raises(EnoughError):
             list(first.run())
         second = Scrubber(store.parts)
-        assert second.goes_on
+        assert second.is_resumed
         assert 0 < second.planned[0] < count
         assert list(second.run()) == []
         third = Scrubber(store.parts)
-        assert not third.goes_on
+        assert not third.is_resumed
         assert third.planned[0] == count
         assert list(third.run()) == []
         assert Scrubber(store.parts, older_than=3600).planned == (0, 0)
@@ -584,12 +584,12 @@ def test_a_scrub_goes_on_within_a_file(large: Path) -> None:
         interrupted(store, 2 << 20)
         interrupted(store, 1 << 20)
         last = Scrubber(store.parts)
-        assert last.goes_on
+        assert last.is_resumed
         assert last.planned == (1, size - (3 << 20))
         assert list(last.run()) == []
         assert not store.parts.directory.scrub_note.exists()
         again = Scrubber(store.parts)
-        assert (again.goes_on, again.planned) == (False, (1, size))
+        assert (again.is_resumed, again.planned) == (False, (1, size))
 
 
 @pytest.mark.parametrize("place", [1000, 4 << 20])
@@ -676,7 +676,7 @@ def test_of_damage_in_too_many_places_no_note_is_made(tmp_path: Path) -> None:
     )
     kept = ScrubCheckpoint(tmp_path / "note").of(1, ByteLocation("a", None))
     assert kept is not None
-    assert (kept.begun.at, kept.begun.damage) == (1 << 20, (range(5),))
+    assert (kept.progress.at, kept.progress.damage) == (1 << 20, (range(5),))
 
 
 @pytest.mark.parametrize("what", one_in(3, ["file", "sums", "note", "place", "run", "no sums"]))
@@ -722,7 +722,7 @@ def test_scrub_saves_progress_while_reading(large: Path, monkeypatch: pytest.Mon
 
         scrubber = Scrubber(store.parts, on_progress=tick)
         noted = []
-        write = scrubber._write_down
+        write = scrubber._save_progress
 
         def write_down() -> None:
             write()
@@ -731,7 +731,7 @@ def test_scrub_saves_progress_while_reading(large: Path, monkeypatch: pytest.Mon
             at = json.loads(store.parts.directory.scrub_note.read_text())["at"]
             noted.append((small is not None, at))
 
-        monkeypatch.setattr(scrubber, "_write_down", write_down)
+        monkeypatch.setattr(scrubber, "_save_progress", write_down)
         list(scrubber.run())
         assert all(is_small for is_small, _ in noted)
         assert len({at for _, at in noted}) > 1
@@ -749,7 +749,7 @@ def test_a_scrub_tells_what_it_passes_over_and_knows_to_be_damaged(
         scrubber = Scrubber(store.parts)
         first = next(one for one in scrubber.run() if one.kind == "original")
         second = Scrubber(store.parts)
-        assert second.goes_on
+        assert second.is_resumed
         for older_than in (None, 86400.0):
             (told,) = Scrubber(store.parts, older_than=older_than).run()
             assert (told.ranges, told.frames, told.repaired) == (first.ranges, first.frames, None)
@@ -836,7 +836,7 @@ def test_scrub_keeps_to_its_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     pace = ByteRateLimiter(1000.0)
     for _ in range(50):
-        pace.passed(100)
+        pace.wait(100)
     assert 4.5 < clock[0] - 100.0 < 5.5
 
 

@@ -194,7 +194,7 @@ def _advice_record(video: Video, advice: Advice, advised: StrategyOutcome) -> di
         "queries": advice.queries,
         "idle": advice.idle,
         "regions": advice.regions,
-        "patches": advice.patches,
+        "patches": advice.clusters,
         "strategies": [_outcome_record(advice, one) for one in advice.outcomes],
         "best": advice.best.name,
         "advised": advised.name,
@@ -279,10 +279,10 @@ def _remarks(
             f"{advice.idle} of {advice.queries} queries have no result: see `vfsd labels ls "
             f"{printable(shlex.quote(video.name))}`"
         )
-    if advice.patches < advice.regions:
+    if advice.clusters < advice.regions:
         yield (
             f"strategies that learn merge {advice.regions} different regions into "
-            f"{advice.patches} areas"
+            f"{advice.clusters} areas"
         )
     if layouts is not None:
         yield (

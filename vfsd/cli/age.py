@@ -216,7 +216,7 @@ def _apply_plan(
         except VfsdError as error:
             failed += 1
             with progress.aside():
-                click.echo(f"vfsd: {printable(due.aged.name)}: {error}", err=True)
+                click.echo(f"vfsd: {printable(due.candidate.name)}: {error}", err=True)
             continue
         done += entry.saved
         with progress.aside():
@@ -280,11 +280,13 @@ def _print_forecasts(
 
 def _print_left(session: Session, due: DueStep, why: str | None = None) -> None:
     """Print a video that stays unchanged. `why` is set if the reason was found in this run."""
-    aged = due.aged
+    candidate = due.candidate
     if session.json:
-        print_json({**_other_record(aged.name, "left", due.reason, aged.size), "failed": why})
+        print_json(
+            {**_other_record(candidate.name, "left", due.reason, candidate.size), "failed": why}
+        )
     elif why is not None:
-        print_line(f"left: {printable(aged.name)}: {due.reason}; {why}")
+        print_line(f"left: {printable(candidate.name)}: {due.reason}; {why}")
 
 
 def _nothing_due_text(plan: RetentionPlan) -> str:
@@ -292,11 +294,13 @@ def _nothing_due_text(plan: RetentionPlan) -> str:
     from vfsd.maintenance.due_rules import NS
 
     if plan.waiting:
-        left, aged = plan.waiting[0]
-        return f"nothing is due; the next is {printable(aged.name)}, in {human_wait(left / NS)}"
+        left, candidate = plan.waiting[0]
+        return (
+            f"nothing is due; the next is {printable(candidate.name)}, in {human_wait(left / NS)}"
+        )
     if plan.held or plan.left:
         return "nothing is due, except videos with a hold or without possible savings"
-    if plan.goes_by_room:
+    if plan.may_free_space:
         return "nothing is due: the disk has as much space as the policies require"
     return "nothing is due, and no policy will make it so: see `vfsd policy set`"
 
@@ -309,14 +313,14 @@ def _saved_bytes(
     Equal results of equal bytes are one file, stored once; `made` has those counted so far.
     """
     if due.stage.value == "delete":
-        return freed_so_far.by(due.aged)
+        return freed_so_far.release(due.candidate)
     if forecast is None:
-        freed_so_far.perhaps(due.aged)
+        freed_so_far.note_possible(due.candidate)
         return None
     if not forecast.saves:
         return 0
-    freed = freed_so_far.by(due.aged)
-    new = (due.aged.digest, due.stage, forecast.codec, forecast.psnr, forecast.new_size)
+    freed = freed_so_far.release(due.candidate)
+    new = (due.candidate.digest, due.stage, forecast.codec, forecast.psnr, forecast.new_size)
     added = 0 if new in made else forecast.new_size
     made.add(new)
     return None if freed is None else freed - added
@@ -331,10 +335,10 @@ def _forecast_record(
 ) -> dict[str, Any]:
     saved = _saved_bytes(due, forecast, freed_so_far, made)
     return {
-        "name": due.aged.name,
+        "name": due.candidate.name,
         "stage": due.stage.value,
         "reason": due.reason,
-        "bytes": due.aged.size,
+        "bytes": due.candidate.size,
         "saved": saved,
         "psnr": None if forecast is None or forecast.psnr == float("inf") else forecast.psnr,
         "frames": 0 if forecast is None else forecast.frames,
@@ -356,12 +360,12 @@ def _other_record(name: str, stage: str, reason: str | None, size: int) -> dict[
 
 
 def _forecast_text(due: DueStep, record: dict[str, Any]) -> str:
-    parts = [f"{printable(due.aged.name)}: {due.reason}"]
+    parts = [f"{printable(due.candidate.name)}: {due.reason}"]
     saved = record["saved"]
     if saved is not None and saved < 0:
         parts.append(f"about {human_bytes(-saved)} more, as another file has these bytes")
     elif saved is not None:
-        parts.append(f"about {human_bytes(saved)} of {human_bytes(due.aged.size)} saved")
+        parts.append(f"about {human_bytes(saved)} of {human_bytes(due.candidate.size)} saved")
     if record["psnr"] is not None:
         where = " in the kept regions," if due.stage.value == "decay" else ""
         parts.append(f"{record['psnr']:.1f} dB{where} in the worst of {record['frames']} frames")

@@ -211,7 +211,7 @@ def scrub(
                 sources=given,
                 on_progress=progress.reach,
             )
-            if scrubber.goes_on:
+            if scrubber.is_resumed:
                 session.remark("continuing an interrupted scrub")
             for damage in scrubber.run():
                 found.append(damage)

@@ -26,7 +26,7 @@ from vfsd.core.view_request import ViewForm, output_form
 from vfsd.disk.tempfiles import atomic_file
 from vfsd.errors import IntegrityError, NotFoundError, UsageError
 from vfsd.validation import no_such_file
-from vfsd.write.frame_input import MAGIC, iter_raw_frames, read_y4m_frames, read_y4m_header
+from vfsd.write.frame_input import Y4M_MAGIC, iter_raw_frames, read_y4m_frames, read_y4m_header
 
 _NUMBERED = re.compile(r"%0?\d*d")
 
@@ -256,7 +256,7 @@ class _Piped(io.RawIOBase):
     def __init__(self, stream: _Buffered) -> None:
         self._stream = stream
         self._head = b""
-        while len(self._head) < len(MAGIC) and (part := stream.read1(len(MAGIC))):
+        while len(self._head) < len(Y4M_MAGIC) and (part := stream.read1(len(Y4M_MAGIC))):
             self._head += part
 
     def readable(self) -> bool:
@@ -275,7 +275,7 @@ class _Piped(io.RawIOBase):
 def is_y4m(file: IO[bytes]) -> bool:
     """Whether the stream is YUV4MPEG2. No bytes are consumed."""
     assert isinstance(file, io.BufferedReader)
-    return file.peek(len(MAGIC))[: len(MAGIC)] == MAGIC
+    return file.peek(len(Y4M_MAGIC))[: len(Y4M_MAGIC)] == Y4M_MAGIC
 
 
 def is_numbered(given: str) -> bool:

@@ -47,12 +47,22 @@ from vfsd.tiling.policy import (
 )
 from vfsd.validation import value_or_default
 
+# Size of tiles relative to the original, for a video without tiles. For `fast` the median of 37
+# filmed clips of 270x480 to 3840x2160 in 3x3 tiles of 40 dB; half of them are between 1.3 and 2.6.
+# `small` and `stitchable` are in proportion for the same pictures. For `lossless` the median of
+# seven clips with factors from 5 to 155.
 _BYTES_OF_ORIGINAL = {"fast": 1.9, "small": 0.6, "stitchable": 1.3, "lossless": 26}
-"""Size of tiles relative to the original, for a video without tiles.
 
-For `fast` the median of 37 filmed clips of 270x480 to 3840x2160 in 3x3 tiles of 40 dB; half of them
-are between 1.3 and 2.6.  `small` and `stitchable` are in proportion for the same pictures.  For
-`lossless` the median of seven clips with factors from 5 to 155."""
+PARTITION_ALPHA = 0.8
+"""A segment stays untiled if tiles would save less than a fifth of the pixels (TASM, IV-B)."""
+
+Partition = Callable[..., TileLayout]
+"""`vfsd.tiling.fine_layout` or `vfsd.tiling.coarse_layout`."""
+
+# One second of a tile, for comparing hosts.
+_TYPICAL_TILE_WORK = DecodeWork(
+    starts=1, pictures=30, pixels=30 * 320 * 240, bytes=30 * 320 * 240 * 0.1
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,13 +168,6 @@ def _work_of_runs(runs: Sequence[TileRun]) -> DecodeWork:
     return total
 
 
-PARTITION_ALPHA = 0.8
-"""A segment stays untiled if tiles would save less than a fifth of the pixels (TASM, IV-B)."""
-
-Partition = Callable[..., TileLayout]
-"""`vfsd.tiling.fine_layout` or `vfsd.tiling.coarse_layout`."""
-
-
 def layouts_around(
     columns: DetectionColumns,
     media: MediaInfo,
@@ -204,11 +207,8 @@ def layouts_around(
 def padded_box_corners(
     boxes: npt.NDArray[np.float64], media: MediaInfo, padding: int = 0
 ) -> npt.NDArray[np.int64]:
-    """Convert boxes of the displayed frame, N x 4, to the stored picture, with `padding`.
-
-    The margin that the conversion of a box reads is included, because tiles without it would be
-    unusable.
-    """
+    """Convert boxes of the displayed frame, N x 4, to the stored picture, with `padding`."""
+    # Converting a box to RGB reads a margin around it: tiles without it would be unusable.
     margin = padding + needed_margin(media, "rgb24")
     size = (media.width, media.height, media.width, media.height)
     grown = box_corners(boxes, media) + np.array((-margin, -margin, margin, margin))
@@ -233,12 +233,6 @@ def box_corners(boxes: npt.NDArray[np.float64], media: MediaInfo) -> npt.NDArray
     if media.mirrored:
         x1, x2 = width - x2, width - x1
     return np.stack((x1, y1, x2, y2), axis=1).astype(np.int64)
-
-
-_TYPICAL_TILE_WORK = DecodeWork(
-    starts=1, pictures=30, pixels=30 * 320 * 240, bytes=30 * 320 * 240 * 0.1
-)
-"""One second of a tile, for comparing hosts."""
 
 
 class PlannerReading:
@@ -364,11 +358,11 @@ def box_world(
     settings: TileSettings | None = None,
     within: range | None = None,
 ) -> BoxWorld:
-    """The cost of reading a video with tiles or without them, for policies.
+    """Return the costs of reading a video with and without tiles, for policies.
 
-    Tiles are imagined around `aims`: labels, or expressions of them, and regions of the stored
-    picture.  Boxes outside of the frames `within` are not looked up.  Only tiles that hold an aim
-    would be made, where the codec allows it; the rest is read from the original.
+    Tiles are planned around `aims`: labels, expressions of labels, and regions of the stored
+    picture.  Boxes outside the frames `within` are not loaded.  If the codec allows it, only tiles
+    that contain an aim are made; the rest is read from the original.
     """
     settings = value_or_default(settings, TileSettings)
     tiles = video.usual_tiles(video.info)
@@ -387,11 +381,11 @@ def box_world(
 
 
 def size_world(
-    video: VideoContext, settings: TileSettings | None = None, at_hand: CachedBytes | None = None
+    video: VideoContext, settings: TileSettings | None = None, cached: CachedBytes | None = None
 ) -> SizeWorld:
-    """The cost of reading a video with renditions or without them, for policies.
+    """Return the costs of reading a video with and without renditions, for policies.
 
-    Sizes are those of stored pictures.  `at_hand` lists frames that need no encoding.
+    Sizes are those of stored pictures.  `cached` gives the frames that need no encoding.
     """
     settings = value_or_default(settings, TileSettings)
     tiles = video.usual_tiles(video.info)
@@ -406,5 +400,5 @@ def size_world(
         VideoProfile(media.width, media.height, sequences, nothing, codec.rules, table),
         cost_rates(video.original, table.whole, codec, tiles.costs, measured, like),
         PlannerReading(),
-        at_hand,
+        cached,
     )

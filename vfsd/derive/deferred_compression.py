@@ -30,10 +30,23 @@ from vfsd.tiling.cost import LOSSLESS
 from vfsd.validation import whole_number
 from vfsd.write.ingest_file import pending_bytes
 
+# Fullness of a budget from which VSS compresses (section 5.2).
 _START_FULLNESS = 0.25
-"""Fullness of a budget from which VSS compresses (section 5.2)."""
+# Compressing again for the levels in between saves too little.
 _LEVELS = (1, 9, MAX_LEVEL)
-"""Compressing again for the levels in between saves too little."""
+
+# Maximum time between reports of progress.
+_HEARTBEAT_SECONDS = 0.2
+
+OnBytes = Callable[[int], None]
+"""Called with the bytes of each finished packet of the old pack; may raise to stop."""
+
+OnProgress = Callable[[int, int], None]
+"""Called with (bytes done, all bytes) of the old packs; may raise to stop."""
+
+OnUnread = Callable[[Segment, IntegrityError], None]
+"""Called with a segment whose pack is damaged, missing or unreadable, and the error; may
+raise it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +90,11 @@ def pending_compressions(
 ) -> list[PendingCompression]:
     """Return the segments of a video, or of all, that are compressed less than their target level.
 
-    The least likely to be evicted comes first.  Pinned segments are left out, because they are not
-    charged.
+    The least likely to be evicted comes first.
     """
     with parts.catalog.reading() as seen:
         held = seen.derived_usage.segments(video_id)
+        # Pinned segments are not charged, so compressing them would not relieve a budget.
         raw = {one.id: one for one in held if one.profile == LOSSLESS and not one.is_pinned}
         if not raw:
             return []
@@ -124,20 +137,6 @@ def _video_ids(held: Mapping[int, ChargedSegment]) -> set[int]:
     return {one.video_id for one in held.values()}
 
 
-_HEARTBEAT_SECONDS = 0.2
-"""Maximum time between reports of progress."""
-
-OnBytes = Callable[[int], None]
-"""Called with the bytes of each finished packet of the old pack; may raise to stop."""
-
-OnProgress = Callable[[int, int], None]
-"""Called with (bytes done, all bytes) of the old packs; may raise to stop."""
-
-OnUnread = Callable[[Segment, IntegrityError], None]
-"""Called with a segment whose pack is damaged, missing or unreadable, and the error; may
-raise it."""
-
-
 def lossless_segments(parts: StoreContext, video: LogicalVideo) -> list[Segment]:
     """Return the lossless tiles and renditions of a video, including retired ones."""
     original = video.original.id
@@ -165,7 +164,7 @@ def compressible(parts: StoreContext, video: LogicalVideo, level: int) -> list[S
 def recompress_segment(
     parts: StoreContext, segment: Segment, level: int, *, on_bytes: OnBytes | None = None
 ) -> Segment:
-    """Compress a segment of lossless cells at `level` and return it as it is then.
+    """Compress a segment of lossless cells at `level` and return its new state.
 
     Every picture is compared with the old one before anything changes.  Raises `UsageError` for an
     invalid level and for cells that are not lossless, `NotFoundError` if the segment is deleted or
@@ -192,8 +191,7 @@ def compress_segments(
     on_progress: OnProgress | None = None,
     on_unread: OnUnread | None = None,
 ) -> list[Segment]:
-    """Compress segments, `jobs` at a time (default: one per core), and return them as they are
-    then.
+    """Compress segments, `jobs` at a time (default: one per core), and return their new states.
 
     Segments that were deleted or changed in the meantime are left out, and so are those reported to
     `on_unread`.  Raises as `recompress_segment` does; finished segments stay.
@@ -276,7 +274,6 @@ def _packets(
 
 
 def _pack_error(segment: Segment, error: OSError) -> OSError | IntegrityError:
-    """Return the error that an unreadable pack means for the caller."""
     if error.errno not in UNREADABLE:
         return error
     return IntegrityError(

@@ -28,6 +28,8 @@ from vfsd.storage.reclaim import reclaim_or_log
 from vfsd.tiling import overlaps
 from vfsd.validation import non_negative
 
+_ROLE_NAMES = {Role.TILED: "tiles", Role.RENDITION: "renditions", Role.JOINED: "joined"}
+
 
 class DerivedBudget:
     """The budget and usage of the tiles and renditions of a video, or of all videos together.
@@ -61,6 +63,7 @@ class DerivedBudget:
         """
         chosen = _checked_limit(limit)
         _require_writable(self._parts)
+        # Reads that are still queued count for the order of eviction, too.
         self._tools.read_log.flush()
 
         def allow(change: Transaction) -> list[ChargedSegment]:
@@ -69,6 +72,7 @@ class DerivedBudget:
             change.derived_usage.set_limit(self._id, chosen)
             return _evict_to_fit(change, self._id)
 
+        # A lower budget must be possible on a full disk.
         gone = self._parts.write_with_reserve(allow)
         _reclaim(self._parts, gone)
         return gone
@@ -161,6 +165,7 @@ def unpin(
         for one in found:
             for rest in _pin_remainder(one.frames, frames):
                 change.derived_usage.pin(replace(one, frames=rest))
+        # Joined segments are charged to both videos, so the partners may exceed their budgets.
         together = change.derived_usage.shared_with(change.derived_usage.segments(video.id))
         gone = _evict_to_fit(change, video.id)
         for partner in sorted({one.video_id for one in together}):
@@ -176,9 +181,6 @@ def pins(parts: StoreContext, video: LogicalVideo | None) -> list[Pin]:
     """Return the pins of a video, or of all, by video and first frame."""
     with parts.catalog.reading() as seen:
         return seen.derived_usage.pins(None if video is None else video.id)
-
-
-_ROLE_NAMES = {Role.TILED: "tiles", Role.RENDITION: "renditions", Role.JOINED: "joined"}
 
 
 def _usage(seen: Transaction, video_id: int | None, held: Iterable[ChargedSegment]) -> Usage:
@@ -235,10 +237,7 @@ def _covers(some: range, others: range) -> bool:
 
 
 class BudgetHeadroom:
-    """The free part of the budgets of a video and of the store, within one transaction.
-
-    Segments are loaded only if it is too small, and at most once.
-    """
+    """The free part of the budgets of a video and of the store, within one transaction."""
 
     def __init__(self, seen: Transaction, video_id: int) -> None:
         self._pins = seen.derived_usage.pins(video_id)
@@ -288,6 +287,7 @@ class _BudgetScope:
                 lost += 0.0 if one.is_retired else one.worth_at(self._read)
         return freed >= over and MIN_GAIN * lost <= worth
 
+    # Loaded only if the free part is too small, and at most once.
     @cached_property
     def _order(self) -> list[ChargedSegment]:
         """The segments that may be evicted, in order of eviction."""
@@ -314,8 +314,8 @@ def rollback_layouts(parts: StoreContext, video: LogicalVideo, frames: range) ->
     """
     original = video.original.id
     with parts.catalog.writing() as change:
-        present = _touching(change.segments.active(original), frames)
-        before = _touching(change.segments.retired(original), frames)
+        present = _overlapping(change.segments.active(original), frames)
+        before = _overlapping(change.segments.retired(original), frames)
         if not present and not before:
             raise NotFoundError(
                 f"{video.name} has no tiles in these frames",
@@ -340,9 +340,9 @@ def drop_tiles(parts: StoreContext, video: LogicalVideo, frames: range) -> list[
     original = video.original.id
 
     def taken(change: Transaction) -> list[Segment]:
-        active = _touching(change.segments.active(original), frames)
+        active = _overlapping(change.segments.active(original), frames)
         change.tiling_decisions.note_undone((one.id for one in active), now_ns=time.time_ns())
-        return active + _touching(change.segments.retired(original), frames)
+        return active + _overlapping(change.segments.retired(original), frames)
 
     return _delete_segments(parts, taken)
 
@@ -354,7 +354,7 @@ def drop_retired_tiles(
 
     def taken(change: Transaction) -> list[Segment]:
         found = change.segments.retired(video.original.id)
-        return found if frames is None else _touching(found, frames)
+        return found if frames is None else _overlapping(found, frames)
 
     return _delete_segments(parts, taken)
 
@@ -399,9 +399,5 @@ def _delete_segments(
     return found
 
 
-def _touching(segments: list[Segment], frames: range) -> list[Segment]:
-    return [
-        segment
-        for segment in segments
-        if segment.first_frame < frames.stop and frames.start < segment.end_frame
-    ]
+def _overlapping(segments: list[Segment], frames: range) -> list[Segment]:
+    return [segment for segment in segments if overlaps(segment.frames, frames)]

@@ -66,8 +66,8 @@ FRAME_MARGIN = 3.0
 """dB that luma of a single frame may be below the minimum of its segment."""
 CHROMA_MARGIN = 6.0
 """The same for chroma, which conversions to and from RGB share between pixels."""
+# dB above the minimum, so that rounding does not matter.
 _PSNR_HEADROOM = 0.1
-"""dB above the minimum, so that rounding does not matter."""
 
 
 def require_importable(media: MediaInfo, width: int, height: int) -> None:
@@ -99,8 +99,8 @@ def frames_to_stored_format(
     samples.
     """
     stored = tile_codec("fast", media).pixel_formats[media.pixel_format]
-    settler, reformatter = ColorNormalizer(media), PictureReformatter(stored)
-    return (reformatter.convert(settler.normalize(picture)) for picture in pictures)
+    normalizer, reformatter = ColorNormalizer(media), PictureReformatter(stored)
+    return (reformatter.convert(normalizer.normalize(picture)) for picture in pictures)
 
 
 def import_frames(
@@ -133,7 +133,9 @@ def import_frames(
     made: list[Segment] = []
     try:
         for plan in planned:
-            segment = work.take(plan, islice(pictures, len(plan.frames)), plan.frames in lacking)
+            segment = work.import_segment(
+                plan, islice(pictures, len(plan.frames)), plan.frames in lacking
+            )
             made += [] if segment is None else [segment]
             for _ in plan.frames:
                 on_frame()
@@ -141,6 +143,7 @@ def import_frames(
             total = sum(len(plan.frames) for plan in planned)
             raise RefusedMediaError(f"there are more pictures than the {total} frames of the view")
     except BaseException:
+        # The caller gave one series of pictures: half a rendition must not stay.
         if made:
             with parts.catalog.writing() as change:
                 change.segments.withdraw(made)
@@ -151,7 +154,7 @@ def import_frames(
 
 def import_pictures(
     video: VideoContext,
-    offered: Iterator[VideoFrame],
+    pictures: Iterator[VideoFrame],
     size: tuple[int, int],
     frames: range,
     *,
@@ -179,7 +182,7 @@ def import_pictures(
         video.info,
         video.table,
         planned,
-        offered,
+        pictures,
         given_as=given_as,
         on_frame=on_frame,
     )
@@ -199,88 +202,88 @@ class _ImportMaker(SegmentMaker):
     ) -> None:
         codec = tile_codec(settings.codec, video.original.media)
         super().__init__(parts, pool, video, table, codec, settings)
-        self._least = settings.psnr
+        self._required_psnr = settings.psnr
         self._peak = (1 << video.original.media.bit_depth) - 1
         self._given_as = given_as
         self._given: SpillFile | None = None
         self._given_likeness = IDENTICAL  # similarity to the original in that size
 
-    def take(
+    def import_segment(
         self, plan: PlannedSegment, given: Iterator[VideoFrame], is_lacking: bool
     ) -> Segment | None:
         """Compare pictures with the frames of `plan`, and make a segment of them if it is
         missing.
         """
         with BufferedRandom(self._parts.objects.nameless_file()) as file:
-            kept = self._compared(plan, given, file if is_lacking else None)
-            if kept is None:
+            spilled = self._compare(plan, given, file if is_lacking else None)
+            if spilled is None:
                 return None
-            self._given = kept
+            self._given = spilled
             try:
                 return self.make(plan)
             finally:
                 self._given = None
 
-    def _compared(
+    def _compare(
         self, plan: PlannedSegment, given: Iterator[VideoFrame], file: IO[bytes] | None
     ) -> SpillFile | None:
         width, height = plan.layout.width, plan.layout.height
         media = self._video.original.media
-        settler = ColorNormalizer(media)
+        normalizer = ColorNormalizer(media)
         scaler = PictureScaler(width, height, interlaced=media.interlaced)
         comparer = FrameComparer(media, width, height)
-        colours = RgbConverter(media, width, height)
-        kept: SpillFile | None = None
-        sited: SitingSetter | None = None
+        colors = RgbConverter(media, width, height)
+        spilled: SpillFile | None = None
+        siting_setter: SitingSetter | None = None
         tally = QualityAccumulator()
         with closing(self._pictures(plan.frames)) as originals:
             for frame, original in zip(plan.frames, originals, strict=True):
                 picture = next(given, None)
                 if picture is None:
                     raise RefusedMediaError(f"the pictures end before frame {frame}")
-                if not settler.is_normal(original):
+                if not normalizer.is_normal(original):
                     raise RefusedMediaError(
                         f"the color range or matrix of the original changes at frame {frame}, "
                         "and a rendition can have only one"
                     )
                 wanted = scaler.scale(original)
-                sited = sited or SitingSetter(frame_siting(wanted))
-                picture = sited.convert(picture)
+                siting_setter = siting_setter or SitingSetter(frame_siting(wanted))
+                picture = siting_setter.convert(picture)
                 # overrides the given colors, because it will be read that way
                 copy_colors(wanted, picture)
                 self._require_like(frame, picture, wanted)
                 tally.add(
-                    comparer.compare(SourcePicture(wanted, colours.convert(original)), picture)
+                    comparer.compare(SourcePicture(wanted, colors.convert(original)), picture)
                 )
                 if file is not None:
-                    kept = kept or SpillFile(file, picture)
-                    kept.put(picture)
+                    spilled = spilled or SpillFile(file, picture)
+                    spilled.put(picture)
         self._given_likeness = tally.likeness
-        if self._given_likeness.luma < self._least:
+        if self._given_likeness.luma < self._required_psnr:
             raise RefusedMediaError(
                 f"frames {plan.frames.start} to {plan.frames.stop - 1} have "
                 f"{self._given_likeness.luma:.2f} dB against the original in that size, and "
-                f"{self._least:.0f} are needed",
-                hint=self._hint_of_colours(),
+                f"{self._required_psnr:.0f} are needed",
+                hint=self._rgb_hint(),
             )
-        return kept
+        return spilled
 
     def _require_like(self, frame: int, given: VideoFrame, wanted: VideoFrame) -> None:
         """Raises `RefusedMediaError` if the pictures differ too much."""
         luma, *chroma = plane_errors(given, wanted)
         for error, least, what in (
-            (luma, self._least - FRAME_MARGIN, "luma"),
-            (max(chroma, default=0.0), self._least - CHROMA_MARGIN, "chroma"),
+            (luma, self._required_psnr - FRAME_MARGIN, "luma"),
+            (max(chroma, default=0.0), self._required_psnr - CHROMA_MARGIN, "chroma"),
         ):
             if error > square_error(least, self._peak):
                 has = psnr_from_mse(error, self._peak)
                 raise RefusedMediaError(
                     f"{what} of frame {frame} has {has:.1f} dB against the original in "
                     f"that size, and {least:.0f} are needed",
-                    hint=self._hint_of_levels(given, wanted) or self._hint_of_colours(),
+                    hint=self._range_hint(given, wanted) or self._rgb_hint(),
                 )
 
-    def _hint_of_levels(self, given: VideoFrame, wanted: VideoFrame) -> str | None:
+    def _range_hint(self, given: VideoFrame, wanted: VideoFrame) -> str | None:
         """Return a hint if luma would match after a change of range."""
         luma, original = (plane_samples(one)[0].astype(np.float64) for one in (given, wanted))
         unit = (self._peak + 1) / 256
@@ -291,7 +294,7 @@ class _ImportMaker(SegmentMaker):
         else:
             mapped = (original - black) * self._peak / (white - black)
         error = float(np.square(luma - mapped.clip(0, self._peak)).mean())
-        if error > square_error(self._least - FRAME_MARGIN, self._peak):
+        if error > square_error(self._required_psnr - FRAME_MARGIN, self._peak):
             return None
         if is_full:
             return (
@@ -302,7 +305,7 @@ class _ImportMaker(SegmentMaker):
             "the video has limited range; check whether full range was written (`-pix_fmt yuv420p`)"
         )
 
-    def _hint_of_colours(self) -> str | None:
+    def _rgb_hint(self) -> str | None:
         """Return a hint if pictures were given as RGB: the conversions may cost the missing dB."""
         if self._given_as is None or not pixel_layout(self._given_as).channels:
             return None
@@ -315,43 +318,47 @@ class _ImportMaker(SegmentMaker):
         else:
             yield from self._given.pictures()
 
-    def _shots(self, pictures: Iterator[VideoFrame], media: MediaInfo) -> Iterator[SourcePicture]:
+    def _source_pictures(
+        self, pictures: Iterator[VideoFrame], media: MediaInfo
+    ) -> Iterator[SourcePicture]:
         return (
-            super()._shots(pictures, media) if self._given is None else map(SourcePicture, pictures)
+            super()._source_pictures(pictures, media)
+            if self._given is None
+            else map(SourcePicture, pictures)
         )
 
     def _encode(
         self, plan: PlannedSegment, pictures: Iterator[VideoFrame]
     ) -> tuple[list[CellStream], list[Cell]]:
-        self._factors.aim = self._needed()
+        self._crf_memory.aim = self._required_encoder_psnr()
         streams, cells = super()._encode(plan, pictures)
-        cells = [self._left(cell) for cell in cells]
-        if min(cell.psnr for cell in cells) < self._least:
+        cells = [self._lower_bounds(cell) for cell in cells]
+        if min(cell.psnr for cell in cells) < self._required_psnr:
             raise RefusedMediaError(
                 f"frames {plan.frames.start} to {plan.frames.stop - 1} cannot be encoded to "
-                f"{self._least:.0f} dB: they have {self._given_likeness.luma:.1f} dB before"
+                f"{self._required_psnr:.0f} dB: they have {self._given_likeness.luma:.1f} dB before"
             )
         return streams, cells
 
-    def _left(self, cell: Cell) -> Cell:
+    def _lower_bounds(self, cell: Cell) -> Cell:
         """Return lower bounds of an encoded cell against the original."""
         given = self._given_likeness
         return replace(
             cell,
-            psnr=self._both(given.luma, cell.psnr),
-            gray=self._both(given.gray, cell.gray),
-            planes=self._both(given.planes, cell.planes),
-            colour=self._both(given.colour, cell.colour),
+            psnr=self._combined_psnr(given.luma, cell.psnr),
+            gray=self._combined_psnr(given.gray, cell.gray),
+            planes=self._combined_psnr(given.planes, cell.planes),
+            colour=self._combined_psnr(given.colour, cell.colour),
         )
 
-    def _both(self, given: float, encoded: float) -> float:
+    def _combined_psnr(self, given: float, encoded: float) -> float:
         return given if encoded >= LOSSLESS_PSNR else combined_psnr(given, encoded, self._peak)
 
-    def _needed(self) -> float:
+    def _required_encoder_psnr(self) -> float:
         """Return the dB that the encoder must keep to reach the minimum against the first
         original.
         """
-        spare = error_from_psnr(self._least) - error_from_psnr(self._given_likeness.luma)
+        spare = error_from_psnr(self._required_psnr) - error_from_psnr(self._given_likeness.luma)
         if self._error > 0:
             spare -= SCALING_ERROR_FACTOR * self._error + 1 / self._peak
         return psnr_from_error(spare) + _PSNR_HEADROOM if spare > 0 else LOSSLESS_PSNR

@@ -20,8 +20,8 @@ from vfsd.tiling.cost import VIEW_PROFILES
 
 CODECS = ("h264", "hevc", "av1")
 """Codecs of candidates, cheapest to decode first."""
+# Notes that are read at a time; promoted ones make way for others.
 _MAX_CANDIDATES = 4096
-"""Notes that are read at a time; promoted ones make way for others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class CachedRun:
 class PromotionCandidate:
     """A cached run and the position of its packets."""
 
-    made: CachedRun
+    run: CachedRun
     name: str  #: of the note
     file: str  #: of the file with the packets; names are relative to the cache
     prefix: int  #: size of the length field of each NAL unit; 0 for start codes or other codecs
@@ -67,7 +67,7 @@ class CandidateIndex:
     def note(
         self,
         digest: str,
-        made: CachedRun,
+        run: CachedRun,
         framing: PacketFormat,
         payloads: Sequence[bytes],
         file: str,
@@ -81,19 +81,20 @@ class CandidateIndex:
         places = []
         for number, payload in enumerate(payloads):
             at = whole.index(payload, at)
+            # The first packet may start with the parameter sets, which `extradata` has, too.
             is_led = not number and payload.startswith(framing.repeated)
             sets = len(framing.repeated) if is_led else 0
             places.append((at + sets, len(payload) - sets))
             at += len(payload)
-        told = {
+        note = {
             "file": file,
-            "quality": made.quality,
-            "luma": made.luma,
-            "extradata": made.extradata.hex(),
+            "quality": run.quality,
+            "luma": run.luma,
+            "extradata": run.extradata.hex(),
             "prefix": framing.wanted,
             "places": places,
         }
-        self._files.put(_name(digest, made), json.dumps(told).encode())
+        self._files.put(_name(digest, run), json.dumps(note).encode())
 
     def of(self, digest: str) -> list[PromotionCandidate]:
         """Return the candidates of a video by first frame; of overlapping ones the cheapest to
@@ -114,15 +115,15 @@ class CandidateIndex:
         data = self._files.get(candidate.file)
         if data is None or any(at + size > len(data) for at, size in candidate.places):
             return None
-        made = candidate.made
-        framing = PacketFormat(made.codec, b"", candidate.prefix, 0)
+        run = candidate.run
+        framing = PacketFormat(run.codec, b"", candidate.prefix, 0)
         try:
             packets = [
                 framing.convert(data[at : at + size], is_key=False) for at, size in candidate.places
             ]
         except BitstreamError:
             return None
-        return CellStream(made.codec, *made.size, made.extradata, packets)
+        return CellStream(run.codec, *run.size, run.extradata, packets)
 
     def drop(self, candidate: PromotionCandidate) -> None:
         """Delete the note and the file."""
@@ -137,46 +138,46 @@ class CandidateIndex:
             size, span, codec = name.rpartition("/")[2].split("_")
             width, height = map(int, size.split("x"))
             frames = range(*map(int, span.split("-")))
-            told = json.loads(data)
-            places = tuple((int(at), int(length)) for at, length in told["places"])
-            made = CachedRun(
+            note = json.loads(data)
+            places = tuple((int(at), int(length)) for at, length in note["places"])
+            run = CachedRun(
                 frames=frames,
                 size=(width, height),
                 codec=codec,
-                quality=int(told["quality"]),
-                luma=float(told["luma"]),
-                extradata=bytes.fromhex(told["extradata"]),
+                quality=int(note["quality"]),
+                luma=float(note["luma"]),
+                extradata=bytes.fromhex(note["extradata"]),
             )
-            found = PromotionCandidate(made, name, str(told["file"]), int(told["prefix"]), places)
+            found = PromotionCandidate(run, name, str(note["file"]), int(note["prefix"]), places)
         except (ValueError, KeyError, TypeError):
             return None  # from another version
         digest = name.partition("/")[0]
         is_right = (
-            name == _name(digest, made)
+            name == _name(digest, run)
             and 0 < len(frames) == len(places)
             and codec in VIEW_PROFILES
-            # Notes must not refer to other files.
+            # Notes are not trusted: they must not refer to files outside the folder of the video.
             and view_cache_dir.is_slot(found.file)
             and found.file.startswith(f"{digest}/")
         )
         return found if is_right else None
 
 
-def _name(digest: str, made: CachedRun) -> str:
-    width, height = made.size
-    frames = f"{made.frames.start}-{made.frames.stop}"
-    return f"{digest}/{width}x{height}_{frames}_{made.codec}"
+def _name(digest: str, run: CachedRun) -> str:
+    width, height = run.size
+    frames = f"{run.frames.start}-{run.frames.stop}"
+    return f"{digest}/{width}x{height}_{frames}_{run.codec}"
 
 
 def _order(one: PromotionCandidate) -> tuple[tuple[int, int], int, int]:
-    return one.made.size, one.made.frames.start, VIEW_PROFILES.index(one.made.codec)
+    return one.run.size, one.run.frames.start, VIEW_PROFILES.index(one.run.codec)
 
 
 def _without_overlaps(found: Iterable[PromotionCandidate]) -> Iterator[PromotionCandidate]:
     """Yield the candidates that do not overlap an earlier one in the same size."""
     last: CachedRun | None = None
     for one in found:
-        made = one.made
-        if last is None or last.size != made.size or made.frames.start >= last.frames.stop:
+        run = one.run
+        if last is None or last.size != run.size or run.frames.start >= last.frames.stop:
             yield one
-            last = made
+            last = run

@@ -46,6 +46,13 @@ from vfsd.tiling.policy import (
     World,
 )
 
+_PROMOTABLE_FORMATS = frozenset[str]().union(
+    *(codec.pixel_formats for codec in VIEW_CODECS.values())
+)
+
+# Read entries times touched SOTs that are replayed: about 20 us each.
+_MAX_WEIGHED = 500_000
+
 
 class ExistingLayouts:
     """The segments that reads of each SOT may use: the newest of each size."""
@@ -127,9 +134,9 @@ class CachedSegments:
     ) -> None:
         """`candidates` of a size must not overlap; `renditions` are those that reads may use."""
         stored = _RenditionCoverage(renditions)
-        self.candidates = [one for one in candidates if not stored.has(one.made)]
+        self.candidates = [one for one in candidates if not stored.has(one.run)]
         found: dict[tuple[int, int], list[range]] = {}
-        for made in (one.made for one in self.candidates):
+        for made in (one.run for one in self.candidates):
             found.setdefault(made.size, []).append(made.frames)
         self._waiting = dict(found)
         for segment in renditions:
@@ -154,7 +161,7 @@ class CachedSegments:
         candidates = [
             one
             for one in CandidateIndex.of_store(parts).of(video.digest)
-            if chained_psnr(one.made.luma, original.error, scaled_to_bits=8) >= minimum_psnr
+            if chained_psnr(one.run.luma, original.error, scaled_to_bits=8) >= minimum_psnr
         ]
         return cls(candidates, usable)
 
@@ -162,7 +169,7 @@ class CachedSegments:
         """Return how many of `frames` are cached in that size or stored already."""
         return _count_frames(self._there.get(size, ()), frames)
 
-    def left(self, opinion: Mapping[int, Tiling], sots: Sequence[range]) -> dict[int, Tiling]:
+    def left(self, tilings: Mapping[int, Tiling], sots: Sequence[range]) -> dict[int, Tiling]:
         """Return the tilings, by SOT, without candidates."""
 
         def waiting(tiling: Tiling) -> Sequence[range]:
@@ -170,14 +177,9 @@ class CachedSegments:
 
         return {
             sot: tiling
-            for sot, tiling in opinion.items()
+            for sot, tiling in tilings.items()
             if not _count_frames(waiting(tiling), sots[sot])
         }
-
-
-_PROMOTABLE_FORMATS = frozenset[str]().union(
-    *(codec.pixel_formats for codec in VIEW_CODECS.values())
-)
 
 
 class _RenditionCoverage:
@@ -202,10 +204,6 @@ class _RenditionCoverage:
 
 def _count_frames(ranges: Sequence[range], frames: range) -> int:
     return sum(len(frame_intersection(one, frames)) for one in ranges)
-
-
-_MAX_WEIGHED = 500_000
-"""Read entries times touched SOTs that are replayed: about 20 us each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,10 +233,10 @@ class Proposal:
 def by_value(proposals: Iterable[Proposal]) -> list[Proposal]:
     """Sort proposals by value, best first.
 
-    The candidates of a video in one size stay together, by time, because decoders continue from one
-    to the next.
+    The candidates of a video in one size stay together, by time.
     """
     found = list(proposals)
+    # Decoders continue from one candidate to the next.
     best: dict[tuple[int, TileLayout], float] = {}
     for one in found:
         if one.candidate is not None:
@@ -280,25 +278,26 @@ def proposals_for(
         settings = settings_like(segments, encodings, minimum)
         if not _can_be_made(info, settings):
             continue
+        # An undone decision must not be proposed again for the reads that led to it.
         mine = [one for one in undone if (one.picture == (media.width, media.height)) == is_tiled]
-        told = _newest_queries(list(_since_undone(asked, sots, mine)), sots)
-        if told:
+        logged = _newest_queries(list(_since_undone(asked, sots, mine)), sots)
+        if logged:
             if is_tiled:
-                world = _world(video, told, settings)
-                there = ExistingLayouts(world, sots, segments, minimum)
-                opinion = _policy_tilings(world, told, terms)
+                world = _world(video, logged, settings)
+                existing = ExistingLayouts(world, sots, segments, minimum)
+                tilings = _policy_tilings(world, logged, terms)
             else:
-                at_hand = CachedSegments.of(parts, info, segments, minimum)
-                sizes = size_world(video, settings, at_hand.frames)
-                there = ExistingLayouts(sizes, sots, segments, minimum)
-                opinion = _policy_tilings(sizes, told, terms)
+                cached = CachedSegments.of(parts, info, segments, minimum)
+                sizes = size_world(video, settings, cached.frames)
+                existing = ExistingLayouts(sizes, sots, segments, minimum)
+                tilings = _policy_tilings(sizes, logged, terms)
                 found += _promotion_proposals(
-                    info, sots, told, sizes, there, opinion, at_hand, terms
+                    info, sots, logged, sizes, existing, tilings, cached, terms
                 )
-                opinion = at_hand.left(opinion, sots)
+                tilings = cached.left(tilings, sots)
                 world = size_world(video, settings)
             found += _tiling_proposals(
-                info, sots, told, world, there, opinion, settings, encodings, terms
+                info, sots, logged, world, existing, tilings, settings, encodings, terms
             )
     return sorted(found, key=lambda one: one.plan.frames.start)
 
@@ -312,34 +311,34 @@ def _can_be_made(video: LogicalVideo, settings: TileSettings) -> bool:
     return codec.is_lossless or (left is not None and left <= FINEST_PSNR)
 
 
-def _world(video: VideoContext, told: Sequence[Query], settings: TileSettings) -> World:
+def _world(video: VideoContext, logged: Sequence[Query], settings: TileSettings) -> World:
     """Return a world with the boxes of all labels in the queries."""
-    aims = frozenset[Aim]().union(*(query.aims for query in told))
-    first = min(query.frames[0] for query in told)
-    last = max(query.frames[-1] for query in told)
+    aims = frozenset[Aim]().union(*(query.aims for query in logged))
+    first = min(query.frames[0] for query in logged)
+    last = max(query.frames[-1] for query in logged)
     return box_world(video, aims, settings=settings, within=range(first, last + 1))
 
 
 def _tiling_proposals(
     video: LogicalVideo,
     sots: Sequence[range],
-    told: Sequence[Query],
+    logged: Sequence[Query],
     world: World,
     present: ExistingLayouts,
-    opinion: Mapping[int, Tiling],
+    tilings: Mapping[int, Tiling],
     settings: TileSettings,
     encodings: Mapping[int, PhysicalVideo],
     terms: LedgerParameters,
 ) -> Iterator[Proposal]:
-    for sot, queries in _by_sot(world, told, opinion).items():
-        plan = PlannedSegment(sots[sot], opinion[sot].layout, opinion[sot].tiles)
-        there = present.like(plan, sot)
-        if any(_matches_plan(segment, plan, settings, encodings) for segment in there):
+    for sot, queries in _by_sot(world, logged, tilings).items():
+        plan = PlannedSegment(sots[sot], tilings[sot].layout, tilings[sot].tiles)
+        existing = present.like(plan, sot)
+        if any(_matches_plan(segment, plan, settings, encodings) for segment in existing):
             continue
-        making = world.making_cost(sot, opinion[sot])
+        making = world.making_cost(sot, tilings[sot])
         spent = [present.seconds(sot, query) for query in queries]
-        tiled = [world.decode(sot, query, opinion[sot]) for query in queries]
-        if not _is_better(sum(tiled) + making.seconds, sum(spent), sum(tiled), there, terms):
+        tiled = [world.decode(sot, query, tilings[sot]) for query in queries]
+        if not _is_better(sum(tiled) + making.seconds, sum(spent), sum(tiled), existing, terms):
             continue
         better = [query for query, a, b in zip(queries, tiled, spent, strict=True) if a < b]
         yield Proposal(
@@ -359,44 +358,44 @@ def _tiling_proposals(
 def _promotion_proposals(
     video: LogicalVideo,
     sots: Sequence[range],
-    told: Sequence[Query],
+    logged: Sequence[Query],
     world: SizeWorld,
     present: ExistingLayouts,
-    opinion: Mapping[int, Tiling],
-    at_hand: CachedSegments,
+    tilings: Mapping[int, Tiling],
+    cached: CachedSegments,
     terms: LedgerParameters,
 ) -> Iterator[Proposal]:
     """Yield the useful candidates; their frames need not be those of SOTs."""
-    if not at_hand.candidates:
+    if not cached.candidates:
         return
-    queries = _by_sot(world, told, opinion)
+    queries = _by_sot(world, logged, tilings)
     figures = {
         sot: [
-            (query, present.seconds(sot, query), world.decode(sot, query, opinion[sot]))
+            (query, present.seconds(sot, query), world.decode(sot, query, tilings[sot]))
             for query in mine
         ]
         for sot, mine in queries.items()
     }
     starts = [one.start for one in sots]
-    for candidate in at_hand.candidates:
-        made = candidate.made
+    for candidate in cached.candidates:
+        made = candidate.run
         plan = PlannedSegment(made.frames, TileLayout.untiled(*made.size))
         first = bisect_right(starts, made.frames.start) - 1
         shares = {
             sot: len(frame_intersection(sots[sot], made.frames)) / len(sots[sot])
             for sot in range(first, bisect_left(starts, made.frames.stop))
-            if sot in opinion and opinion[sot].layout == plan.layout
+            if sot in tilings and tilings[sot].layout == plan.layout
         }
         if not shares:
             continue
         rows = [(share, *row) for sot, share in shares.items() for row in figures[sot]]
-        spent = sum(share * there for share, _, there, _ in rows)
+        spent = sum(share * existing for share, _, existing, _ in rows)
         tiled = sum(share * then for share, _, _, then in rows)
         seconds = world.verification_seconds(plan.layout, plan.frames)
         numbers = present.numbers(plan)
         if not _is_better(tiled + seconds, spent, tiled, numbers, terms):
             continue
-        better = list(dict.fromkeys(query for _, query, there, then in rows if then < there))
+        better = list(dict.fromkeys(query for _, query, existing, then in rows if then < existing))
         yield Proposal(
             video,
             plan,
@@ -427,28 +426,30 @@ def settings_like(
 
 
 def _policy_tilings(
-    world: World, told: Sequence[Query], terms: LedgerParameters
+    world: World, logged: Sequence[Query], terms: LedgerParameters
 ) -> dict[int, Tiling]:
     """Return the tilings that the policy would have made since the first read."""
+    # The read log is the whole state: equal reads give equal proposals.
     policy = Ledger(world, terms)
     policy.start()
     found: dict[int, Tiling] = {}
-    for query in told:
+    for query in logged:
         for retile in policy.observe(query):
             found[retile.sot] = retile.tiling
     return dict(sorted(found.items()))
 
 
-def _newest_queries(told: Sequence[Query], sots: Sequence[range]) -> Sequence[Query]:
+def _newest_queries(logged: Sequence[Query], sots: Sequence[range]) -> Sequence[Query]:
     """Return the newest queries, as many as can be replayed in seconds."""
+    # A query is weighed once for each SOT that it touches.
     starts = [frames.start for frames in sots]
     weighed = 0
-    for number in range(len(told) - 1, -1, -1):
-        frames = told[number].frames
+    for number in range(len(logged) - 1, -1, -1):
+        frames = logged[number].frames
         weighed += bisect_right(starts, frames[-1]) - bisect_right(starts, frames[0]) + 1
         if weighed > _MAX_WEIGHED:
-            return told[number + 1 :]
-    return told
+            return logged[number + 1 :]
+    return logged
 
 
 def _since_undone(
@@ -483,10 +484,10 @@ def _steps(frames: range, to: int) -> int:
 
 
 def _by_sot(
-    world: World, told: Sequence[Query], opinion: Mapping[int, Tiling]
+    world: World, logged: Sequence[Query], tilings: Mapping[int, Tiling]
 ) -> dict[int, list[Query]]:
-    found: dict[int, list[Query]] = {sot: [] for sot in opinion}
-    for query in told:
+    found: dict[int, list[Query]] = {sot: [] for sot in tilings}
+    for query in logged:
         for sot in world.touched(query):
             if sot in found:
                 found[sot].append(query)
@@ -509,14 +510,12 @@ def _matches_plan(
 
 
 def _is_better(
-    total: float, spent: float, tiled: float, there: Collection[object], terms: LedgerParameters
+    total: float, spent: float, tiled: float, existing: Collection[object], terms: LedgerParameters
 ) -> bool:
-    """Return whether tiles with a cost of `total`, including making them, should replace others.
-
-    Without others the policy decides, because it may expect future reads.
-    """
-    # Existing tiles may have been made by hand, so new ones must be clearly better.
-    return spent >= terms.lead * total if there else tiled < spent
+    """Return whether tiles with a cost of `total`, including making them, should replace others."""
+    # Existing tiles may have been made by hand, so new ones must be clearly better.  Without any,
+    # the policy decides, because it may expect future reads.
+    return spent >= terms.lead * total if existing else tiled < spent
 
 
 def _reasons(queries: Sequence[Query]) -> tuple[TilingReason, ...]:

@@ -60,14 +60,32 @@ from vfsd.errors import ForbiddenError, NothingSavedError, RefusedMediaError, Us
 from vfsd.storage.context import StoreContext
 from vfsd.tiling import Rect, cut_sequences
 
+# Approximate length of a run, which starts with a key picture. Only 2 % of the bytes are in key
+# pictures then, and every frame is close to one.
 _RUN_SECONDS = 2.0
-"""Approximate length of a run, which starts with a key picture.  Only 2 % of the bytes are in key
-pictures then, and every frame is close to one."""
+# Runs that are encoded for a forecast.
 _SAMPLE_RUNS = 3
-"""Runs that are encoded for a forecast."""
 
 OnProgress = Callable[[str, int, int], None]
 """Called with (description, amount done, total); may raise to stop."""
+
+PADDING = 16
+"""Pixels around each box."""
+# Gaps between examined frames must not be longer.
+AROUND_SECONDS = Fraction(1, 2)
+"""A box also counts this long before and after its frame."""
+# Size of the cache of grown boxes; more than count for a frame.
+_MAX_AREAS = 4096
+# Areas of another quality would need an encoder that supports them.  Repeating the last picture
+# elsewhere costs the same and works in any codec.
+# Areas are aligned to it, the block size of encoders, so that chroma samples are whole.
+_ALIGN = 16
+
+Mask = npt.NDArray[np.uint8]
+
+# Radius in pixels of the averaging of the background.
+_BLUR_RADIUS = 4
+_PLANAR = ("yuv420p", "yuv422p", "yuv444p", "yuvj420p", "yuvj422p", "yuvj444p", "gray")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,11 +164,11 @@ class VideoReencoder:
     def require_kept(self) -> None:
         """Raises `RefusedMediaError` if a new file would lose something of the old one.
 
-        A file with the first picture is written, compared and deleted.  Differences in later
-        packets are found by `require_same`.
+        Differences in later packets are found by `require_same`.
         """
         if self._inventory is not None:
             return
+        # A file with the first picture shows nearly all losses before hours of encoding.
         with TemporaryDirectory(prefix="vfsd-") as folder:
             begun = Path(folder) / "begun"
             with self.decoder() as decoder, self._rewriter(begun) as file:
@@ -213,7 +231,7 @@ class VideoReencoder:
                 run = self.encoded(decoder, frames)
                 file.add(frames.start, run)
                 done, size = frames.stop, size + run.size
-                require_saving(self._video, size)
+                require_saving(self._video, size)  # stop as soon as nothing can be saved
             file.finish()
 
     def _rewriter(self, target: Path) -> FileRemuxer:
@@ -264,6 +282,7 @@ class VideoReencoder:
                 done += len(frames)
                 on_progress("encoding samples", done, total)
         seconds = (time.perf_counter() - began) * len(self._table) / total
+        # Everything besides the pictures is copied, so only their share of the file shrinks.
         everything = self._table.columns(0, self._table.packets).size.sum()
         pictures = min(int(everything), self._video.size)
         return ReencodeForecast(
@@ -312,8 +331,8 @@ class VideoReencoder:
         by_message = carried_side_data(self._media.codec, self.codec.name)
         for number, picture in decoder.stream(frames.start, frames.stop):
             self._before_picture()
-            told = carried_data(picture)
-            held = {kind: data for kind, data in told.items() if kind not in by_message}
+            data = carried_data(picture)
+            held = {kind: payload for kind, payload in data.items() if kind not in by_message}
             require_kept_data(number, held, self._carried)
             if frame_colors(picture) != self._colors:
                 raise RefusedMediaError(
@@ -335,21 +354,6 @@ def require_saving(video: LogicalVideo, size: int) -> None:
             f"{human_bytes(video.size)}: nothing would be saved",
             hint="a lower PSNR or another codec may save something",
         )
-
-
-PADDING = 16
-"""Pixels around each box."""
-AROUND_SECONDS = Fraction(1, 2)
-"""A box also counts this long before and after its frame.  Gaps between examined frames must not be
-longer."""
-_MAX_AREAS = 4096
-"""Size of the cache of grown boxes; more than count for a frame."""
-# Areas of another quality would need an encoder that supports them.  Repeating the last picture
-# elsewhere costs the same and works in any codec.
-_ALIGN = 16
-"""Areas are aligned to it, the block size of encoders, so that chroma samples are whole."""
-
-Mask = npt.NDArray[np.uint8]
 
 
 class RoiAreas:
@@ -377,6 +381,7 @@ class RoiAreas:
         """Return a mask of rows x columns of the stored picture: 255 where quality is kept; None
         without any.
         """
+        # Boxes of nearby frames count, too, since objects move between examined frames.
         appear, go = self._shown[:-1], self._shown[1:]
         first = np.searchsorted(go, appear[frame] - self._around)
         last = np.searchsorted(appear, go[frame] + self._around, side="right")
@@ -462,11 +467,6 @@ def _require_examined(
             f"{video.name} was not examined for {' or '.join(labels)} from frame {at} on",
             hint="run `vfsd detect` with a detector of these labels first",
         )
-
-
-_BLUR_RADIUS = 4
-"""Radius in pixels of the averaging of the background."""
-_PLANAR = ("yuv420p", "yuv422p", "yuv444p", "yuvj420p", "yuvj422p", "yuvj444p", "gray")
 
 
 class RoiReencoder(VideoReencoder):

@@ -59,8 +59,8 @@ from vfsd.write.ingest_file import describe_original, encoded_pages, pending_own
 Require = Callable[[Transaction], object]
 """Raises an objection; called before, and in the transaction that publishes."""
 
+# Bytes that must stay free on the disk.
 _DISK_RESERVE = 64 << 20
-"""Bytes that must stay free on the disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +189,7 @@ class OriginalReplacer:
             self._work.write(new.path, on_progress)
             require_saving(self._video, new.path.stat().st_size)
             found, compared = self._checked(new.path, on_progress)
+            # Encoding may take hours, in which a hold or another policy may have been set.
             self._require_allowed_now()
             return self._publish(new.path, found, compared, reason)
 
@@ -265,6 +266,7 @@ class OriginalReplacer:
             put_audio(change, changed.original, found)
             change.integrity.put_checksums(changed.original.place, sums)
             packs = self._drop_derived(change, changed)
+            # Bytes that another file shares are not freed, and those stored already cost nothing.
             stays = change.objects.holders(video.original.object_key or "") > 0
             saved = (0 if stays else video.size) - (0 if is_there else size)
             change.retention.add(
@@ -300,11 +302,8 @@ class OriginalReplacer:
         return made if decayed is None else {**made, "decayed": decayed}
 
     def _drop_derived(self, change: Transaction, video: LogicalVideo) -> list[str]:
-        """Delete the tiles and renditions of a decaying video and return their packs.
-
-        They show what is to decay.  Without decay they stay, because they show the same frames in
-        better quality.
-        """
+        """Delete the tiles and renditions of a decaying video and return their packs."""
+        # Without decay they stay, because they show the same frames in better quality.
         if self._keep is None:
             return []
         gone = change.segments.of_original(video.original.id)
@@ -350,6 +349,7 @@ class OriginalReplacer:
                 hint="try again; the new boxes are kept too",
             )
 
+    # Checked before hours of encoding that would end on a full disk.
     def _require_room(self) -> None:
         free = shutil.disk_usage(self._parts.directory.objects).free
         if free < self._video.size + _DISK_RESERVE:

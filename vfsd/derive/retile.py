@@ -35,12 +35,12 @@ from vfsd.storage.enforce_budget import allowed, require_room_for
 from vfsd.tiling import TileLayout
 from vfsd.tiling.cost import LOSSLESS
 
+# Approximate number of frames that a worker decodes in one go.
 _CHUNK_FRAMES = 300
-"""Approximate number of frames that a worker decodes in one go."""
+# Safety factor when the size of all lossless segments is extrapolated from the middle one.
 _SIZE_SAFETY_FACTOR = 1.25
-"""Safety factor when the size of all lossless segments is extrapolated from the middle one."""
+# Maximum time between reports of progress.
 _HEARTBEAT_SECONDS = 0.2
-"""Maximum time between reports of progress."""
 
 OnProgress = Callable[[int, int], None]
 """Called with (frames done, all frames), several times a second; may raise to stop."""
@@ -75,11 +75,12 @@ def sample_segment(
 ) -> SegmentSample:
     """Encode a segment in memory and measure it; nothing is stored.
 
-    It is encoded until the rate factors are known, and once more for the timing: in a series of
-    segments, each starts with the factors of the previous one.  Raises as `retile` does.
+    Raises as `retile` does.
     """
     codec = _codec_for(video, [planned], settings)
     work = SegmentMaker(parts, pool, video, table, codec, settings)
+    # Encode once to find the rate factors, and once more for the timing: in a series of segments,
+    # each starts with the factors of the previous one.
     if settings.quality is None:
         work.encode(planned)
     began = time.perf_counter()
@@ -120,13 +121,14 @@ def _require_room(
 ) -> None:
     """Raises `OverBudgetError` if lossless tiles certainly exceed the budget.
 
-    One segment is encoded to extrapolate the total; `there` are the bytes of segments that stay.
-    Lossy tiles are not checked, because their quality can adapt, and pinned data is not charged.
+    `there` are the bytes of segments that stay.
     """
+    # Lossy tiles are not checked, because their quality can adapt; pinned data is not charged.
     with parts.catalog.reading() as seen:
         limits = [allowed(seen, scope) for scope in (video.id, None)]
         if all(limit is None for limit in limits) or seen.derived_usage.pins(video.id):
             return
+    # One segment is encoded to extrapolate the total.
     middle = wanted[len(wanted) // 2]
     buffer = io.BytesIO()
     write_pack(buffer, work.encode(middle)[0])
@@ -198,6 +200,7 @@ def retile(
     total = sum(len(plan.frames) for plan in wanted)
     reports: queue.SimpleQueue[int | Future[list[Segment]]] = queue.SimpleQueue()
 
+    # At least two chunks for each worker, so that all stay busy until the end.
     chunks = list(_chunks(wanted, table, min(_CHUNK_FRAMES, -(-total // (2 * jobs)))))
     workers = min(jobs, len(chunks)) or 1
     made: list[Segment] = []
@@ -209,6 +212,7 @@ def retile(
                 if future.done():
                     made += future.result()
         finally:
+            # After a failure or Ctrl-C the other workers end at their next picture.
             work.stop.set()
             executor.shutdown(cancel_futures=True)
     work.stop.clear()
@@ -271,11 +275,8 @@ def _report_progress(
     total: int,
     on_progress: OnProgress | None,
 ) -> None:
-    """Return when all futures are done or one has failed.
-
-    Progress is reported in the caller's thread, so that Ctrl-C and errors of the callback are
-    handled there.
-    """
+    """Return when all futures are done or one has failed."""
+    # In the caller's thread, so that Ctrl-C and errors of the callback are handled there.
     for future in running:
         future.add_done_callback(reports.put)
     done, left = 0, len(running)

@@ -48,6 +48,26 @@ from vfsd.tiling.cost import DecodeWork, encode_cost
 from vfsd.validation import decibels, whole_number
 from vfsd.write.ingest_file import pending_bytes, software_versions
 
+MAX_CRF_TRIES = 6
+"""Maximum number of encodes of a cell."""
+# With more than this many dB above the minimum, the next cell is encoded coarser, to keep half of
+# it.
+_PSNR_MARGIN = 1.5
+# Maximum dB of one step to a coarser quality, because the content may change.
+_MAX_CRF_STEP = 6.0
+
+# Frames of the original that are decoded to measure its cost.
+_PROBE_FRAMES = 30
+# Shorter measurements are repeated once.
+_MIN_TIMED_SECONDS = 0.2
+
+OnPublish = Callable[[Transaction, Segment], None]
+"""Called in the transaction that publishes a segment, so that both succeed or neither."""
+
+BetweenPictures = Callable[[], None]
+"""Called before each picture that is decoded or encoded; may wait, or raise to discard the
+segment."""
+
 
 @dataclass(frozen=True, slots=True)
 class PlannedSegment:
@@ -105,15 +125,6 @@ class TileSettings:
         return {"profile": codec.name, **aim}
 
 
-MAX_CRF_TRIES = 6
-"""Maximum number of encodes of a cell."""
-_PSNR_MARGIN = 1.5
-"""With more than this many dB above the minimum, the next cell is encoded coarser, to keep half of
-it."""
-_MAX_CRF_STEP = 6.0
-"""Maximum dB of one step to a coarser quality, because the content may change."""
-
-
 class CrfMemory:
     """Finds the rate factors of cells with the same settings.  Thread-safe."""
 
@@ -146,19 +157,6 @@ class CrfMemory:
         excess = min(spare - _PSNR_MARGIN / 2, _MAX_CRF_STEP) if spare > _PSNR_MARGIN else 0.0
         coarser = int(excess / self._codec.decibels)
         self._start[cell] = min(used + coarser, self._codec.coarsest)
-
-
-_PROBE_FRAMES = 30
-"""Frames of the original that are decoded to measure its cost."""
-_MIN_TIMED_SECONDS = 0.2
-"""Shorter measurements are repeated once."""
-
-OnPublish = Callable[[Transaction, Segment], None]
-"""Called in the transaction that publishes a segment, so that both succeed or neither."""
-
-BetweenPictures = Callable[[], None]
-"""Called before each picture that is decoded or encoded; may wait, or raise to discard the
-segment."""
 
 
 def require_same_bytes(video: LogicalVideo, seen: Transaction) -> None:
@@ -241,18 +239,18 @@ class SegmentMaker:
         self._pool = pool
         self._video = video
         self._error = video.original.error
-        self._wanted = required_psnr(settings.psnr, self._error) or LOSSLESS_PSNR
+        self._minimum_psnr = required_psnr(settings.psnr, self._error) or LOSSLESS_PSNR
         self._table = table
         self._codec = codec
         self._settings = settings
-        self._factors = CrfMemory(codec, replace(settings, psnr=self._wanted))
+        self._crf_memory = CrfMemory(codec, replace(settings, psnr=self._minimum_psnr))
         self._physical: dict[tuple[int, int], int] = {}  # encoding ids, by picture size
-        self._made: set[int] = set()  # ids of segments that must not evict each other
+        self._protected: set[int] = set()  # ids of segments that must not evict each other
         self._publishing = threading.Lock()
 
     def protect(self, segment_ids: Iterable[int]) -> None:
         """Protect these segments from eviction by new ones, and the new ones from each other."""
-        self._made.update(segment_ids)
+        self._protected.update(segment_ids)
 
     def encode(self, plan: PlannedSegment) -> tuple[list[CellStream], list[Cell]]:
         """Encode a segment without publishing it."""
@@ -271,11 +269,11 @@ class SegmentMaker:
         return self._publish(plan, streams, cells, on_publish, worth)
 
     def note_cost(self, frames: range) -> None:
-        """Store the factor of the original's decode cost relative to the cost model.
+        """Measure the decode cost of the original on a few of `frames`, relative to the cost model.
 
-        It is measured on a few of `frames` while no other thread works, because a core that shares
-        resources with a busy one is slower.
+        Call it while no other thread works.
         """
+        # A core that shares resources with a busy one is slower.
         original = self._video.original
         chosen = frames[:_PROBE_FRAMES]
         work = original_work(original, self._table, chosen)
@@ -284,6 +282,7 @@ class SegmentMaker:
             DecodeCosts(measured).of_original(replace(original, cost_factor=None)).seconds(work)
         )
         spent = self._seconds_of(chosen)
+        # Short measurements are noisy: take the faster of two.
         if spent < _MIN_TIMED_SECONDS:
             spent = min(spent, self._seconds_of(chosen))
         with self._parts.catalog.writing() as change:
@@ -320,35 +319,38 @@ class SegmentMaker:
         if self._between is not None:
             self._between()
 
-    def _shots(self, pictures: Iterator[VideoFrame], media: MediaInfo) -> Iterator[SourcePicture]:
+    def _source_pictures(
+        self, pictures: Iterator[VideoFrame], media: MediaInfo
+    ) -> Iterator[SourcePicture]:
         """Yield pictures in the size of `media`, with the RGB result of reads of the original."""
         original = self._video.original.media
         if (media.width, media.height) == (original.width, original.height):
             return map(SourcePicture, pictures)
         scaler = PictureScaler(media.width, media.height, interlaced=original.interlaced)
-        colours = RgbConverter(original, media.width, media.height)
+        colors = RgbConverter(original, media.width, media.height)
         return (
-            SourcePicture(scaler.scale(picture), colours.convert(picture)) for picture in pictures
+            SourcePicture(scaler.scale(picture), colors.convert(picture)) for picture in pictures
         )
 
     def _encode(
         self, plan: PlannedSegment, pictures: Iterator[VideoFrame]
     ) -> tuple[list[CellStream], list[Cell]]:
         media = self._media_of(plan.layout)
-        shots = self._shots(pictures, media)
+        sources = self._source_pictures(pictures, media)
         tiles = [plan.layout.tile(number) for number in plan.stored]
-        quality = [self._factors.first(rect) for rect in tiles]
+        quality = [self._crf_memory.first(rect) for rect in tiles]
         results: list[EncodedCell | None] = [None] * len(tiles)
         poor = list(range(len(tiles)))
         for attempt in range(MAX_CRF_TRIES):
+            # Only tiles below the minimum are encoded again, from a second pass over the original.
             if attempt:
-                shots = self._shots(self._pictures(plan.frames), media)
+                sources = self._source_pictures(self._pictures(plan.frames), media)
             wanted = {tiles[tile]: quality[tile] for tile in poor}
-            done = encode_cells(self._codec, media, wanted, shots, self._pause)
+            done = encode_cells(self._codec, media, wanted, sources, self._pause)
             finer: dict[int, int] = {}
             for tile, result in zip(poor, done, strict=True):
                 results[tile] = result
-                better = self._factors.next(quality[tile], result[1].luma)
+                better = self._crf_memory.next(quality[tile], result[1].luma)
                 if better is not None:
                     finer[tile] = better
             if not finer or attempt == MAX_CRF_TRIES - 1:
@@ -360,7 +362,7 @@ class SegmentMaker:
         for number, rect, used, encoded in zip(plan.stored, tiles, quality, results, strict=True):
             assert encoded is not None
             stream, likeness = encoded
-            self._factors.note(rect, used, likeness.luma)
+            self._crf_memory.note(rect, used, likeness.luma)
             streams.append(stream)
             against_first = self._against_first(likeness, plan.layout)
             cells.append(Cell(number, rect, 0, 0, used, *against_first.as_tuple))
@@ -385,6 +387,7 @@ class SegmentMaker:
         original = self._video.original
         gain = self._gain(plan, placed)
         arrival = pending_bytes(self._parts, buffer.getvalue(), f"tiles of {self._video.name}")
+        # One at a time: a second thread must find the encoding that the first one adds.
         with arrival, self._publishing:
             with arrival.recorded() as change:
                 require_same_bytes(self._video, change)
@@ -408,20 +411,20 @@ class SegmentMaker:
                 )
                 if on_publish is not None:
                     on_publish(change, segment)
-                expected = self._making(plan, arrival.size) if worth is None else worth
+                expected = self._encode_seconds(plan, arrival.size) if worth is None else worth
                 change.derived_usage.record_published(segment.id, expected=expected, gain=gain)
                 make_room(
                     change,
                     original.video_id,
                     now_ns=now,
                     made=segment.id,
-                    keep=self._made if worth is None else (),
+                    keep=self._protected if worth is None else (),
                     worth=worth,
                 )
                 released = change.segments.released
             # Visible to other threads only after the commit.
             self._physical[plan.layout.width, plan.layout.height] = physical
-            self._made.add(segment.id)
+            self._protected.add(segment.id)
         if released:
             reclaim_or_log(self._parts, keys=released)
         return segment
@@ -439,7 +442,7 @@ class SegmentMaker:
         whole = costs.of_original(self._video.original).seconds(work)
         return max(0.0, whole - costs.of_new_tiles(self._codec.name).seconds(tile))
 
-    def _making(self, plan: PlannedSegment, size: int) -> float:
+    def _encode_seconds(self, plan: PlannedSegment, size: int) -> float:
         """Return the modelled CPU seconds for encoding a segment of `size` bytes."""
         areas = [plan.layout.tile(tile).area for tile in plan.stored]
         rule = encode_cost(self._codec.name)
@@ -452,7 +455,7 @@ class SegmentMaker:
         if known is not None:
             with suppress(NotFoundError):  # deleted with its last segment
                 return change.videos.physical(known).id
-        described = self._described(self._media_of(layout), now_ns)
+        described = self._new_encoding(self._media_of(layout), now_ns)
         return change.videos.add_physical(original.video_id, described, ()).id
 
     def _media_of(self, layout: TileLayout) -> MediaInfo:
@@ -462,7 +465,7 @@ class SegmentMaker:
             ratio = scaled_aspect(ratio, (media.width, media.height), size)
         return replace(media, width=size[0], height=size[1], sample_aspect_ratio=ratio)
 
-    def _described(self, media: MediaInfo, now_ns: int) -> PhysicalVideo:
+    def _new_encoding(self, media: MediaInfo, now_ns: int) -> PhysicalVideo:
         original = self._video.original
         in_full_size = (media.width, media.height) == (original.media.width, original.media.height)
         role = Role.TILED if in_full_size else Role.RENDITION

@@ -57,19 +57,30 @@ from vfsd.tiling.policy.tasm_policies import offline_tilings
 from vfsd.tiling.policy.worlds import TileSelection
 from vfsd.validation import non_negative
 
+# Rows and columns of the uniform layouts to try, the best choice for scattered regions.
 _GRIDS = ((1, 2), (2, 1), (2, 2), (2, 3), (3, 3), (3, 4), (4, 4), (4, 6), (6, 6))
-"""Rows and columns of the uniform layouts to try, the best choice for scattered regions."""
+
+PRESENT = "present"
+
+OnProgress = Callable[[int, int], None]
+"""Called with (queries done, all queries) over all strategies; may raise to stop."""
+
+MAX_QUERIES = 10_000
+"""The largest workload; replaying more takes minutes."""
+
+_RegionLabels = Mapping[str, tuple[str, Rect]]
+"""By aim: the expression of its boxes, and the region that they must share."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WhatIfCase:
     """A workload on one video, with the data for predictions."""
 
-    footage: VideoProfile
+    profile: VideoProfile
     rates: CostRates
     reading: ReadStrategy
     queries: Sequence[Query]
-    there: Mapping[int, Tiling] = field(default_factory=dict)
+    existing: Mapping[int, Tiling] = field(default_factory=dict)
     """Existing tilings, by SOT."""
     takes_parts: bool = True  #: whether unused tiles may be left out
 
@@ -84,11 +95,12 @@ class TilingStrategy:
     is_ours: bool = False  #: makes only the needed tiles, if the tile codec allows it
 
 
-class _WorldWrapper:
-    """A world that delegates to another one."""
+class ExistingTilingsWorld:
+    """A world like another one, in which existing tilings cost nothing to make."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, existing: Mapping[int, Tiling]) -> None:
         self._world = world
+        self._existing = existing
 
     @property
     def sots(self) -> range:
@@ -110,39 +122,26 @@ class _WorldWrapper:
         return self._world.pixels(sot, query, tiling)
 
     def making_cost(self, sot: int, tiling: Tiling) -> TilingCost:
-        return self._world.making_cost(sot, tiling)
+        cost = self._world.making_cost(sot, tiling)
+        return TilingCost(0.0, cost.bytes) if self._existing.get(sot) == tiling else cost
 
 
-class ExistingTilingsWorld(_WorldWrapper):
-    """A world in which existing tilings cost nothing to make."""
+class _CachingWorld(BoxWorld):
+    """A world that computes a layout around regions once for all SOTs of equal length."""
 
-    def __init__(self, world: World, there: Mapping[int, Tiling]) -> None:
-        super().__init__(world)
-        self._there = there
+    def __init__(self, case: WhatIfCase, made: TileSelection) -> None:
+        super().__init__(case.profile, case.rates, made, case.reading)
+        self._sot_lengths = [len(frames) for frames in case.profile.sots]
+        self._region_tilings: dict[tuple[int, Aims], Tiling | None] = {}
 
-    def making_cost(self, sot: int, tiling: Tiling) -> TilingCost:
-        made = self._world.making_cost(sot, tiling)
-        return TilingCost(0.0, made.bytes) if self._there.get(sot) == tiling else made
-
-
-class _CachingWorld(_WorldWrapper):
-    """A world that caches expensive results.
-
-    The same regions give the same layout in all SOTs of equal length.
-    """
-
-    def __init__(self, world: World, sots: Sequence[range]) -> None:
-        super().__init__(world)
-        self._sots = sots
-        self._known: dict[tuple[int, Aims], Tiling | None] = {}
-
-    def tiling_around(self, sot: int, aims: Aims) -> Tiling | None:
+    def _tiling_around(self, sot: int, aims: Aims) -> Tiling | None:
+        # Regions lie at the same place in every SOT; boxes of labels do not.
         if not all(isinstance(aim, Rect) for aim in aims):
-            return self._world.tiling_around(sot, aims)
-        key = len(self._sots[sot]), aims
-        if key not in self._known:
-            self._known[key] = self._world.tiling_around(sot, aims)
-        return self._known[key]
+            return super()._tiling_around(sot, aims)
+        key = self._sot_lengths[sot], aims
+        if key not in self._region_tilings:
+            self._region_tilings[key] = super()._tiling_around(sot, aims)
+        return self._region_tilings[key]
 
 
 class _CachingOriginal:
@@ -156,40 +155,35 @@ class StrategyContext:
     """Worlds and results that all strategies share."""
 
     def __init__(self, case: WhatIfCase) -> None:
-        original = case.footage.original
+        original = case.profile.original
         if original is not None:
-            footage = replace(case.footage, original=_CachingOriginal(original))
-            case = replace(case, footage=footage)
+            profile = replace(case.profile, original=_CachingOriginal(original))
+            case = replace(case, profile=profile)
         self.case = case
-        self.patches = cluster_regions(case.queries)
+        self.clusters = cluster_regions(case.queries)
         self._made: TileSelection = wanted_tiles if case.takes_parts else every_tile
-        self._ours = self._world(self._made)
-        self._papers = self._world(every_tile)
+        self._ours = _CachingWorld(case, self._made)
+        self._papers = _CachingWorld(case, every_tile)
 
     def world(self, *, is_ours: bool) -> World:
         return self._ours if is_ours else self._papers
 
-    def _world(self, made: TileSelection) -> World:
-        case = self.case
-        world = BoxWorld(case.footage, case.rates, made, case.reading)
-        return _CachingWorld(world, case.footage.sots)
-
     def with_clusters(self, policy: TilingPolicy) -> TilingPolicy:
-        return ClusteredRegions(policy, self.patches)
+        return ClusteredRegions(policy, self.clusters)
 
     def foreseen(self, world: World) -> TilingPolicy:
         case = self.case
-        thought = [clustered_query(query, self.patches) for query in case.queries]
-        found = offline_tilings(world, case.queries, thought, case.there, self._uniform)
+        thought = [clustered_query(query, self.clusters) for query in case.queries]
+        found = offline_tilings(world, case.queries, thought, case.existing, self._uniform)
         return FixedTilings(world, found)
 
     @cached_property
     def _grids(self) -> Sequence[TileLayout]:
-        footage = self.case.footage
+        profile = self.case.profile
         found = []
         for rows, columns in _GRIDS:
             try:
-                grid = uniform_layout(footage.width, footage.height, rows, columns, footage.rules)
+                grid = uniform_layout(profile.width, profile.height, rows, columns, profile.rules)
             except UsageError:
                 continue
             found.append(grid)
@@ -199,14 +193,14 @@ class StrategyContext:
         """Yield uniform layouts with the tiles that the queries touch."""
         if not any(isinstance(aim, Rect) for query in queries for aim in query.aims):
             return
-        wanted = _queried_boxes(self.case.footage, sot, queries)
+        wanted = _queried_boxes(self.case.profile, sot, queries)
         for grid in self._grids:
-            yield self._made(grid, wanted, self.case.footage.sots[sot].start)
+            yield self._made(grid, wanted, self.case.profile.sots[sot].start)
 
 
-def _queried_boxes(footage: VideoProfile, sot: int, queries: Sequence[Query]) -> LabelBoxes:
+def _queried_boxes(profile: VideoProfile, sot: int, queries: Sequence[Query]) -> LabelBoxes:
     """Return all boxes and regions that the queries may read in a SOT."""
-    last, seen = footage.sots[sot][-1], footage.seen[sot]
+    last, seen = profile.sots[sot][-1], profile.seen[sot]
     aims = {aim for query in queries for aim in query.aims}
     rects = [(one.x1, one.y1, one.x2, one.y2) for one in aims if isinstance(one, Rect)]
     boxes = [seen[aim] for aim in aims if isinstance(aim, str) and aim in seen]
@@ -216,52 +210,46 @@ def _queried_boxes(footage: VideoProfile, sot: int, queries: Sequence[Query]) ->
     )
 
 
-PRESENT = "present"
-
 STRATEGIES = (
-    TilingStrategy("none", "not tiled", lambda world, ground: not_tiled(world)),
+    TilingStrategy("none", "not tiled", lambda world, context: not_tiled(world)),
     TilingStrategy(
         PRESENT,
         "as it is",
-        lambda world, ground: FixedTilings(world, ground.case.there),
+        lambda world, context: FixedTilings(world, context.case.existing),
     ),
     TilingStrategy(
         "known",
         "known queries, known objects",
-        lambda world, ground: known_queries(world, ground.case.queries),
+        lambda world, context: known_queries(world, context.case.queries),
     ),
-    TilingStrategy("all", "all objects", lambda world, ground: all_objects(world)),
+    TilingStrategy("all", "all objects", lambda world, context: all_objects(world)),
     TilingStrategy(
-        "lazy", "lazy", lambda world, ground: ground.with_clusters(TileOnFirstQuery(world))
+        "lazy", "lazy", lambda world, context: context.with_clusters(TileOnFirstQuery(world))
     ),
     TilingStrategy(
         "more",
         "incremental, more",
-        lambda world, ground: ground.with_clusters(IncrementalMore(world)),
+        lambda world, context: context.with_clusters(IncrementalMore(world)),
     ),
     TilingStrategy(
         "regret",
         "incremental, regret",
-        lambda world, ground: ground.with_clusters(IncrementalRegret(world)),
+        lambda world, context: context.with_clusters(IncrementalRegret(world)),
     ),
     TilingStrategy(
         "ledger",
         "ours, query by query",
-        lambda world, ground: ground.with_clusters(Ledger(world)),
+        lambda world, context: context.with_clusters(Ledger(world)),
         is_ours=True,
     ),
     TilingStrategy(
         "foreseen",
         "ours, queries known",
-        lambda world, ground: ground.foreseen(world),
+        lambda world, context: context.foreseen(world),
         is_ours=True,
     ),
 )
 """TASM's (ICDE 2021, sections IV and V; "lazy" from an earlier version) and ours."""
-
-
-OnProgress = Callable[[int, int], None]
-"""Called with (queries done, all queries) over all strategies; may raise to stop."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -300,7 +288,7 @@ class Advice:
     outcomes: Sequence[StrategyOutcome]  #: the first is "none"
     sots: Sequence[range]  #: the frames of each
     regions: int  #: number of different regions in the workload
-    patches: int  #: number of clusters of regions
+    clusters: int  #: number of clusters of regions
 
     def __repr__(self) -> str:
         return (
@@ -355,17 +343,17 @@ def compare_strategies(case: WhatIfCase, *, on_progress: OnProgress | None = Non
     For a workload with many different regions, learning strategies decide by clusters of regions
     (`vfsd.tiling.policy.interface`); costs of reads are computed for the regions themselves.
     """
-    ground = StrategyContext(case)
-    strategies = [one for one in STRATEGIES if one.name != PRESENT or case.there]
+    context = StrategyContext(case)
+    strategies = [one for one in STRATEGIES if one.name != PRESENT or case.existing]
     total = len(strategies) * len(case.queries)
     outcomes = []
     for number, one in enumerate(strategies):
         before = number * len(case.queries)
         outcomes.append(
-            _replay_strategy(one, ground, _with_progress(case.queries, before, total, on_progress))
+            _replay_strategy(one, context, _with_progress(case.queries, before, total, on_progress))
         )
-    known = ground.patches
-    return Advice(outcomes, case.footage.sots, len(known), len(set(known.values())))
+    known = context.clusters
+    return Advice(outcomes, case.profile.sots, len(known), len(set(known.values())))
 
 
 def _with_progress(
@@ -378,11 +366,11 @@ def _with_progress(
 
 
 def _replay_strategy(
-    strategy: TilingStrategy, ground: StrategyContext, queries: Iterable[Query]
+    strategy: TilingStrategy, context: StrategyContext, queries: Iterable[Query]
 ) -> StrategyOutcome:
-    world = ground.world(is_ours=strategy.is_ours)
+    world = context.world(is_ours=strategy.is_ours)
     bill = replay_queries(
-        strategy.make(world, ground), ExistingTilingsWorld(world, ground.case.there), queries
+        strategy.make(world, context), ExistingTilingsWorld(world, context.case.existing), queries
     )
     tilings = {retile.sot: retile.tiling for _, retile in bill.retiles}
     return StrategyOutcome(
@@ -416,19 +404,12 @@ def sots_with_segments(
         edges -= set(segment.frames)
         edges |= {segment.first_frame, segment.end_frame}
     sots = [range(*pair) for pair in pairwise(sorted(edges))]
-    there = {
+    existing = {
         number: Tiling(whole[sot.start].layout, whole[sot.start].tiles)
         for number, sot in enumerate(sots)
         if sot.start in whole
     }
-    return sots, there
-
-
-MAX_QUERIES = 10_000
-"""The largest workload; replaying more takes minutes."""
-
-_RegionLabels = Mapping[str, tuple[str, Rect]]
-"""By aim: the expression of its boxes, and the region that they must share."""
+    return sots, existing
 
 
 def advise(
@@ -452,27 +433,27 @@ def advise(
     catalog = video.parts.catalog
     segments = catalog.segments(video.info)
     good = [segment for segment in segments if segment.psnr >= tiles.luma]
-    sots, there = sots_with_segments(video.sequences(), good)
+    sots, existing = sots_with_segments(video.sequences(), good)
     aims: set[Aim] = {aim for query in queries for aim in query.aims}
     aims -= parts.keys()
     aims |= {expression for expression, _ in parts.values()}
     aims |= {format_labels([[one.label]]) for one in catalog.labels(video.info)}
     original = FrameTableOriginal(video.table, media.width * media.height)
-    footage = load_box_video(catalog, video.info, original, sots, aims, chosen)
+    profile = load_box_video(catalog, video.info, original, sots, aims, chosen)
     measured = catalog.costs(host_name())
     case = WhatIfCase(
-        _with_region_labels(footage, parts),
+        _with_region_labels(profile, parts),
         cost_rates(video.original, original.whole, chosen, tiles.costs, measured, segments),
         PlannerReading(),
         queries,
-        there,
+        existing,
         chosen.takes_parts,
     )
     return compare_strategies(case, on_progress=on_progress)
 
 
 def _logged_queries(video: VideoContext, newest: int) -> list[Query]:
-    """The newest reads of the read log, as queries.  Raises `NotFoundError` without any."""
+    """Return the newest reads of the read log as queries.  Raises `NotFoundError` without any."""
     video.tools.read_log.flush()
     reads = list(islice(video.parts.catalog.reads(video.info), non_negative(newest, "newest")))
     found = [asked.query for asked in queries_of_reads(reads, video.original.media)]
@@ -488,7 +469,7 @@ def _logged_queries(video: VideoContext, newest: int) -> list[Query]:
 def _given_queries(
     video: VideoContext, given: Iterable[WorkloadQuery], parts: dict[str, tuple[str, Rect]]
 ) -> list[Query]:
-    """Queries in the form that policies take; boxes in a region are added to `parts`."""
+    """Return queries for policies; boxes in a region are added to `parts`."""
     is_several = isinstance(given, Iterable) and not isinstance(given, str)
     workload = list(given) if is_several else []
     if not is_several or not all(isinstance(one, WorkloadQuery) for one in workload):
@@ -526,7 +507,7 @@ def _frames_of(video: VideoContext, query: WorkloadQuery) -> range:
 def _aims_of(
     video: VideoContext, query: WorkloadQuery, parts: dict[str, tuple[str, Rect]]
 ) -> frozenset[Aim]:
-    """As those of `vfsd.derive.workload`; boxes in a region are added to `parts`."""
+    """Return the aims of a query; boxes in a region are added to `parts`."""
     media = video.original.media
     region = None if query.region is None else Rect.from_value(query.region)
     if region is not None and not media.frame_rect.contains(region):
@@ -548,12 +529,12 @@ def _aims_of(
     return frozenset(named)
 
 
-def _with_region_labels(footage: VideoProfile, parts: _RegionLabels) -> VideoProfile:
-    """The footage, with the boxes that overlap a region as labels of their own."""
+def _with_region_labels(profile: VideoProfile, parts: _RegionLabels) -> VideoProfile:
+    """Return the profile with the boxes that overlap a region as labels of their own."""
     if not parts:
-        return footage
+        return profile
     seen = []
-    for known in footage.seen:
+    for known in profile.seen:
         mine = dict(known)
         for name, (expression, area) in parts.items():
             if expression not in known:
@@ -564,4 +545,4 @@ def _with_region_labels(footage: VideoProfile, parts: _RegionLabels) -> VideoPro
             if inside.any():
                 mine[name] = LabelBoxes(boxes.frames[inside], boxes.corners[inside])
         seen.append(mine)
-    return replace(footage, seen=seen)
+    return replace(profile, seen=seen)

@@ -222,10 +222,7 @@ class LoggedQuery:
 
 
 def queries_of_reads(reads: Iterable[LoggedRead], media: MediaInfo) -> list[LoggedQuery]:
-    """Return the queries of logged reads of one video, oldest first.
-
-    Reads of whole frames are left out: they cost the same with any tiles.
-    """
+    """Return the queries of logged reads of one video, oldest first, without whole frames."""
     whole = Rect.of_size(media.width, media.height)
     known: dict[tuple[object, ...], Aims] = {}  # the same reads are repeated often
     found = []
@@ -233,7 +230,7 @@ def queries_of_reads(reads: Iterable[LoggedRead], media: MediaInfo) -> list[Logg
         key = read.labels, read.region
         if key not in known:
             known[key] = _aims_of_read(read, media)
-        if whole not in known[key]:
+        if whole not in known[key]:  # whole frames cost the same with any tiles
             found.append(LoggedQuery(Query(_frames_of_read(read), known[key]), read.at_ns))
     return found
 
@@ -241,8 +238,8 @@ def queries_of_reads(reads: Iterable[LoggedRead], media: MediaInfo) -> list[Logg
 def sizes_of_reads(reads: Iterable[LoggedRead], media: MediaInfo) -> list[LoggedQuery]:
     """Return the sizes in which whole frames were read, oldest first.
 
-    Each is the size of the smallest rendition that would serve the read.  Renditions have even
-    sizes, so an odd size is doubled.  Sizes that are not smaller than the picture are left out.
+    Each is the size of the smallest rendition that would serve the read.  Sizes that are not
+    smaller than the picture are left out.
     """
     order = sorted(reads, key=lambda read: (read.at_ns, read.id))
     found = []
@@ -257,6 +254,7 @@ def _rendition_for(read: LoggedRead, media: MediaInfo) -> ScaledFrames | None:
     if read.size is None or read.region != media.frame_rect:
         return None
     width, height = read.size if media.rotation % 180 == 0 else read.size[::-1]
+    # Renditions have even sizes, because chroma is subsampled.
     times = 1 if width % 2 == height % 2 == 0 else 2
     width, height = times * width, times * height
     fits = width <= media.width and height <= media.height
@@ -266,6 +264,7 @@ def _rendition_for(read: LoggedRead, media: MediaInfo) -> ScaledFrames | None:
 
 def _frames_of_read(read: LoggedRead) -> range:
     """Return the frames of a read; scattered ones as the same number of evenly spaced frames."""
+    # The log has only the first and the last frame and their number.
     between = read.end_frame - 1 - read.first_frame
     if read.kind == "scan" or read.frames < 2:
         return range(read.first_frame, read.end_frame)

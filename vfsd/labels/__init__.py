@@ -55,8 +55,8 @@ FORMATS = tuple(_MODULES)
 FOLDERS = ("yolo", "voc")
 """Formats with one file per frame."""
 
+# Suffix of the file of one video in an export of several.
 _EXPORT_SUFFIXES: Mapping[str, str] = MappingProxyType({"mot": ".txt", "csv": ".csv"})
-"""Suffix of the file of one video in an export of several."""
 
 _SUFFIXES: Mapping[str, str] = MappingProxyType(
     {".json": "coco", ".csv": "csv", ".txt": "mot", ".xml": "voc"}
@@ -183,7 +183,7 @@ def _loses_attributes(format: str, columns: DetectionColumns) -> bool:
 
 
 def _loses_examined(format: str, columns: DetectionColumns, examined: Sequence[Examined]) -> bool:
-    """A directory records which frames were examined, but not their sources."""
+    """Return whether the format loses the sources of examined frames."""
     if format not in FOLDERS:
         return bool(examined)
     of_each: dict[Source, set[int]] = {source: set() for source in columns.sources}

@@ -48,13 +48,15 @@ from vfsd.storage.context import StoreContext
 from vfsd.storage.original_guard import entry_of
 from vfsd.storage.reclaim import TransactionPacer, reclaim_or_log
 
+IMPOSSIBLE_ERRORS = (NothingSavedError, RefusedMediaError, UsageError)
+"""Errors after which a video is left unchanged for good."""
+
 
 class DirectoryUsage:
-    """Caches the shares of directories with a size limit while videos are deleted one by one.
+    """Caches the shares of directories with a size limit while videos are deleted one by one."""
 
-    Adding up the sizes takes time proportional to the size of the directories. `look` therefore
-    does it outside of write transactions. Within one, `of` only checks that nothing has changed.
-    """
+    # Adding up the sizes takes time proportional to the size of the directories. `look` therefore
+    # does it outside of write transactions. Within one, `of` only checks that nothing has changed.
 
     def __init__(self, parts: StoreContext) -> None:
         self._parts = parts
@@ -112,7 +114,7 @@ class DirectoryUsage:
         """Record that all files with these bytes are to be deleted."""
         self._settled.add(digest)
 
-    def went(self, digest: str, left: int, since: Hashable) -> None:
+    def note_deleted(self, digest: str, left: int, since: Hashable) -> None:
         """Record that a file with these bytes was deleted; `left` files still have them.
 
         Call it after the commit. `since` is the new `sharing_key`. All other cached values remain
@@ -150,10 +152,6 @@ def _with_related_shares(
     return found
 
 
-IMPOSSIBLE_ERRORS = (NothingSavedError, RefusedMediaError, UsageError)
-"""Errors after which a video is left unchanged for good."""
-
-
 @dataclass(frozen=True, slots=True)
 class RetentionPlan:
     """The steps that are due, the oldest video first, and those that are blocked."""
@@ -164,7 +162,7 @@ class RetentionPlan:
     waiting: tuple[
         tuple[int, RetentionCandidate], ...
     ]  #: (ns until its next step, video), the soonest first
-    goes_by_room: bool  #: some videos may be deleted to make room
+    may_free_space: bool  #: some videos may be deleted to make room
 
 
 class RetentionExecutor:
@@ -200,35 +198,37 @@ class RetentionExecutor:
                 _require_clock(seen, now, trusted)
             known = seen.clock_history.newest_rows()
             not_before = seen.clock_history.not_before(now, trusted)
-            aged = [
+            candidate = [
                 _candidate_of(self._parts, seen, video.info, not_before.get(number, 0))
                 for number, video in self._videos.items()
             ]
-            by_age = due_by_age(aged, now)
+            by_age = due_by_age(candidate, now)
             left = [
                 due
                 for due in by_age
                 if seen.retention.is_left(
-                    due.aged.video_id, self._videos[due.aged.video_id].info.digest, due.reason
+                    due.candidate.video_id,
+                    self._videos[due.candidate.video_id].info.digest,
+                    due.reason,
                 )
             ]
             self._shares.forget()
-            free, limiting = self._free(), {each for one in aged for each in one.limited_by}
+            free, limiting = self._free(), {each for one in candidate for each in one.limited_by}
             shares = self._shares.of(seen, limiting)
-            held = self._held(seen, aged, free, limiting, now)
-        for_room = due_after(by_age, aged, FreeSpace(free, shares), now)
-        gone = {due.aged.video_id for due in for_room}
-        settled = gone | {due.aged.video_id for due in left}
-        due = [one for one in by_age if one.aged.video_id not in settled]
+            held = self._held(seen, candidate, free, limiting, now)
+        for_room = due_after(by_age, candidate, FreeSpace(free, shares), now)
+        gone = {due.candidate.video_id for due in for_room}
+        settled = gone | {due.candidate.video_id for due in left}
+        due = [one for one in by_age if one.candidate.video_id not in settled]
         due += for_room
-        require_few_deletions(due, len(aged), is_trusted=self._is_clock_right)
-        until = [(until_next_ns(one, now), one) for one in aged]
+        require_few_deletions(due, len(candidate), is_trusted=self._is_clock_right)
+        until = [(until_next_ns(one, now), one) for one in candidate]
         waiting = sorted(
             ((ns, one) for ns, one in until if ns is not None), key=lambda each: each[0]
         )
         self._trusted, self._not_before = TrustedClock(now, known), not_before
-        goes_by_room = any(may_make_room(one) for one in aged)
-        return RetentionPlan(tuple(due), tuple(held), tuple(left), tuple(waiting), goes_by_room)
+        may_free_space = any(may_make_room(one) for one in candidate)
+        return RetentionPlan(tuple(due), tuple(held), tuple(left), tuple(waiting), may_free_space)
 
     def _held(
         self,
@@ -246,7 +246,7 @@ class RetentionExecutor:
         room = FreeSpace(free, self._shares.without_holds(seen, limiting))
         due = due_by_age(freed, now_ns)
         due += due_after(due, freed, room, now_ns)
-        would = {one.aged.video_id for one in due}
+        would = {one.candidate.video_id for one in due}
         # Each video that makes room on the disk counts, even if deleting the others were enough.
         full = FreeSpace(free)
         for one in freed:
@@ -255,11 +255,9 @@ class RetentionExecutor:
         return [one for one in held if one.video_id in would]
 
     def remember_clock(self) -> None:
-        """Record that the last plan trusted the clock. Call it before the plan is carried out.
-
-        Later plans check only times recorded from now on, so that a wrong time needs
-        `is_clock_right` only once.
-        """
+        """Record that the last plan trusted the clock. Call it before the plan is carried out."""
+        # Later plans check only times recorded from now on, so that a wrong time needs
+        # `is_clock_right` only once.
         trusted = self._trusted
         if trusted is None:
             return
@@ -274,7 +272,7 @@ class RetentionExecutor:
 
         Raises the errors of `VideoPolicy.forecast_replacement`.
         """
-        video, policy = self._videos[due.aged.video_id], due.aged.policy
+        video, policy = self._videos[due.candidate.video_id], due.candidate.policy
         if due.stage is RetentionStage.REPLACE:
             return video.policy.forecast_replacement(
                 psnr=policy.psnr, codec=policy.codec, on_progress=on_progress
@@ -296,7 +294,7 @@ class RetentionExecutor:
         `ForbiddenError`, `BusyError`, `NoSpaceError` or `IntegrityError`, and `StoreError` like
         `plan`. Nothing has changed after an error.
         """
-        video, policy = self._videos[due.aged.video_id], due.aged.policy
+        video, policy = self._videos[due.candidate.video_id], due.candidate.policy
         if due.stage is RetentionStage.DELETE:
             return self._delete(video.info, due)
         require = partial(_require_due, self._parts, video.info, due)
@@ -333,7 +331,7 @@ class RetentionExecutor:
         self._turns.pause()
         makes_room = bool(due.together)
         if makes_room:
-            self._shares.look(due.aged.limited_by)
+            self._shares.look(due.candidate.limited_by)
 
         def go(change: Transaction) -> tuple[OriginalLogEntry, set[str], int, Hashable]:
             now = time.time_ns()
@@ -358,7 +356,7 @@ class RetentionExecutor:
 
         entry, keys, left, since = parts.write_with_reserve(go)
         if makes_room:
-            self._shares.went(video.digest, left, since)
+            self._shares.note_deleted(video.digest, left, since)
         reclaim_or_log(parts, keys=keys, inodes=[video.ino])
         return entry
 
@@ -370,9 +368,9 @@ class RetentionExecutor:
         Raises `OutdatedError` if there is none.
         """
         there = _require_same(video, seen)
-        aged = _candidate_of(self._parts, seen, there, due.aged.not_before_ns)
-        room = FreeSpace(self._free(), self._shares.of(seen, aged.limited_by))
-        reason = current_reason(due, aged, room)
+        candidate = _candidate_of(self._parts, seen, there, due.candidate.not_before_ns)
+        room = FreeSpace(self._free(), self._shares.of(seen, candidate.limited_by))
+        reason = current_reason(due, candidate, room)
         if reason is None:
             raise _not_due_error(video, due)
         if not self._shares.is_settled(video.digest):
@@ -385,7 +383,6 @@ class RetentionExecutor:
         return there, reason
 
     def _free(self) -> int:
-        """Return the number of free bytes on the disk of the objects."""
         return shutil.disk_usage(self._parts.directory.objects).free
 
     def _leave(self, video: LogicalVideo, reason: str, why: str) -> OriginalLogEntry:
@@ -406,8 +403,8 @@ def _require_due(
 ) -> LogicalVideo:
     """Return the current video. Raises `OutdatedError` if the step is no longer due by age."""
     there = _require_same(video, seen)
-    aged = _candidate_of(parts, seen, there, due.aged.not_before_ns)
-    if not is_still_due(due, aged, time.time_ns()):
+    candidate = _candidate_of(parts, seen, there, due.candidate.not_before_ns)
+    if not is_still_due(due, candidate, time.time_ns()):
         raise _not_due_error(video, due)
     return there
 
@@ -440,8 +437,8 @@ def _all_make_room(
         except (NotFoundError, IntegrityError):
             continue  # already deleted
         if there.digest == video.digest:
-            aged = _candidate_of(parts, seen, there, 0)  # its age does not matter
-            going += bool(room.reasons(aged))
+            candidate = _candidate_of(parts, seen, there, 0)  # its age does not matter
+            going += bool(room.reasons(candidate))
     return going == seen.objects.holders(video.original.object_key or "")
 
 

@@ -41,14 +41,19 @@ from vfsd.storage.context import StoreContext
 from vfsd.write.frame_index import stored_fault
 
 _SECOND_NS = 1_000_000_000
+# Twice the longest tick of a kernel clock.
 _TICK_NS = _SECOND_NS // 50
-"""Twice the longest tick of a kernel clock."""
+# For file systems that store whole seconds.
 _COARSE_TICK_NS = 2 * _SECOND_NS
-"""For file systems that store whole seconds."""
+
+_FLOCK = fcntl.LOCK_EX | fcntl.LOCK_NB
+
+OnProgress = Callable[[int, int], None]
+"""Called with (bytes done, bytes in all); may raise to give up."""
 
 
 class FileManifest:
-    """Notes about copies, by the files' numbers in the store; kept in a file of the backup."""
+    """Notes about copies by inode number, kept in a file of the backup."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -56,7 +61,7 @@ class FileManifest:
         self._new: dict[str, str] = {}
 
     def is_copy(self, ino: int, source: os.stat_result, copy: os.stat_result) -> bool:
-        """Whether `copy` is a copy of `source`, and neither has changed since."""
+        """Return whether `copy` is a copy of `source`, and neither has changed since."""
         return self._known.get(str(ino)) == _copy_signature(source, copy)
 
     def note(self, ino: int, source: os.stat_result, copy: os.stat_result) -> None:
@@ -69,10 +74,8 @@ class FileManifest:
 
 
 def is_ctime_settled(found: os.stat_result) -> bool:
-    """Whether a later change will show in the ctime of the file.
-
-    A change in the same tick of the kernel clock does not change the ctime.
-    """
+    """Return whether a later change will show in the ctime of the file."""
+    # A change in the same tick of the kernel clock does not change the ctime.
     tick = _TICK_NS if found.st_ctime_ns % _SECOND_NS else _COARSE_TICK_NS
     return found.st_ctime_ns + tick < time.time_ns()
 
@@ -117,26 +120,20 @@ def convert_disk_errors(target: Path) -> Iterator[None]:
     except (OSError, sqlite3.Error, NoSpaceError) as error:
         full = isinstance(error, sqlite3.Error) and "full" in str(error)
         if full or getattr(error, "errno", None) in NO_SPACE:
-            told: StoreError = NoSpaceError(
+            converted: StoreError = NoSpaceError(
                 f"no room for a copy of the store in {target}",
                 hint="free some space and run the command again; it continues where it stopped",
             )
         elif isinstance(error, sqlite3.Error):
-            told = StoreError(
+            converted = StoreError(
                 f"the catalog could not be copied to {target}: {error}",
                 hint="check quotas, and the kernel log for disk errors",
             )
         else:
             raise
         for note in getattr(error, "__notes__", ()):
-            told.add_note(note)
-        raise told from error
-
-
-_FLOCK = fcntl.LOCK_EX | fcntl.LOCK_NB
-
-OnProgress = Callable[[int, int], None]
-"""Called with (bytes done, bytes in all); may raise to give up."""
+            converted.add_note(note)
+        raise converted from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +191,7 @@ class _Backup:
     ) -> None:
         self._parts = parts
         self._target = target
-        self._coming = prepare(target)
+        self._staging = prepare(target)
         self._notes = FileManifest(target.backup_notes)
         self._sources: dict[int, os.stat_result] = {}  # of private files, before they were copied
         self._objects = ObjectStore(target)
@@ -202,7 +199,7 @@ class _Backup:
         self._on_progress = on_progress
         self._done = self._total = self._copied = 0
         self._sizes: dict[str, int | None] = {}  # of the objects that the snapshot refers to
-        self._doubted: dict[str, tuple[range, ...]] = {}  # what the last backup may have damaged
+        self._suspect: dict[str, tuple[range, ...]] = {}  # what the last backup may have damaged
         self._damaged: set[str] = set()
         self._forbidden: set[str] = set()
         self._unread: set[int] = set()  # inodes
@@ -211,15 +208,15 @@ class _Backup:
     def run(self) -> BackupReport:
         target = self._target
         target.create_directories()
-        self._doubted = self._known_damage()
-        snapshot = self._coming.new_catalog
+        self._suspect = self._known_damage()
+        snapshot = self._staging.new_catalog
         for _ in range(TRIES):  # objects may be deleted before they are copied
             _remove_catalog(snapshot)
             self._parts.catalog.copy_to(snapshot)
             if self._copy_all(snapshot) and self._publish():
                 with _note_completion():
-                    self._settle()
-                    return self._tidied()
+                    self._finish()
+                    return self._clean_up()
         raise StoreError(
             "files are deleted from the store, or the backup, faster than they can be copied",
             hint="try again when the store is less busy",
@@ -248,13 +245,13 @@ class _Backup:
     def _known_damage(self) -> dict[str, tuple[range, ...]]:
         """Return the damaged objects of the last backup; all objects if its catalog is unreadable.
 
-        Raises `BusyError` if the backup is in use: its catalog could not be replaced now.
+        Raises `BusyError` if the backup is in use.
         """
         last = self._target.catalog_file
         if not last.exists():
             return {}
         # The copy is migrated, not the original: this backup may fail.
-        copy = self._coming.new_catalog
+        copy = self._staging.new_catalog
         try:
             with convert_disk_errors(self._target.root), keeping_wal(self._target):
                 Catalog.copy_at(url_of_file(last), copy, patience=WAIT_SECONDS)
@@ -269,15 +266,13 @@ class _Backup:
         return {one.place.object_key: one.damage for one in found if one.place.object_key}
 
     def _note_damage(self, snapshot: Path) -> None:
-        """Record the damage of the copies in the snapshot, instead of that of the originals.
-
-        This precedes the swap, so that a killed backup forgets no damage.
-        """
+        """Record the damage of the copies in the snapshot, instead of that of the originals."""
+        # Before the swap, so that a killed backup forgets no damage.
         with closing(Catalog.open(url_of_file(snapshot))) as catalog, catalog.writing() as change:
             change.integrity.forget_inspections()
-            for key in self._left_out & self._doubted.keys():
+            for key in self._left_out & self._suspect.keys():
                 # Without known ranges, every byte has to be compared again.
-                damage = self._doubted[key] or (range(self._objects.size(key) or 0),)
+                damage = self._suspect[key] or (range(self._objects.size(key) or 0),)
                 change.integrity.add_damage(ByteLocation(key, None), damage, now_ns=time.time_ns())
 
     def _copy_object(self, key: str, size: int | None) -> bool:
@@ -312,11 +307,11 @@ class _Backup:
         there = self._objects.size(key)
         if there is None or size not in (None, there):
             return None
-        is_known = size is not None and key not in self._doubted
+        is_known = size is not None and key not in self._suspect
         return there if is_known or self._objects.is_intact(key, there) else None
 
     def _is_missing(self, key: str) -> bool:
-        """Whether an object is lost, rather than deleted since the snapshot."""
+        """Return whether an object is lost, rather than deleted since the snapshot."""
         with self._parts.catalog.reading() as seen:
             is_missing = key in seen.objects.referenced()
         if is_missing:
@@ -326,16 +321,16 @@ class _Backup:
     def _copy_private(self, ino: int) -> bool:
         """Copy a file other than a video in its current state; return whether it still exists."""
         source, copy = self._parts.directory.spool_file(ino), self._target.spool_file(ino)
-        coming = self._coming.spool_file(ino)
+        staging = self._staging.spool_file(ino)
         try:
             found = source.lstat()
             tells = is_ctime_settled(found)
             if copy.exists() and self._notes.is_copy(ino, found, copy.stat()):
                 self._sources[ino] = found
                 return True
-            copy_private(source, coming)
+            copy_private(source, staging)
             # A write during the copy changes the time; the copy must not have the later one.
-            os.utime(coming, ns=(found.st_atime_ns, found.st_mtime_ns))
+            os.utime(staging, ns=(found.st_atime_ns, found.st_mtime_ns))
         except IntegrityError:
             self._unread.add(ino)
             return True
@@ -351,7 +346,7 @@ class _Backup:
                 return False
             self._unread.add(ino)  # never synced before a crash, or lost since
             return True
-        fsync_path(coming)
+        fsync_path(staging)
         if tells:
             self._sources[ino] = found
         self._copied += found.st_size
@@ -359,11 +354,11 @@ class _Backup:
 
     def _publish(self) -> bool:
         """Swap the catalog; return False if objects were deleted since they were copied."""
-        self._note_damage(self._coming.new_catalog)
-        copy_settings(self._parts.directory, self._target, self._coming)
+        self._note_damage(self._staging.new_catalog)
+        copy_settings(self._parts.directory, self._target, self._staging)
         return swap_catalog(self._target, self._has_all)
 
-    def _settle(self) -> None:
+    def _finish(self) -> None:
         """Record the copied private files, and mark the backup as a store."""
         for ino, found in self._sources.items():
             self._notes.note(ino, found, self._target.spool_file(ino).stat())
@@ -379,7 +374,7 @@ class _Backup:
     def _left_out(self) -> set[str]:
         return self._damaged | self._forbidden
 
-    def _tidied(self) -> BackupReport:
+    def _clean_up(self) -> BackupReport:
         """Delete unused objects, and tiles that could not be copied; return the report."""
         with Store.open(self._target.root) as store:
             lost = self._left_out

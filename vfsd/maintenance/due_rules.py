@@ -11,8 +11,8 @@ from vfsd.errors import ForbiddenError
 
 NS = 1_000_000_000
 
+# With fewer videos than this, all may be deleted at once.
 _MANY_VIDEOS = 10
-"""With fewer videos than this, all may be deleted at once."""
 
 
 class RetentionStage(Enum):
@@ -67,34 +67,36 @@ class FreedSpace:
     """
 
     def __init__(self) -> None:
-        self._by: dict[str, int] = {}  # number of files that gave up their bytes, by digest
-        self._perhaps: dict[str, int] = {}  # the same for files that may or may not
+        self._released_files: dict[
+            str, int
+        ] = {}  # number of files that gave up their bytes, by digest
+        self._possible: dict[str, int] = {}  # the same for files that may or may not
 
-    def left(self, aged: RetentionCandidate) -> int:
-        """How many files still have its bytes."""
-        return aged.holders - self._by.get(aged.digest, 0)
+    def left(self, candidate: RetentionCandidate) -> int:
+        """Return how many files still have its bytes."""
+        return candidate.holders - self._released_files.get(candidate.digest, 0)
 
-    def by(self, aged: RetentionCandidate) -> int | None:
+    def release(self, candidate: RetentionCandidate) -> int | None:
         """Record that a file gives up its bytes, and return the number of bytes that this frees.
 
-        None: it depends on the files passed to `perhaps`.
+        None: it depends on the files passed to `note_possible`.
         """
-        self._by[aged.digest] = self._by.get(aged.digest, 0) + 1
-        left, unknown = self.left(aged), self._perhaps.get(aged.digest, 0)
+        self._released_files[candidate.digest] = self._released_files.get(candidate.digest, 0) + 1
+        left, unknown = self.left(candidate), self._possible.get(candidate.digest, 0)
         if left == 0:
-            return 0 if aged.is_missing else aged.size
+            return 0 if candidate.is_missing else candidate.size
         return None if left <= unknown else 0
 
-    def perhaps(self, aged: RetentionCandidate) -> None:
+    def note_possible(self, candidate: RetentionCandidate) -> None:
         """Record that a file may or may not give up its bytes."""
-        self._perhaps[aged.digest] = self._perhaps.get(aged.digest, 0) + 1
+        self._possible[candidate.digest] = self._possible.get(candidate.digest, 0) + 1
 
 
 @dataclass(frozen=True, slots=True)
 class DueStep:
     """A step that is due for a video, and the reason."""
 
-    aged: RetentionCandidate
+    candidate: RetentionCandidate
     stage: RetentionStage
     reason: str
     together: tuple[int, ...] = ()
@@ -105,37 +107,41 @@ class DueStep:
 def due_by_age(videos: Iterable[RetentionCandidate], now_ns: int) -> list[DueStep]:
     """Return the steps that are due, the oldest video first; skips held and linked videos."""
     found = []
-    for aged in sorted(videos, key=lambda one: -one.age_ns(now_ns)):
-        if aged.is_held or aged.is_linked:
+    for candidate in sorted(videos, key=lambda one: -one.age_ns(now_ns)):
+        if candidate.is_held or candidate.is_linked:
             continue
-        stage = stage_of(aged, now_ns)
+        stage = stage_of(candidate, now_ns)
         if stage is not None:
-            found.append(DueStep(aged, stage, _reason_text(aged.policy, stage)))
+            found.append(DueStep(candidate, stage, _reason_text(candidate.policy, stage)))
     return found
 
 
-def stage_of(aged: RetentionCandidate, now_ns: int) -> RetentionStage | None:
+def stage_of(candidate: RetentionCandidate, now_ns: int) -> RetentionStage | None:
     """Return the step that is due for a video by its age; None if there is none or it was done."""
-    policy, age = aged.policy, aged.age_ns(now_ns) // NS
+    policy, age = candidate.policy, candidate.age_ns(now_ns) // NS
     if policy.delete_after is not None and age >= policy.delete_after:
         return RetentionStage.DELETE
-    if policy.original is not Fate.REPLACEABLE or aged.is_decayed:
+    if policy.original is not Fate.REPLACEABLE or candidate.is_decayed:
         return None
     if policy.decay_after is not None and age >= policy.decay_after:
         return RetentionStage.DECAY
-    if policy.replace_after is not None and age >= policy.replace_after and not aged.is_replaced:
+    if (
+        policy.replace_after is not None
+        and age >= policy.replace_after
+        and not candidate.is_replaced
+    ):
         return RetentionStage.REPLACE
     return None
 
 
-def until_next_ns(aged: RetentionCandidate, now_ns: int) -> int | None:
+def until_next_ns(candidate: RetentionCandidate, now_ns: int) -> int | None:
     """Return the time until the next step of a video by its age; None if there is none."""
-    if aged.is_held or aged.is_linked:
+    if candidate.is_held or candidate.is_linked:
         return None
-    policy, age = aged.policy, aged.age_ns(now_ns)
+    policy, age = candidate.policy, candidate.age_ns(now_ns)
     ages = [policy.delete_after]
-    if policy.original is Fate.REPLACEABLE and not aged.is_decayed:
-        ages += [policy.decay_after, None if aged.is_replaced else policy.replace_after]
+    if policy.original is Fate.REPLACEABLE and not candidate.is_decayed:
+        ages += [policy.decay_after, None if candidate.is_replaced else policy.replace_after]
     left = [after * NS - age for after in ages if after is not None]
     return min((ns for ns in left if ns > 0), default=None)
 
@@ -154,46 +160,46 @@ class FreeSpace:
         self._taken = {each: share.taken for each, share in self._shares.items()}
         self._crowded = set(self._shares)  # exceed their limits
         self._settle()
-        self._given_up = FreedSpace()
+        self._released = FreedSpace()
 
-    def left(self, aged: RetentionCandidate) -> int:
-        """How many files still have its bytes."""
-        return self._given_up.left(aged)
+    def left(self, candidate: RetentionCandidate) -> int:
+        """Return how many files still have its bytes."""
+        return self._released.left(candidate)
 
-    def give_up(self, aged: RetentionCandidate) -> None:
+    def note_deleted(self, candidate: RetentionCandidate) -> None:
         """Count a video as deleted."""
-        if self._given_up.by(aged):
-            self._free += aged.size
-            for directory in aged.limited_by:
-                self._drop(directory, aged.digest)
+        if self._released.release(candidate):
+            self._free += candidate.size
+            for directory in candidate.limited_by:
+                self._drop(directory, candidate.digest)
             self._settle()
 
-    def reasons(self, aged: RetentionCandidate) -> list[str]:
+    def reasons(self, candidate: RetentionCandidate) -> list[str]:
         """Return the reasons to delete a video to make room, the most urgent first."""
-        if not may_make_room(aged):
+        if not may_make_room(candidate):
             return []
         found = []
-        wanted, most = aged.policy.delete_below, aged.policy.delete_above
+        wanted, most = candidate.policy.delete_below, candidate.policy.delete_above
         if wanted is not None and self._free < wanted:
             found.append(f"less than {wanted} bytes were free")
-        if aged.limited_by and all(self._has_too_much(one, aged) for one in aged.limited_by):
+        if candidate.limited_by and all(
+            self._has_too_much(one, candidate) for one in candidate.limited_by
+        ):
             found.append(f"its directory had more than {most} bytes")
         return found
 
-    def _has_too_much(self, directory: int, aged: RetentionCandidate) -> bool:
+    def _has_too_much(self, directory: int, candidate: RetentionCandidate) -> bool:
         """Return whether a directory exceeds its limit and deleting the video would help."""
-        return directory in self._crowded and aged.digest in self._sizes[directory]
+        return directory in self._crowded and candidate.digest in self._sizes[directory]
 
     def _drop(self, directory: int, digest: str) -> None:
         self._taken[directory] -= self._sizes[directory].pop(digest, 0)
 
     def _settle(self) -> None:
-        """Remove the directories that no longer exceed their limits.
-
-        A video in several directories is deleted only while all of them exceed their limits. Once
-        one of them does not, the video no longer counts towards the others. Otherwise they would
-        delete other videos to make up for one that stays.
-        """
+        """Remove the directories that no longer exceed their limits."""
+        # A video in several directories is deleted only while all of them exceed their limits. Once
+        # one of them does not, the video no longer counts towards the others. Otherwise they would
+        # delete other videos to make up for one that stays.
         while roomy := [
             each for each in self._crowded if self._taken[each] <= self._shares[each].limit
         ]:
@@ -204,11 +210,11 @@ class FreeSpace:
                         self._drop(other, digest)
 
 
-def may_make_room(aged: RetentionCandidate) -> bool:
+def may_make_room(candidate: RetentionCandidate) -> bool:
     """Return whether a video may be deleted if the disk or its directory becomes too full."""
-    if aged.is_held or aged.is_linked or aged.is_missing:
+    if candidate.is_held or candidate.is_linked or candidate.is_missing:
         return False
-    return aged.policy.delete_below is not None or bool(aged.limited_by)
+    return candidate.policy.delete_below is not None or bool(candidate.limited_by)
 
 
 def due_for_room(
@@ -222,17 +228,17 @@ def due_for_room(
     """
     found = []
     waiting: dict[str, list[DueStep]] = {}  # for others with the same bytes
-    for aged in sorted(videos, key=lambda one: -one.age_ns(now_ns)):
-        reasons = room.reasons(aged)
+    for candidate in sorted(videos, key=lambda one: -one.age_ns(now_ns)):
+        reasons = room.reasons(candidate)
         if not reasons:
             continue
-        same = waiting.setdefault(aged.digest, [])
-        same.append(DueStep(aged, RetentionStage.DELETE, reasons[0]))
-        if len(same) == room.left(aged):
-            together = tuple(one.aged.video_id for one in same)
+        same = waiting.setdefault(candidate.digest, [])
+        same.append(DueStep(candidate, RetentionStage.DELETE, reasons[0]))
+        if len(same) == room.left(candidate):
+            together = tuple(one.candidate.video_id for one in same)
             found += [replace(one, together=together) for one in same]
             for one in same:
-                room.give_up(one.aged)
+                room.note_deleted(one.candidate)
     return found
 
 
@@ -240,25 +246,25 @@ def due_after(
     by_age: Iterable[DueStep], videos: Sequence[RetentionCandidate], room: FreeSpace, now_ns: int
 ) -> list[DueStep]:
     """Return the deletions that still make room after the deletions in `by_age`."""
-    going = {due.aged.video_id for due in by_age if due.stage is RetentionStage.DELETE}
+    going = {due.candidate.video_id for due in by_age if due.stage is RetentionStage.DELETE}
     for one in videos:
         if one.video_id in going:
-            room.give_up(one)
+            room.note_deleted(one)
     return due_for_room((one for one in videos if one.video_id not in going), room, now_ns)
 
 
-def is_still_due(due: DueStep, aged: RetentionCandidate, now_ns: int) -> bool:
+def is_still_due(due: DueStep, candidate: RetentionCandidate, now_ns: int) -> bool:
     """Return whether a step is still due by age for the current video, for the same reason."""
-    again = due_by_age([aged], now_ns)
+    again = due_by_age([candidate], now_ns)
     return (due.stage, due.reason) in [(one.stage, one.reason) for one in again]
 
 
-def current_reason(due: DueStep, aged: RetentionCandidate, room: FreeSpace) -> str | None:
+def current_reason(due: DueStep, candidate: RetentionCandidate, room: FreeSpace) -> str | None:
     """Return why the current video must still make room, preferably the reason of `due`.
 
     None: it need not make room any more.
     """
-    reasons = room.reasons(aged)
+    reasons = room.reasons(candidate)
     return due.reason if due.reason in reasons else next(iter(reasons), None)
 
 

@@ -100,7 +100,7 @@ def restore(backup: Path, target: Path, *, on_progress: OnProgress | None = None
             work = _Restore(source, directory, on_progress)
             work.run()
         try:
-            return work.told()
+            return work.report()
         except Exception as error:
             error.add_note("the store equals the backup; only counting its files failed")
             raise
@@ -144,42 +144,40 @@ class _Restore:
         """Raises `StoreError` if other processes keep deleting the copied objects."""
         target = self._target
         target.create_directories()
-        coming = prepare(target)
-        for ino in self._bring_catalog(coming):
-            self._bring_private(ino, coming)
+        staging = prepare(target)
+        for ino in self._restore_catalog(staging):
+            self._restore_private(ino, staging)
         StoreSettings.load(self._source.settings)  # invalid settings must not be restored
-        copy_settings(self._source, target, coming)
+        copy_settings(self._source, target, staging)
         for _ in range(TRIES):
-            self._bring_objects()
-            self._forget_damage(coming)
+            self._restore_objects()
+            self._forget_damage(staging)
             # Tile numbers will be reused, and cached views may refer to the old ones.
             FileCache(target.cache, budget=0).sweep()
             if swap_catalog(target, self._has_all, self._keep_old):
-                self._bring_marker()
+                self._restore_marker()
                 return
         raise StoreError(
             f"files are deleted from {target.root} faster than they can be copied",
             hint="stop the process that deletes them, such as `vfsd gc`, and try again",
         )
 
-    def _bring_catalog(self, coming: StoreDirectory) -> list[int]:
-        """Copy and migrate the catalog; return the inodes of private files.
-
-        The catalog of the backup is not migrated: its disk may be read-only, and an older version
-        may have to read it.
-        """
+    def _restore_catalog(self, staging: StoreDirectory) -> list[int]:
+        """Copy and migrate the catalog; return the inodes of private files."""
+        # The catalog of the backup itself is not migrated: its disk may be read-only, and an older
+        # version may have to read it.
         source = self._source
         with settled(source), keeping_wal(source):
-            Catalog.copy_at(source.catalog_url, coming.new_catalog)
+            Catalog.copy_at(source.catalog_url, staging.new_catalog)
         with (
-            closing(Catalog.open(url_of_file(coming.new_catalog), store_id=source.id)) as catalog,
+            closing(Catalog.open(url_of_file(staging.new_catalog), store_id=source.id)) as catalog,
             catalog.reading() as seen,
         ):
             self._sizes = seen.objects.needed()
             return [node.ino for one in _PRIVATE for node in seen.tree.files_in_state(one)]
 
-    def _bring_marker(self) -> None:
-        """Copy the marker last, so that an incomplete directory does not pass as a store."""
+    def _restore_marker(self) -> None:
+        # Last, so that an incomplete directory does not pass as a store.
         try:
             self._source.copy_marker(self._target.root)
             fsync_path(self._target.root)
@@ -190,7 +188,7 @@ class _Restore:
             )
             raise
 
-    def told(self) -> RestoreReport:
+    def report(self) -> RestoreReport:
         with Store.open(self._target.root) as store, store.catalog.reading() as seen:
             videos = seen.tree.files_in_state(FileState.VIDEO)
             referenced = seen.objects.needed()
@@ -212,18 +210,18 @@ class _Restore:
             self._replaced,
         )
 
-    def _bring_objects(self) -> None:
+    def _restore_objects(self) -> None:
         there, sizes = self._backup, self._sizes
         self._done = 0
         self._total = sum(size or there.size(key) or 0 for key, size in sizes.items())
         self._missing.clear()
         for key, size in sorted(self._sizes.items()):
-            self._bring_object(key, size)
+            self._restore_object(key, size)
 
-    def _forget_damage(self, coming: StoreDirectory) -> None:
-        """Forget damage found in the backup: the restored objects have been compared."""
+    def _forget_damage(self, staging: StoreDirectory) -> None:
+        # Damage found in the backup does not matter: the restored objects have been compared.
         with (
-            closing(Catalog.open(url_of_file(coming.new_catalog))) as catalog,
+            closing(Catalog.open(url_of_file(staging.new_catalog))) as catalog,
             catalog.writing() as change,
         ):
             for place in [one.place for one in change.integrity.damaged()]:
@@ -237,7 +235,7 @@ class _Restore:
     def _keep_old(self) -> None:
         self._replaced = _keep_old_files(self._target)
 
-    def _bring_object(self, key: str, size: int | None) -> None:
+    def _restore_object(self, key: str, size: int | None) -> None:
         if self._objects.exists(key) and self._objects.is_intact(key, size):
             self._note(self._objects.size(key) or 0)
             return
@@ -252,8 +250,8 @@ class _Restore:
             self._copied += good.stat().st_size
             self._objects.exchange(good, key)  # outside of the try: not a fault of the backup
 
-    def _bring_private(self, ino: int, coming: StoreDirectory) -> None:
-        copy = coming.spool_file(ino)
+    def _restore_private(self, ino: int, staging: StoreDirectory) -> None:
+        copy = staging.spool_file(ino)
         try:
             copy_private(self._source.spool_file(ino), copy)
         except (FileNotFoundError, IntegrityError):
@@ -312,10 +310,10 @@ def _locked_backup(source: StoreDirectory) -> Iterator[None]:
 def _keep_old_files(target: StoreDirectory) -> Path | None:
     """Keep the old catalog, settings and private files in a new directory, and return it.
 
-    Hard links need no space until the originals are replaced.  Files on another disk are copied.
-    The catalog must be closed: an open one would keep changing under its new name, and SQLite
-    would create a second log.
+    The catalog must be closed.  Files on another disk are copied.
     """
+    # Hard links need no space until the originals are replaced.  An open catalog would keep
+    # changing under its new name, and SQLite would create a second log.
     log, _ = target.sqlite_side_files()
     old = [path for path in (target.catalog_file, log, target.settings) if path.exists()]
     if not old:
@@ -341,18 +339,18 @@ def _keep_old_files(target: StoreDirectory) -> Path | None:
     return kept
 
 
-def _link_or_copy(path: Path, beside: Path) -> None:
+def _link_or_copy(path: Path, copy: Path) -> None:
     """Hard-link a file, or copy it to another disk.  Special files are not copied."""
     try:
-        os.link(path, beside, follow_symlinks=False)
+        os.link(path, copy, follow_symlinks=False)
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
         if path.is_symlink():
-            shutil.copy2(path, beside, follow_symlinks=False)
+            shutil.copy2(path, copy, follow_symlinks=False)
         elif path.is_file():
-            shutil.copy2(path, beside)
-            fsync_path(beside)
+            shutil.copy2(path, copy)
+            fsync_path(copy)
 
 
 def _new_directory(target: StoreDirectory) -> Path:

@@ -40,9 +40,16 @@ from vfsd.storage.context import StoreContext
 from vfsd.storage.reclaim import drop_segments
 
 _MAX_CHECKPOINT_BYTES = 16 << 20
+# The most damaged ranges in a note. With more, writing takes too long, and an interrupted scrub
+# reads the file again instead.
 _MAX_RANGES = 1 << 16
-"""The most damaged ranges in a note. With more, writing takes too long, and an interrupted scrub
-reads the file again instead."""
+
+# A run that was interrupted longer ago starts again from the beginning.
+_RESUMABLE_NS = 7 * 86400 * 10**9
+_CHECKPOINT_SECONDS = 2.0
+
+OnProgress = Callable[[int, int], None]
+"""Called with (bytes done, bytes in all); may raise to stop the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +59,11 @@ class ScrubPosition:
     run: int
     place: ByteLocation
     sums: str  #: hash of the checksums that were compared
-    begun: VerifyProgress
+    progress: VerifyProgress
 
     def fits(self, sums: BlockChecksums, version: tuple[int, int, int]) -> bool:
         """Return whether the position applies to this version of a file and these checksums."""
-        return self.sums == _digest(sums) and self.begun.version == version
+        return self.sums == _digest(sums) and self.progress.version == version
 
 
 class ScrubCheckpoint:
@@ -64,39 +71,39 @@ class ScrubCheckpoint:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._noted = _load_position(path)
+        self._saved = _load_position(path)
 
     def of(self, run: int, place: ByteLocation) -> ScrubPosition | None:
         """Return the stored position; None if it belongs to another run or file."""
-        noted = self._noted
-        return noted if noted is not None and (noted.run, noted.place) == (run, place) else None
+        saved = self._saved
+        return saved if saved is not None and (saved.run, saved.place) == (run, place) else None
 
     def is_of(self, sums: BlockChecksums) -> bool:
         """Return whether the stored position belongs to a file with these checksums."""
-        return self._noted is not None and self._noted.sums == _digest(sums)
+        return self._saved is not None and self._saved.sums == _digest(sums)
 
     def write(
-        self, run: int, place: ByteLocation, sums: BlockChecksums, begun: VerifyProgress
+        self, run: int, place: ByteLocation, sums: BlockChecksums, progress: VerifyProgress
     ) -> None:
         """Replace the stored position.
 
         The last one stays if the file cannot be written or there are too many damaged ranges. An
         interrupted scrub then repeats some work.
         """
-        if len(begun.damage) > _MAX_RANGES:
+        if len(progress.damage) > _MAX_RANGES:
             return
-        told = {
+        note = {
             "run": run,
             "object": place.object_key,
             "path": place.link_path,
             "sums": _digest(sums),
-            "version": begun.version,
-            "at": begun.at,
-            "damage": [[one.start, one.stop] for one in begun.damage],
-            "second": begun.is_second,
+            "version": progress.version,
+            "at": progress.at,
+            "damage": [[one.start, one.stop] for one in progress.damage],
+            "second": progress.is_second,
         }
         with suppress(OSError):
-            write_atomically(self._path, json.dumps(told) + "\n")
+            write_atomically(self._path, json.dumps(note) + "\n")
 
     def forget(self) -> None:
         """Delete the stored position at the end of a run."""
@@ -111,26 +118,18 @@ def _digest(sums: BlockChecksums) -> str:
 def _load_position(path: Path) -> ScrubPosition | None:
     with suppress(OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
         if path.stat().st_size <= _MAX_CHECKPOINT_BYTES:
-            told = json.loads(path.read_text(encoding="utf-8"))
-            inode, size, mtime_ns = map(int, told["version"])
-            damage = tuple(range(int(first), int(end)) for first, end in told["damage"])
-            at = int(told["at"])
+            note = json.loads(path.read_text(encoding="utf-8"))
+            inode, size, mtime_ns = map(int, note["version"])
+            damage = tuple(range(int(first), int(end)) for first, end in note["damage"])
+            at = int(note["at"])
             if not 0 <= at <= size or (at % CHUNK and at != size):
                 return None
             if any(not 0 <= one.start < one.stop <= size for one in damage):
                 return None
-            begun = VerifyProgress((inode, size, mtime_ns), at, damage, told["second"] is True)
-            place = ByteLocation(told["object"], told["path"])
-            return ScrubPosition(int(told["run"]), place, str(told["sums"]), begun)
+            progress = VerifyProgress((inode, size, mtime_ns), at, damage, note["second"] is True)
+            place = ByteLocation(note["object"], note["path"])
+            return ScrubPosition(int(note["run"]), place, str(note["sums"]), progress)
     return None
-
-
-_RESUMABLE_NS = 7 * 86400 * 10**9
-"""A run that was interrupted longer ago starts again from the beginning."""
-_CHECKPOINT_SECONDS = 2.0
-
-OnProgress = Callable[[int, int], None]
-"""Called with (bytes done, bytes in all); may raise to stop the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,12 +154,12 @@ class _ScrubItem:
     size: int
     is_original: bool
     looked_ns: int
-    begun: VerifyProgress | None  #: progress of an interrupted run
+    progress: VerifyProgress | None  #: progress of an interrupted run
 
     @property
     def left(self) -> int:
         """The number of bytes still to be read."""
-        return self.size - (0 if self.begun is None else min(self.size, self.begun.at))
+        return self.size - (0 if self.progress is None else min(self.size, self.progress.at))
 
 
 class ByteRateLimiter:
@@ -175,7 +174,7 @@ class ByteRateLimiter:
         self._rate = rate
         self._due = time.monotonic()
 
-    def passed(self, count: int) -> None:
+    def wait(self, count: int) -> None:
         if self._rate is None:
             return
         now = time.monotonic()
@@ -221,28 +220,28 @@ class Scrubber:
         parts.require_objects_present()
         self._parts = parts
         self._videos = videos
-        self._pace = ByteRateLimiter(rate)
+        self._rate_limiter = ByteRateLimiter(rate)
         self._sources = sources
         self._on_progress = on_progress
         self._done = self._total = 0
-        self._fine: list[tuple[ByteLocation, int]] = []  # checked but not recorded yet
-        self._noted = time.monotonic()
+        self._intact: list[tuple[ByteLocation, int]] = []  # checked but not recorded yet
+        self._saved_at = time.monotonic()
         self.unread: list[OSError] = []
         """Errors for files that were not checked: this process may not read them, or they are
         indexed in place and cannot be opened."""
         self.stuck: list[OSError | VfsdError] = []
         """Errors that prevented a repair although there may be a good copy."""
-        self._run = self._begun()
-        self._note = ScrubCheckpoint(parts.directory.scrub_note)
+        self._run = self._resume_or_begin()
+        self._checkpoint = ScrubCheckpoint(parts.directory.scrub_note)
         self._reading: tuple[ByteLocation, BlockChecksums, Callable[[], VerifyProgress]] | None = (
             None
         )
-        self._items, self._passed = self._planned(older_than)
+        self._items, self._skipped = self._plan_items(older_than)
 
     @property
-    def goes_on(self) -> bool:
+    def is_resumed(self) -> bool:
         """Whether this run continues an interrupted one."""
-        return self._goes_on
+        return self._is_resumed
 
     @property
     def planned(self) -> tuple[int, int]:
@@ -258,31 +257,31 @@ class Scrubber:
         """
         self._total = self.planned[1]
         try:
-            for item, ranges in self._passed:
-                yield self._known(item, ranges)
+            for item, ranges in self._skipped:
+                yield self._known_damage(item, ranges)
             done = 0
             for item in self._items:
-                yield from self._look(item)
+                yield from self._check_item(item)
                 done += item.left
                 self._done = done  # even if bytes were read twice or were missing
-                self._tell()
+                self._report_progress()
         finally:
-            self._write_down()
+            self._save_progress()
         with self._parts.catalog.writing() as change:
             change.integrity.end_run(self._run.id, now_ns=time.time_ns())
-        self._note.forget()
+        self._checkpoint.forget()
 
     # -- planning
 
-    def _begun(self) -> ScrubRun:
+    def _resume_or_begin(self) -> ScrubRun:
         names = [] if self._videos is None else sorted(video.name for video in self._videos)
         what, now = "\n".join(names), time.time_ns()
         with self._parts.catalog.writing() as change:
             found = change.integrity.unfinished_run(what, since_ns=now - _RESUMABLE_NS)
-            self._goes_on = found is not None
+            self._is_resumed = found is not None
             return found or change.integrity.begin_run(what, now_ns=now)
 
-    def _planned(
+    def _plan_items(
         self, older_than: float | None
     ) -> tuple[list[_ScrubItem], list[tuple[_ScrubItem, tuple[range, ...]]]]:
         """Return the items to check, and the skipped items with known damage and its ranges.
@@ -306,12 +305,12 @@ class Scrubber:
                     for segment in seen.segments.of_original(original.id)
                 }
         wanted = {**{ByteLocation(key, None): key for key in packs}, **originals}
-        before = self._run.begun_ns if self._goes_on else time.time_ns()
+        before = self._run.begun_ns if self._is_resumed else time.time_ns()
         if older_than is not None:
             now = time.time_ns()
             # An item that was never checked has the time 0, which must always be before the limit.
             before = min(before, max(1, now - int(min(older_than * 1e9, now))))
-        items, passed = [], []
+        items, skipped = [], []
         for place, digest in wanted.items():
             found = inspections.get(place)
             looked_ns = 0 if found is None or found.looked_ns is None else found.looked_ns
@@ -326,38 +325,38 @@ class Scrubber:
                 continue
             item = _ScrubItem(place, digest, size, place in originals, looked_ns, None)
             if looked_ns < before:
-                items.append(replace(item, begun=self._read_before(place)))
+                items.append(replace(item, progress=self._previous_progress(place)))
             elif found is not None and found.damage:
-                passed.append((item, found.damage))
-        items.sort(key=lambda item: (item.begun is None, item.looked_ns, str(item.place)))
-        return items, passed
+                skipped.append((item, found.damage))
+        items.sort(key=lambda item: (item.progress is None, item.looked_ns, str(item.place)))
+        return items, skipped
 
-    def _read_before(self, place: ByteLocation) -> VerifyProgress | None:
+    def _previous_progress(self, place: ByteLocation) -> VerifyProgress | None:
         """Return the progress of this run before its interruption.
 
         None if there is none, or the file or its checksums have changed.
         """
-        noted = self._note.of(self._run.id, place)
-        if noted is None:
+        saved = self._checkpoint.of(self._run.id, place)
+        if saved is None:
             return None
         with suppress(OSError, IntegrityError), self._parts.catalog.reading() as seen:
             known = seen.integrity.checksums(place)
             version = version_of(os.stat(self._parts.path_of(place)))
-            if known is not None and noted.fits(known.sums, version):
-                return noted.begun
+            if known is not None and saved.fits(known.sums, version):
+                return saved.progress
         return None
 
     # -- checking
 
-    def _look(self, item: _ScrubItem) -> Iterator[ScrubDamage]:
+    def _check_item(self, item: _ScrubItem) -> Iterator[ScrubDamage]:
         parts, known = self._parts, None
         with parts.catalog.reading() as seen, suppress(IntegrityError):
             known = seen.integrity.checksums(item.place)
         try:
             path = parts.path_of(item.place)
-            if item.place.link_path is not None and not (yield from self._opens(item, path)):
+            if item.place.link_path is not None and not (yield from self._can_open(item, path)):
                 return
-            found = self._looked(item, path, None if known is None else known.sums)
+            found = self._verify_item(item, path, None if known is None else known.sums)
         except (FileNotFoundError, IntegrityError):  # the latter for an invalid object key
             if self._is_there(item):
                 yield self._missing(item)
@@ -388,10 +387,12 @@ class Scrubber:
                 text = f"{item.place} had damaged checksums, but its bytes are intact"
                 names = self._names(item)
                 yield ScrubDamage(item.place, self._kind(item), names, text, (), (), "recomputed")
-        self._fine.append((item.place, time.time_ns()))
-        self._write_down_in_time()
+        self._intact.append((item.place, time.time_ns()))
+        self._save_progress_if_due()
 
-    def _looked(self, item: _ScrubItem, path: Path, sums: BlockChecksums | None) -> VerifyResult:
+    def _verify_item(
+        self, item: _ScrubItem, path: Path, sums: BlockChecksums | None
+    ) -> VerifyResult:
         """Read and verify a file. Raises the errors of `verify_stored_file`."""
 
         def note(tell: Callable[[], VerifyProgress]) -> None:
@@ -399,17 +400,17 @@ class Scrubber:
             self._reading = item.place, sums, tell
 
         self._reading = None
-        begun = item.begun
+        progress = item.progress
         # The checksums may have been computed again since the run was planned.
-        if begun is not None and (sums is None or not self._note.is_of(sums)):
-            begun = None
+        if progress is not None and (sums is None or not self._checkpoint.is_of(sums)):
+            progress = None
         found = verify_stored_file(
-            path, item.digest, sums, self._read, begun=begun, on_compared=note
+            path, item.digest, sums, self._read, begun=progress, on_compared=note
         )
         self._reading = None  # the caller records the result
         return found
 
-    def _opens(self, item: _ScrubItem, path: Path) -> Generator[ScrubDamage, None, bool]:
+    def _can_open(self, item: _ScrubItem, path: Path) -> Generator[ScrubDamage, None, bool]:
         """Return whether a file indexed in place can be opened. Raises `FileNotFoundError`.
 
         Its disk may be unplugged, or its server may not respond. The run continues with the other
@@ -429,7 +430,7 @@ class Scrubber:
             return False
         return True
 
-    def _known(self, item: _ScrubItem, ranges: tuple[range, ...]) -> ScrubDamage:
+    def _known_damage(self, item: _ScrubItem, ranges: tuple[range, ...]) -> ScrubDamage:
         """Return damage that was found earlier, without reading the file again."""
         error = self._parts.checksums.damage_error(item.place, ranges)
         repaired = self._put_back(item)
@@ -475,11 +476,11 @@ class Scrubber:
 
     def _read(self, count: int) -> None:
         self._done += count
-        self._write_down_in_time()
-        self._tell()
-        self._pace.passed(count)
+        self._save_progress_if_due()
+        self._report_progress()
+        self._rate_limiter.wait(count)
 
-    def _tell(self) -> None:
+    def _report_progress(self) -> None:
         if self._on_progress is not None:
             self._on_progress(min(self._done, self._total), self._total)
 
@@ -547,19 +548,21 @@ class Scrubber:
             if change.integrity.is_known(place):
                 change.integrity.put_checksums(place, found.sums, mtime_ns=mtime_ns)
 
-    def _write_down_in_time(self) -> None:
-        if time.monotonic() - self._noted > _CHECKPOINT_SECONDS:
-            self._write_down()
+    def _save_progress_if_due(self) -> None:
+        if time.monotonic() - self._saved_at > _CHECKPOINT_SECONDS:
+            self._save_progress()
 
-    def _write_down(self) -> None:
+    def _save_progress(self) -> None:
         """Record the items found intact, and the position in the file that is being read."""
         if self._reading is not None:
             place, sums, tell = self._reading
-            self._note.write(self._run.id, place, sums, tell())
+            self._checkpoint.write(self._run.id, place, sums, tell())
         with suppress(BusyError):
-            self._parts.catalog.record_inspections(self._fine)
-            self._fine = []
-        self._noted = time.monotonic()  # taken at the end, so that slow writes leave time to read
+            self._parts.catalog.record_inspections(self._intact)
+            self._intact = []
+        self._saved_at = (
+            time.monotonic()
+        )  # taken at the end, so that slow writes leave time to read
 
     # -- where an item is used
 

@@ -21,7 +21,6 @@ from vfsd.codecs.cells.overlap_geometry import (
     SeamCut,
     corner_displacement,
     cut_at_seam,
-    overlap_shares,
     resize_homography,
 )
 from vfsd.codecs.cells.pack import CellStream, PackedCell, write_pack
@@ -43,12 +42,13 @@ from vfsd.errors import UsageError
 from vfsd.labels.detectors import fit_size
 from vfsd.overlap.overlap_pair import (
     COPY_MAX_DISPLACEMENT,
-    FINENESS,
     MIN_PSNR,
     Matches,
     align_videos,
     features_of,
+    is_fine_enough,
     match_features,
+    pixel_count,
 )
 from vfsd.read.pack_pool import JoinedSide, joined_side, subsampling_of_planes
 from vfsd.tiling import Rect
@@ -57,6 +57,7 @@ from vfsd.validation import not_one_of
 
 PSNR = 30.0
 """dB that VSS calls near-lossless."""
+# Pixel formats that can be joined, with the columns and rows that share a sample of each plane.
 _SHARES: Mapping[str, tuple[tuple[int, int], ...]] = {
     "yuv420p": ((1, 1), (2, 2), (2, 2)),
     "yuvj420p": ((1, 1), (2, 2), (2, 2)),
@@ -65,7 +66,20 @@ _SHARES: Mapping[str, tuple[tuple[int, int], ...]] = {
     "yuv444p": ((1, 1), (1, 1), (1, 1)),
     "yuvj444p": ((1, 1), (1, 1), (1, 1)),
 }
-"""Pixel formats that can be joined, with the columns and rows that share a sample of each plane."""
+
+SAMPLED_FRAMES = 3
+"""Pictures of a run that are examined."""
+# Stored name of the merge for copies, a key of `MERGES`: the pixels of the left picture.
+_COPY_MERGE = "unprojected"
+# Longer side in pixels of the pictures that homographies are found in.
+_LONGEST = 640
+
+_PEAK = 255
+
+Pictures = Sequence[VideoFrame]
+
+PairMark = tuple[tuple[int, int], tuple[int, int]]
+"""For the left and the right run: id of the original, and first frame."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,14 +144,6 @@ def _one_of(names: Iterable[str]) -> str:
     return f"one of {', '.join(names)}"
 
 
-SAMPLED_FRAMES = 3
-"""Pictures of a run that are examined."""
-_COPY_MERGE = "unprojected"
-"""Stored name of the merge for copies, a key of `MERGES`: the pixels of the left picture."""
-_LONGEST = 640
-"""Longer side in pixels of the pictures that homographies are found in."""
-
-
 class JoinFit:
     """Two cameras in a run of frames; some pictures are examined.
 
@@ -166,8 +172,10 @@ class JoinFit:
         )
 
     def joints(self, known: Homography | None) -> Iterator[PlaneJoint]:
-        """Those that would leave out some pixels: with the identity where that is near, with the
-        homography that is `known` from elsewhere, and with one that these pictures tell."""
+        """Yield joints that save pixels, by the `known` homography and by that of these pictures.
+
+        Where a homography is close to the identity, a joint with the identity comes first.
+        """
         if known is not None:
             yield from self._with(known)
         own = self._own()
@@ -182,7 +190,9 @@ class JoinFit:
 
     def _cut(self, matrix: Homography, merge: str) -> Iterator[PlaneJoint]:
         found = cut_at_seam(matrix, *self._sizes)
-        if found is None or not _is_fine_enough(found) or not _saves(found):
+        if found is None or not is_fine_enough(found.matrix, found.left, found.right):
+            return
+        if not _saves(found):
             return
         planes = [
             (plane_samples(one), plane_samples(other))
@@ -211,29 +221,9 @@ class JoinFit:
         return resize_homography(alignment.matrices[0], (small[0], left), (small[1], right))
 
 
-def _is_fine_enough(found: SeamCut) -> bool:
-    """Return whether the left picture shows the common area with about as many pixels
-    as the right.
-    """
-    left, right = overlap_shares(found.matrix, found.left, found.right)
-    return left * _pixel_count(found.left) >= FINENESS * right * _pixel_count(found.right)
-
-
 def _saves(found: SeamCut) -> bool:
-    left, right = _pixel_count(found.left), _pixel_count(found.right)
+    left, right = pixel_count(found.left), pixel_count(found.right)
     return found.left_kept * left + found.right_kept * right < left + right
-
-
-def _pixel_count(size: ImageSize) -> int:
-    return size[0] * size[1]
-
-
-_PEAK = 255
-
-Pictures = Sequence[VideoFrame]
-
-PairMark = tuple[tuple[int, int], tuple[int, int]]
-"""For the left and the right run: id of the original, and first frame."""
 
 
 @dataclass(frozen=True, slots=True)

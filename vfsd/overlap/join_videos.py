@@ -15,6 +15,7 @@ from functools import partial
 
 import numpy as np
 
+from vfsd.api.store import Store
 from vfsd.api.video import Video, context_of
 from vfsd.catalog import Transaction
 from vfsd.core.frame_table import FrameTable
@@ -24,22 +25,22 @@ from vfsd.errors import NotFoundError, OutdatedError, UsageError
 from vfsd.overlap.join_encoder import JoinSettings, require_joinable
 from vfsd.overlap.join_worker import FramePairs, JoinedRun, JoinWorker, Seconds, pair_frames
 from vfsd.overlap.overlap_pair import Overlap, Verdict
-from vfsd.overlap.overlap_search import VideoPair, overlap_of
+from vfsd.overlap.overlap_search import VideoPair, compare_pair
 from vfsd.read.read_context import ReadContext
-from vfsd.storage.context import StoreContext
 from vfsd.storage.reclaim import reclaim_or_log
 from vfsd.tiling import cut_sequences, overlaps
 from vfsd.tiling.cost import JOINED_LEFT
+from vfsd.validation import boolean, value_or_default
 
 OnProgress = Callable[[int, int], None]
 """Called with (frames done, total), several times a second; may raise to cancel."""
 
+# Maximum time between reports of progress.
 _HEARTBEAT_SECONDS = 0.2
-"""Maximum time between reports of progress."""
+# Approximate limit for the pictures of both videos in memory, over all runs.
 _MEMORY_BYTES = 768 << 20
-"""Approximate limit for the pictures of both videos in memory, over all runs."""
+# One and a half times a picture: its pieces are in memory as well.
 _BYTES_PER_PIXEL = 2.5
-"""One and a half times a picture: its pieces are in memory as well."""
 _MOST_FRAMES = 300
 
 
@@ -130,48 +131,52 @@ class JoinedPair:
         return sum(len(one.frames) for one, other in self.segments if _is_copy(one, other))
 
 
-def join_videos(
-    parts: StoreContext,
-    tools: ReadContext,
-    one: Video,
-    other: Video,
-    settings: JoinSettings,
+def join(
+    store: Store,
+    one: str,
+    other: str,
+    settings: JoinSettings | None = None,
     *,
     seconds_each: float = 1.0,
     dry_run: bool = False,
     jobs: int | None = None,
     on_progress: OnProgress | None = None,
 ) -> JoinReport:
-    """Join two videos where they agree, and return a report.
+    """Store the pictures of two overlapping cameras once for both, and return a report.
 
-    Both timelines start at the same time.  Files with the same bytes are stored once already and
-    are not joined.  Existing joins stay.  Runs that agree less than required are not joined.
+    The originals stay.  Both timelines start at the same time.  Files with the same bytes are
+    stored once already and are not joined.  Existing joins stay.
+
+    Args:
+        store: The store of both videos.
+        one: The name of a video.
+        other: The name of the other video.
+        settings: How to join; None takes the defaults.
+        seconds_each: The approximate length of a run.  Runs in which every picture agrees are
+            joined.
+        dry_run: Report what joining would do, and store nothing.
+        jobs: The number of worker threads; None: all cores.
+        on_progress: Called with (frames done, total).
 
     Raises `NotFoundError` for videos that do not show the same place at the same time, `UsageError`
     for pictures that cannot be joined, `IntegrityError`, `NoSpaceError`, `OverBudgetError`, and
     `OutdatedError` if the bytes of a video change in the meantime.  Finished runs stay.
-
-    Args:
-        parts: The store.
-        tools: The context of reads.
-        one: A video.
-        other: The other video.
-        settings: How to join.
-        seconds_each: The approximate length of a run.
-        dry_run: Do everything, but store nothing.
-        jobs: The number of worker threads; None: all cores.
-        on_progress: Called with (frames done, total).
     """
-    if one.info.id == other.info.id:
-        raise UsageError(f"a video cannot be joined with itself: {one.name!r}")
-    require_joinable(one.original.media, other.original.media)
-    if one.info.digest == other.info.digest:
-        pair = _require_overlap(tools, one, other)
+    parts, tools = store.parts, store.tools
+    if not boolean(dry_run, "dry_run"):
+        parts.require_writable()
+    videos = store[one], store[other]
+    settings = value_or_default(settings, JoinSettings)
+    if videos[0].info.id == videos[1].info.id:
+        raise UsageError(f"a video cannot be joined with itself: {videos[0].name!r}")
+    require_joinable(videos[0].original.media, videos[1].original.media)
+    if videos[0].info.digest == videos[1].info.digest:
+        pair = _require_overlap(tools, *videos)
         return JoinReport(pair.left.name, pair.right.name, pair.overlap, (), 0, {}, 0, 0)
-    for video in (one, other):
+    for video in videos:
         if not dry_run and not video.original.verified:
             video.verify()  # joining relies on frame numbers, which must not change afterwards
-    pair = _require_overlap(tools, one, other)
+    pair = _require_overlap(tools, *videos)
     left, right = pair.left, pair.right
     pairs = pair_frames(_sequences(left, right, seconds_each), _times(left), _times(right))
     with parts.catalog.reading() as seen:
@@ -216,32 +221,33 @@ def join_videos(
     )
 
 
-def split_joined(
-    parts: StoreContext, video: LogicalVideo, other: LogicalVideo | None = None
-) -> list[JoinedPair]:
-    """Delete the joined pictures of a video and of its partners, or only of the partner `other`.
+def split(store: Store, name: str, other: str | None = None) -> list[JoinedPair]:
+    """Undo `join`: delete the joined pictures of a video and its partners, or only of `other`.
 
-    Returns the deleted pairs.  Reads then decode the originals.  Raises `NotFoundError` if nothing
-    is joined.
+    Returns the pairs that were split.  Reads then decode the originals.  Raises `NotFoundError` if
+    nothing is joined.
     """
-    with parts.catalog.writing() as change:
-        names = {video.name} if other is None else {video.name, other.name}
+    store.parts.require_writable()
+    partner = None if other is None else store.catalog.video(other)
+    video = store.catalog.video(name)
+    with store.parts.catalog.writing() as change:
+        names = {video.name} if partner is None else {video.name, partner.name}
         found = [one for one in _pairs(change, video) if names <= {one.left, one.right}]
         if not found:
-            partner = "anything" if other is None else repr(other.name)
+            what = "anything" if partner is None else repr(partner.name)
             raise NotFoundError(
-                f"{video.name!r} is not joined with {partner}",
-                hint="see `vfsd overlap ls`",
+                f"{video.name!r} is not joined with {what}", hint="see `vfsd overlap ls`"
             )
         gone = [segment for one in found for both in one.segments for segment in both]
         change.segments.delete(segment.id for segment in gone)
-    reclaim_or_log(parts, keys={segment.object_key for segment in gone})
+    reclaim_or_log(store.parts, keys={segment.object_key for segment in gone})
     return found
 
 
-def joined_pairs(parts: StoreContext, video: LogicalVideo | None = None) -> list[JoinedPair]:
+def joined(store: Store, name: str | None = None) -> list[JoinedPair]:
     """Return the joined pairs of a video, or of all videos, by name."""
-    with parts.catalog.reading() as seen:
+    video = None if name is None else store.catalog.video(name)
+    with store.parts.catalog.reading() as seen:
         return _pairs(seen, video)
 
 
@@ -268,7 +274,7 @@ def _pairs(seen: Transaction, video: LogicalVideo | None) -> list[JoinedPair]:
 
 def _require_overlap(tools: ReadContext, one: Video, other: Video) -> VideoPair:
     """Raises `NotFoundError` unless the videos can be joined."""
-    pair = overlap_of(tools, one, other)
+    pair = compare_pair(tools, one, other)
     if pair is None:
         raise NotFoundError(
             f"{one.name!r} and {other.name!r} do not show the same place",
@@ -378,10 +384,8 @@ def _run_all(
     jobs: int,
     on_progress: OnProgress | None,
 ) -> list[JoinedRun]:
-    """Run all tasks, several at a time.
-
-    Progress is reported in the caller's thread, where Ctrl-C and errors are handled.
-    """
+    """Run all tasks, several at a time."""
+    # Progress is reported in the caller's thread, where Ctrl-C and errors are handled.
     runs: dict[int, JoinedRun] = {}
     done, total = 0, sum(lengths)
     with ThreadPoolExecutor(max(1, min(jobs, len(tasks))), thread_name_prefix="join") as executor:

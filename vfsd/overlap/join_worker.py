@@ -62,10 +62,9 @@ Seconds = npt.NDArray[np.float64]
 
 MIN_RUN_FRAMES = 4
 """Consecutive frames: fewer are not worth a key picture."""
+# Maximum time between paired frames, as a share of the frame interval: beyond that, another frame
+# is nearer.
 _MAX_TIME_GAP = 0.5
-"""Maximum time between paired frames, as a share of the frame interval: beyond that, another frame
-is nearer.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +210,7 @@ class JoinWorker:
         left = self._pictures(self._sides[0], frames.left)
         right = self._pictures(self._sides[1], frames.right)
         if left is None or right is None:
-            return JoinedRun(frames, "the colour coding changes between pictures")
+            return JoinedRun(frames, "the color coding changes between pictures")
         best = self._best(left, right, known, self._mark(frames))
         if best.made is None:
             return JoinedRun(frames, best.why, best.psnr)
@@ -259,16 +258,14 @@ class JoinWorker:
         return chained_psnr(psnr[0], left), chained_psnr(psnr[1], right)
 
     def _pictures(self, side: _JoinSide, frames: range) -> list[VideoFrame] | None:
-        """Return upright copies, as decoders reuse their frames.
-
-        None if the meaning of samples changes: pieces store it once, for both cameras.
-        """
-        copies = []
+        """Return upright copies; None if the meaning of samples changes between pictures."""
+        copies = []  # decoders reuse their frames
         media = side.video.original.media
         normalizer = ColorNormalizer(media)
         with self._pool.decoder(side.video.original, side.table) as decoder:
             stream = decoder.stream(frames.start, frames.stop, before_packet=self._pause)
             for _, picture in stream:
+                # Pieces store the meaning of samples once, for both cameras.
                 if not normalizer.is_normal(picture):
                     return None
                 copy = blank_like(picture, media.display_width, media.display_height)
@@ -287,6 +284,7 @@ class JoinWorker:
         what = f"joined pictures of {self._sides[0].video.name}"
         now = time.time_ns()
         arrival = pending_bytes(self._parts, pack.data, what)
+        # One run at a time: each must know the segments of the others, which it must not evict.
         with arrival, self._publishing, arrival.recorded() as change:
             both: list[int] = []
             for number, run in enumerate((frames.left, frames.right)):
@@ -345,16 +343,12 @@ class JoinWorker:
         )
 
     def _making(self, segment: Segment) -> float:
-        """Return the CPU seconds of encoding a segment, by the cost model; it was requested
-        explicitly.
-        """
+        """Return the modelled CPU seconds of encoding a segment."""
         pixels = segment.layout.width * segment.layout.height * len(segment.frames)
         return encode_cost(self._codec.name).seconds(1, pixels, segment.size)
 
     def _gain(self, number: int, segment: Segment) -> float:
-        """Return the CPU seconds that a read of all frames of that side saves, by the
-        cost model.
-        """
+        """Return the modelled CPU seconds that a read of all frames of that side saves."""
         side, costs = self._sides[number], DecodeCosts()
         original = side.video.original
         whole = original_work(original, side.table, segment.frames)
@@ -363,9 +357,7 @@ class JoinWorker:
         return max(0.0, saved)
 
     def _encoding(self, change: Transaction, original: PhysicalVideo, now_ns: int) -> int:
-        """Return the encoding that contains joined segments with these settings; add it
-        if needed.
-        """
+        """Return the encoding of joined segments with these settings; add it if needed."""
         parameters = self._settings.parameters()
         for there in change.videos.physicals(original.video_id):
             if there.role is Role.JOINED and dict(there.parameters) == parameters:

@@ -40,16 +40,56 @@ from vfsd.codecs.cells.plane_merge import (
     warp_with_mask,
 )
 
+# Strongest features per picture: the cost of matching grows with the product of their numbers.
 _MAX_FEATURES = 1000
-"""Strongest features per picture: the cost of matching grows with the product of their numbers."""
+# Half the value of Lowe and OpenCV. Theirs found generated scenes of soft ground in 10 of 18 cases,
+# this one in all. Unrelated clips were found with neither.
 _CONTRAST_THRESHOLD = 0.02
-"""Half the value of Lowe and OpenCV.  Theirs found generated scenes of soft ground in 10 of 18
-cases, this one in all.  Unrelated clips were found with neither.
-"""
+# Lowe's ratio test (0.8 in IJCV 2004): distance of the nearest to the second nearest descriptor.
 _RATIO = 0.75
-"""Lowe's ratio test (0.8 in IJCV 2004): distance of the nearest to the second nearest
-descriptor.
+
+# 348 pairs of unrelated clips had at most 8 over all moments, 16 related ones at least 59.
+MIN_MATCHES = 20
+"""Distinct points that must fit: VSS's m."""
+# Two webcams in one room had 0.65.
+MIN_INLIER_SHARE = 0.3
+"""Share of the matches that must fit."""
+# Outside the hull, a homography is only a guess. Two webcams in one room had 0.15.
+MIN_SPREAD = 0.1
+"""Share of the common area that the hull of the fitting points must cover."""
+MIN_COMMON_AREA = 0.1
+"""Minimum common share of the picture that has more in common."""
+TOLERANCE = 3 / 640
+"""Tolerance as a share of the picture's width: three pixels at the examined size."""
+MIN_AGREEING_SHARE = 0.8
+"""Share of a moment's points that must fit the homography of all moments, within twice the
+tolerance, for the cameras to count as fixed to each other.
 """
+
+# Block size in pixels: block means have little noise, and moving objects are larger.
+_BLOCK = 8
+# Squared levels between block means of two moments: less is noise, not motion.
+_STILL = 1.0
+
+_Means = npt.NDArray[np.float32]
+
+# Measured on each side before merging.  The mean of two pictures is 6 dB nearer to each, so a limit
+# after merging would accept 18 dB and show objects twice.
+MIN_PSNR = 24.0
+"""Minimum dB of either side as shown by the other: below, VSS rejects a pair."""
+COPY_PSNR = 30.0
+"""Minimum dB of a copy: near-lossless in VSS."""
+# It is about the accuracy of a homography from pictures of 640 pixels. The same scene in two codecs
+# had 0.0001.
+COPY_MAX_DISPLACEMENT = 1.5 / 640
+"""Maximum displacement of the corners of a copy, as a share of the picture's width."""
+# The area is stored with the pixels of the left one, and must not lose detail.
+FINENESS = 0.8
+"""Minimum pixels of the left picture per pixel of the right one in the common area."""
+# Two recordings of a fixed camera on different days agree in nearly all pixels; only moving objects
+# differ.  Simultaneous pairs had 0.97 to 1.00, others -0.13 to 0.48.
+SAME_TIME = 0.5
+"""Minimum of `Agreement.movement`: halfway between simultaneous and other recordings."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -113,26 +153,6 @@ def match_features(left: Features, right: Features) -> Matches:
         left.points[[match.queryIdx for match in kept]],
         right.points[[match.trainIdx for match in kept]],
     )
-
-
-MIN_MATCHES = 20
-"""Distinct points that must fit: VSS's m.  348 pairs of unrelated clips had at most 8 over all
-moments, 16 related ones at least 59.
-"""
-MIN_INLIER_SHARE = 0.3
-"""Share of the matches that must fit.  Two webcams in one room had 0.65."""
-MIN_SPREAD = 0.1
-"""Share of the common area that the hull of the fitting points must cover.  Outside the hull, a
-homography is only a guess.  Two webcams in one room had 0.15.
-"""
-MIN_COMMON_AREA = 0.1
-"""Minimum common share of the picture that has more in common."""
-TOLERANCE = 3 / 640
-"""Tolerance as a share of the picture's width: three pixels at the examined size."""
-MIN_AGREEING_SHARE = 0.8
-"""Share of a moment's points that must fit the homography of all moments, within twice the
-tolerance, for the cameras to count as fixed to each other.
-"""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -226,14 +246,6 @@ def _distinct_points(points: Matches, tolerance: float) -> int:
 def _nearest_fit(fits: Sequence[HomographyFit | None], at: int) -> HomographyFit:
     by_distance = sorted(range(len(fits)), key=lambda other: abs(other - at))
     return next(one for other in by_distance if (one := fits[other]) is not None)
-
-
-_BLOCK = 8
-"""Block size in pixels: block means have little noise, and moving objects are larger."""
-_STILL = 1.0
-"""Squared levels between block means of two moments: less is noise, not motion."""
-
-_Means = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,26 +346,6 @@ def _pooled(values: Sequence[float]) -> float:
     return psnr_of_square(float(np.mean([255 * 255 / 10 ** (value / 10) for value in values])))
 
 
-# Measured on each side before merging.  The mean of two pictures is 6 dB nearer to each, so a limit
-# after merging would accept 18 dB and show objects twice.
-MIN_PSNR = 24.0
-"""Minimum dB of either side as shown by the other: below, VSS rejects a pair."""
-COPY_PSNR = 30.0
-"""Minimum dB of a copy: near-lossless in VSS."""
-COPY_MAX_DISPLACEMENT = 1.5 / 640
-"""Maximum displacement of the corners of a copy, as a share of the picture's width.  It is about
-the accuracy of a homography from pictures of 640 pixels.  The same scene in two codecs had 0.0001.
-"""
-FINENESS = 0.8
-"""Minimum pixels of the left picture per pixel of the right one in the common area.  The area is
-stored with the pixels of the left one, and must not lose detail.
-"""
-# Two recordings of a fixed camera on different days agree in nearly all pixels; only moving objects
-# differ.  Simultaneous pairs had 0.97 to 1.00, others -0.13 to 0.48.
-SAME_TIME = 0.5
-"""Minimum of `Agreement.movement`: halfway between simultaneous and other recordings."""
-
-
 class Verdict(StrEnum):
     """Whether two videos of the same place can be joined."""
 
@@ -432,7 +424,9 @@ class _OrderedPair:
         moves = max(corner_displacement(matrix, left.size, right.size) for matrix in self.matrices)
         self.is_copy = moves <= COPY_MAX_DISPLACEMENT
         self.cut = (
-            cut_at_seam(first, left.size, right.size) if self._is_fine_enough(first) else None
+            cut_at_seam(first, left.size, right.size)
+            if is_fine_enough(first, left.size, right.size)
+            else None
         )
         self.common_bytes = self._common_bytes(first)
 
@@ -448,23 +442,16 @@ class _OrderedPair:
             self.stored_pixels, other.stored_pixels
         ):
             return self.stored_pixels < other.stored_pixels
-        mine, its = _pixels(self.left.size), _pixels(other.left.size)
+        mine, its = pixel_count(self.left.size), pixel_count(other.left.size)
         return (self.cut.seam, mine) > (other.cut.seam, its)
 
     @property
     def stored_pixels(self) -> float:
         """Pixels of all pieces; without a cut, of both pictures."""
-        left, right = _pixels(self.left.size), _pixels(self.right.size)
+        left, right = pixel_count(self.left.size), pixel_count(self.right.size)
         if self.cut is None:
             return left + right
         return self.cut.left_kept * left + self.cut.right_kept * right
-
-    def _is_fine_enough(self, matrix: Homography) -> bool:
-        """Return whether the left picture shows the common area with about as many pixels as the
-        right.
-        """
-        left, right = overlap_shares(matrix, self.left.size, self.right.size)
-        return left * _pixels(self.left.size) >= FINENESS * right * _pixels(self.right.size)
 
     def _common_bytes(self, matrix: Homography) -> float:
         """Return the approximate bytes that storing the common area once saves, in the common time.
@@ -474,7 +461,7 @@ class _OrderedPair:
         common = min(self.left.duration, self.right.duration)
         left = self.left.bytes * float(common / self.left.duration)
         right = self.right.bytes * float(common / self.right.duration)
-        if self.cut is None or self.stored_pixels >= _pixels(self.left.size) + _pixels(
+        if self.cut is None or self.stored_pixels >= pixel_count(self.left.size) + pixel_count(
             self.right.size
         ):
             return 0.0
@@ -530,5 +517,15 @@ def _verdict(way: _OrderedPair, seen: Agreement, good: list[bool]) -> tuple[Verd
     return Verdict.PARTLY, f"{MIN_PSNR:g} dB at {sum(good)} of {len(good)} moments"
 
 
-def _pixels(size: ImageSize) -> int:
+def is_fine_enough(matrix: Homography, left: ImageSize, right: ImageSize) -> bool:
+    """Return whether the left picture shows the common area with about as many pixels as the right.
+
+    `matrix` maps the right picture to the left one.
+    """
+    left_share, right_share = overlap_shares(matrix, left, right)
+    return left_share * pixel_count(left) >= FINENESS * right_share * pixel_count(right)
+
+
+def pixel_count(size: ImageSize) -> int:
+    """Return width times height."""
     return size[0] * size[1]

@@ -5,7 +5,7 @@ Color signatures select candidate pairs; only those are compared.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -15,6 +15,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
+from vfsd.api.store import Store
 from vfsd.api.video import Video, context_of
 from vfsd.codecs.cells.overlap_geometry import (
     Homography,
@@ -38,17 +39,37 @@ from vfsd.read.read_plan import plan_frames
 Signature = npt.NDArray[np.float32]
 """3 x 256 (whole, left half, right half): square roots of the shares of colours."""
 
+# Overlapping pairs had at most 0.27; the median of all pairs of different clips is 0.56.
 RADIUS = 0.4
-"""Maximum Hellinger distance of the nearest parts of two candidates.  Overlapping pairs had at most
-0.27; the median of all pairs of different clips is 0.56.
-"""
+"""Maximum Hellinger distance of the nearest parts of two candidates."""
+# Overlapping ones came first or second.
 MAX_NEIGHBORS = 8
-"""Nearest neighbours of a video that are compared.  Overlapping ones came first or second."""
+"""Nearest neighbours of a video that are compared."""
 
+# Bins of lightness and the two colours: cameras differ more in exposure than in hue.
 _BINS = (4, 8, 8)
-"""Bins of lightness and the two colours: cameras differ more in exposure than in hue."""
+# Videos that are compared with all others at a time.
 _BLOCK = 256
-"""Videos that are compared with all others at a time."""
+
+LONGEST = 640
+"""Longer side in pixels of the examined pictures."""
+# Seconds: cameras adjust their exposure first.
+_FIRST = Fraction(1, 2)
+# Examined moments per video: up to 17 minutes.
+_MOST_MOMENTS = 12
+# Videos whose pictures and features are cached: at most 15 MB each.
+_CACHED_VIDEOS = 16
+
+SearchProgress = Callable[[str, int, int], None]
+"""Called with (current step, done, total); may raise to cancel."""
+
+_MARGIN = 12
+_FONT = cv2.FONT_HERSHEY_DUPLEX
+_BACKGROUND_COLOR = (24, 24, 24)
+_TEXT_COLOR = (255, 255, 255)
+
+# Pixels of a line of text.
+_LINE = 30
 
 
 def color_signature(pictures: Sequence[PixelArray]) -> Signature:
@@ -83,23 +104,10 @@ def candidate_pairs(
         alike = (block @ parts.T).reshape(-1, each, count, each).max(axis=(1, 3))
         near = np.sqrt(np.clip(1 - alike, 0, None))
         for i, distances in enumerate(near, start=first):
-            distances[i] = np.inf
+            distances[i] = np.inf  # a video is not its own neighbor
             nearest = np.argpartition(distances, min(most, count - 1))[:most]
             found.update((min(i, j), max(i, j)) for j in nearest.tolist() if distances[j] <= radius)
     return sorted(found)
-
-
-LONGEST = 640
-"""Longer side in pixels of the examined pictures."""
-_FIRST = Fraction(1, 2)
-"""Seconds: cameras adjust their exposure first."""
-_MOST_MOMENTS = 12
-"""Examined moments per video: up to 17 minutes."""
-_CACHED_VIDEOS = 16
-"""Videos whose pictures and features are cached: at most 15 MB each."""
-
-SearchProgress = Callable[[str, int, int], None]
-"""Called with (current step, done, total); may raise to cancel."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -155,18 +163,24 @@ def sample_times(duration: Fraction) -> tuple[Fraction, ...]:
     return tuple(time for time in times if time < duration) or (Fraction(0),)
 
 
-def find_overlaps(
-    tools: ReadContext, videos: Sequence[Video], on_progress: SearchProgress | None = None
+def overlaps(
+    store: Store, names: Iterable[str] | None = None, *, on_progress: SearchProgress | None = None
 ) -> OverlapReport:
-    """Examine all of `videos`, and compare those with similar colours."""
+    """Find the pairs of these videos (default: all) that show the same place.
+
+    A few frames of each video are decoded, and those with similar colors are compared.  All
+    timelines are assumed to start at the same time.  `on_progress` is called with (the current
+    step, done, total).
+    """
+    tools, videos = store.tools, list(store.find()) if names is None else store.named(names)
     report = on_progress or (lambda what, done, total: None)
-    look = _SampleReader(tools)
+    reader = _SampleReader(tools)
     seen, signatures = [], []
     unreadable: dict[str, VfsdError] = {}
     for done, video in enumerate(videos):
         report("examining videos", done, len(videos))
         try:
-            pictures = look.pictures(video)
+            pictures = reader.pictures(video)
         except VfsdError as error:
             unreadable[video.name] = error
             continue
@@ -176,7 +190,7 @@ def find_overlaps(
     pairs = []
     for done, (i, j) in enumerate(near):
         report("comparing pairs", done, len(near))
-        found = _compared(look, seen[i], seen[j])
+        found = _compare(reader, seen[i], seen[j])
         if found is not None:
             pairs.append(found)
     report("comparing pairs", len(near), len(near))
@@ -184,12 +198,17 @@ def find_overlaps(
     return OverlapReport(pairs, len(seen), len(near), unreadable)
 
 
-def overlap_of(tools: ReadContext, one: Video, other: Video) -> VideoPair | None:
-    """Compare two videos, whatever their colours; None if they do not show the same place.
+def overlap(store: Store, one: str, other: str) -> VideoPair | None:
+    """Compare two videos; return None if they do not show the same place.
 
     Raises `IntegrityError` for one that cannot be read.
     """
-    return _compared(_SampleReader(tools), one, other)
+    return compare_pair(store.tools, store[one], store[other])
+
+
+def compare_pair(tools: ReadContext, one: Video, other: Video) -> VideoPair | None:
+    """Compare two videos as `overlap` does."""
+    return _compare(_SampleReader(tools), one, other)
 
 
 def frame_of(tools: ReadContext, video: Video, time: Fraction) -> PixelArray:
@@ -213,8 +232,8 @@ def _frames(
         raise IntegrityError(f"{video.name!r} cannot be read: {error}") from error
 
 
-def _compared(look: _SampleReader, one: Video, other: Video) -> VideoPair | None:
-    found = compare_videos(look.moments(one), look.moments(other))
+def _compare(reader: _SampleReader, one: Video, other: Video) -> VideoPair | None:
+    found = compare_videos(reader.moments(one), reader.moments(other))
     if found is None:
         return None
     found = _with_shared_bytes(found, one, other)
@@ -262,13 +281,7 @@ class _SampleReader:
 
 _LONGEST, _NARROWEST = 1600, 800
 """Maximum of the longer side, and minimum of the width, which leaves room for text."""
-_MARGIN = 12
-_FONT = cv2.FONT_HERSHEY_DUPLEX
-_BACKGROUND_COLOR = (24, 24, 24)
-_TEXT_COLOR = (255, 255, 255)
 _LEFT, _RIGHT, _SEAM = (255, 220, 40), (90, 200, 250), (255, 120, 110)
-_LINE = 30
-"""Pixels of a line of text."""
 
 
 def draw_pair(tools: ReadContext, pair: VideoPair, time: Fraction) -> PixelArray:

@@ -86,7 +86,7 @@ from vfsd.views.view_resolver import (
     path_in_question,
 )
 from vfsd.views.view_slots import SlotReadLog
-from vfsd.write.frame_input import MAGIC, iter_raw_frames, read_y4m_frames, read_y4m_header
+from vfsd.write.frame_input import Y4M_MAGIC, iter_raw_frames, read_y4m_frames, read_y4m_header
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -441,7 +441,7 @@ class ViewUpload:
 
     def _of_y4m(self) -> Iterator[VideoFrame]:
         file = BufferedReader(FileIO(self._file.fileno(), closefd=False), _BUFFER_BYTES)
-        if file.read(len(MAGIC)) != MAGIC:
+        if file.read(len(Y4M_MAGIC)) != Y4M_MAGIC:
             raise RefusedMediaError("a Y4M file must begin with YUV4MPEG2")
         file.seek(0)
         header = read_y4m_header(file)

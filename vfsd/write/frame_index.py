@@ -34,6 +34,27 @@ from vfsd.storage.reclaim import reclaim_or_log, restore_object
 from vfsd.tiling import Rect
 from vfsd.write.ingest_file import SourceFile, describe_original, encoded_pages, put_audio
 
+_PICTURE_FIELDS = (
+    "container",
+    "width",
+    "height",
+    "pixel_format",
+    "rotation",
+    "mirrored",
+    "crop",
+    "sample_aspect_ratio",
+    "color_range",
+    "color_space",
+    "color_primaries",
+    "color_transfer",
+    "bit_depth",
+    "interlaced",
+    "variable_rate",
+)
+
+# Names the file in errors, which are not shown to users.
+_VIDEO_LABEL = "a video"
+
 
 def verify(video: VideoContext, *, on_progress: Callable[[int, int], None] | None = None) -> bool:
     """Decode the whole file, and store a corrected frame table where the present one is wrong.
@@ -66,7 +87,7 @@ def require_verified(video: VideoContext) -> None:
 
 
 def corrects_table(video: VideoContext) -> bool:
-    """Whether the file has other frames than its packets promised; only a full decode shows it."""
+    """Verify a video if needed; return whether its frame table was corrected."""
     if video.original.is_growing:
         return False
     if video.reload_numbering():
@@ -77,9 +98,9 @@ def corrects_table(video: VideoContext) -> bool:
 
 
 def _store_examination(video: VideoContext, found: Examination) -> bool | None:
-    """Store what a full decode has found; whether the catalog had the same.
+    """Store the result of a full decode; return whether the catalog had the same.
 
-    None, and nothing has changed, where another process has corrected the table first.
+    Returns None, without a change, if another process has corrected the table first.
     """
     parts, original = video.parts, video.original
     with parts.catalog.reading() as seen:
@@ -138,7 +159,7 @@ def _store_examination(video: VideoContext, found: Examination) -> bool | None:
 
 
 def _matches_catalog(original: PhysicalVideo, found: Examination, table: FrameTable | None) -> bool:
-    """Whether the catalog has everything as found; `table` is None where it is damaged."""
+    """Return whether the catalog has what was found; `table` is None if it is damaged."""
     return (
         table is not None
         and (original.media, original.access) == (found.media, found.access)
@@ -147,9 +168,9 @@ def _matches_catalog(original: PhysicalVideo, found: Examination, table: FrameTa
 
 
 def _labelled_packets(video: VideoContext, table: FrameTable | None) -> Ints | None:
-    """The packet of each frame, by the frame numbers of the labels.
+    """Return the packet of each frame, by the frame numbers that labels use.
 
-    None: labels have the numbers of a full decode.
+    None if labels use the numbers of a full decode.
     """
     if table is not None:
         return table.packets_of(range(len(table)))
@@ -160,7 +181,7 @@ def _labelled_packets(video: VideoContext, table: FrameTable | None) -> Ints | N
 
 
 def _readable_table(video: VideoContext) -> FrameTable | None:
-    """The stored frame table; None where it is damaged or missing."""
+    """Return the stored frame table; None if it is damaged or missing."""
     original = video.original
     with video.parts.catalog.reading() as seen:
         if frames_fault(seen, original) is not None:
@@ -175,14 +196,14 @@ def _readable_table(video: VideoContext) -> FrameTable | None:
 
 
 def _merged_damage(original: PhysicalVideo, found: Examination) -> tuple[range, ...] | None:
-    """The damaged frames, including those from before the original was replaced."""
+    """Return the damaged frames, including those from before the original was replaced."""
     if original.parameters and original.damage and found.damage is not None:
         return tuple(merged([*original.damage, *found.damage]))
     return found.damage
 
 
 def _has_same_numbers(found: Examination, table: FrameTable) -> bool:
-    """Whether frames have the same packets, and so the same numbers."""
+    """Return whether frames have the same packets, and so the same numbers."""
     return np.array_equal(table.packets_of(range(len(table))), found.order)
 
 
@@ -197,7 +218,7 @@ def _has_same_frames(found: Examination, table: FrameTable) -> bool:
 
 
 def _crop_shift(before: MediaInfo, now: MediaInfo) -> tuple[int, int]:
-    """How many pixels the displayed part has moved right and down.
+    """Return how many pixels the displayed part has moved right and down.
 
     Zeros unless only the crop has changed.
     """
@@ -216,7 +237,7 @@ def _crop_shift(before: MediaInfo, now: MediaInfo) -> tuple[int, int]:
 
 
 def _displayed_part(media: MediaInfo) -> Rect:
-    """The displayed frame, in coordinates of the pictures without cropping."""
+    """Return the displayed frame, in coordinates of the pictures without cropping."""
     left, top, _, _ = media.crop
     decoded = dataclasses.replace(
         media, width=media.decoded_width, height=media.decoded_height, crop=NO_CROP_MARGINS
@@ -225,7 +246,7 @@ def _displayed_part(media: MediaInfo) -> Rect:
 
 
 def _new_numbers(meant: Ints, order: Ints) -> Ints:
-    """The new number of each frame, found by its packet; -1 where no frame has that packet.
+    """Return the new number of each frame, found by its packet; -1 if no frame has that packet.
 
     `meant` has the packets by old frame number, `order` by new frame number.
     """
@@ -272,25 +293,6 @@ def has_same_picture_properties(one: MediaInfo, other: MediaInfo) -> bool:
     )
 
 
-_PICTURE_FIELDS = (
-    "container",
-    "width",
-    "height",
-    "pixel_format",
-    "rotation",
-    "mirrored",
-    "crop",
-    "sample_aspect_ratio",
-    "color_range",
-    "color_space",
-    "color_primaries",
-    "color_transfer",
-    "bit_depth",
-    "interlaced",
-    "variable_rate",
-)
-
-
 def _field_or_default(media: MediaInfo, name: str) -> object:
     """Return a field, or the default that a missing value stands for."""
     found = getattr(media, name)
@@ -301,10 +303,6 @@ def _field_or_default(media: MediaInfo, name: str) -> object:
     if name == "sample_aspect_ratio":
         return found or 1
     return found
-
-
-_VIDEO_LABEL = "a video"
-"""Names the file in errors, which are not shown to users."""
 
 
 def index_fault(seen: Transaction, node: Node) -> str | None:
@@ -492,8 +490,8 @@ def _has_stored_bytes(seen: Transaction, node: Node, key: str) -> bool:
     change the file.
     """
     known = seen.videos.broken_video(node.ino)
-    told = {node.object_key, None if known is None else known.digest}
-    return told - {None} == {key}
+    stored = {node.object_key, None if known is None else known.digest}
+    return stored - {None} == {key}
 
 
 def _with_stored_orientation(known: PhysicalVideo | None, found: Examination) -> Examination:

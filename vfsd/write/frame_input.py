@@ -27,6 +27,33 @@ if TYPE_CHECKING:
 RawInput: TypeAlias = bytes | bytearray | memoryview | IO[bytes]
 """Bytes, or a file of bytes that is open for reading."""
 
+_CHUNK = 1 << 20
+_GRAY_HINT = "arrays without a channel axis need format='gray'"
+_SIZE_HINT = "check the size and the pixel format"
+
+Y4M_MAGIC = b"YUV4MPEG2 "
+_FRAME = b"FRAME"
+_MAX_LINE_BYTES = 4096
+_UNKNOWN_ASPECT = "0:0"
+_QUARTER = "411"
+_DEEP_GRAY = ("mono9", "mono10", "mono12", "mono14")
+_DEPTH_FAMILIES = ("420", "422", "444")
+# The pixel format of each color space; some are wider, and none loses samples.
+_FORMATS: Mapping[str, str] = MappingProxyType(
+    {
+        "420": "yuv420p",
+        "420jpeg": "yuv420p",
+        "420mpeg2": "yuv420p",
+        "420paldv": "yuv420p",
+        "422": "yuv422p",
+        "444": "yuv444p",
+        **{f"{form}p{bits}": f"yuv{form}p{bits}" for form in _DEPTH_FAMILIES for bits in (10, 12)},
+        "411": "yuv422p",
+        "mono": "gray",
+        **{f"mono{bits}": "gray16" for bits in (9, 10, 12, 14, 16)},
+    }
+)
+
 
 @runtime_checkable
 class SupportsArray(Protocol):
@@ -39,10 +66,6 @@ class SupportsArray(Protocol):
 
 FrameInput: TypeAlias = Pixels | SupportsArray | Frame | Frames | Iterable["FrameInput"]
 """A picture, several along the first axis, frames that were read, or any sequence of these."""
-
-_CHUNK = 1 << 20
-_GRAY_HINT = "arrays without a channel axis need format='gray'"
-_SIZE_HINT = "check the size and the pixel format"
 
 
 def is_raw_input(data: object) -> TypeGuard[RawInput]:
@@ -88,6 +111,7 @@ def _frames_of_array(data: Pixels, pixel_format: str) -> Iterator[Pixels]:
             f"got an array of {data.ndim}",
             hint=_GRAY_HINT if channels and data.ndim == 2 else None,
         )
+    # Tensors of PyTorch have the channels first.
     if channels and data.shape[-3] == channels != data.shape[-1]:
         raise UsageError(
             f"pictures in {pixel_format} must be height x width x {channels}, got "
@@ -125,6 +149,7 @@ def iter_raw_frames(data: RawInput, pixel_format: str, size: tuple[int, int]) ->
             f"{size[0]}x{size[1]} in {pixel_format} has {wanted}"
         )
 
+    # A wrong size or format is found before the first picture is encoded.
     ahead = _remaining_bytes(data)
     if ahead is not None and ahead % wanted:
         raise UsageError(is_left(*divmod(ahead, wanted)), hint=_SIZE_HINT)
@@ -203,6 +228,7 @@ def _remaining_bytes(data: RawInput) -> int | None:
     """Return the number of bytes left; None if it is unknown before reading."""
     if isinstance(data, (bytes, bytearray, memoryview)):
         return memoryview(data).nbytes
+    # Other files, such as compressed ones, may give more bytes than `seek` reports.
     if type(getattr(data, "raw", data)) not in (FileIO, BytesIO) or not data.seekable():
         return None
     at = data.tell()
@@ -225,30 +251,6 @@ def _read(file: IO[bytes], most: int, *, at_once: bool = False) -> bytes | None:
     return part
 
 
-MAGIC = b"YUV4MPEG2 "
-_FRAME = b"FRAME"
-_MAX_LINE_BYTES = 4096
-_UNKNOWN_ASPECT = "0:0"
-_QUARTER = "411"
-_DEEP_GRAY = ("mono9", "mono10", "mono12", "mono14")
-_DEPTH_FAMILIES = ("420", "422", "444")
-_FORMATS: Mapping[str, str] = MappingProxyType(
-    {
-        "420": "yuv420p",
-        "420jpeg": "yuv420p",
-        "420mpeg2": "yuv420p",
-        "420paldv": "yuv420p",
-        "422": "yuv422p",
-        "444": "yuv444p",
-        **{f"{form}p{bits}": f"yuv{form}p{bits}" for form in _DEPTH_FAMILIES for bits in (10, 12)},
-        "411": "yuv422p",
-        "mono": "gray",
-        **{f"mono{bits}": "gray16" for bits in (9, 10, 12, 14, 16)},
-    }
-)
-"""The pixel format of each color space; some are wider, and none loses samples."""
-
-
 @dataclass(frozen=True, slots=True)
 class Y4mHeader:
     """The header of a YUV4MPEG2 file."""
@@ -263,7 +265,7 @@ class Y4mHeader:
 
 
 def read_y4m_header(file: IO[bytes]) -> Y4mHeader:
-    """Parse the first line of a file that starts with `MAGIC`.
+    """Parse the first line of a file that starts with `Y4M_MAGIC`.
 
     Raises `UsageError` for a damaged header, interlaced pictures, or an unknown color space.
     """
@@ -271,27 +273,27 @@ def read_y4m_header(file: IO[bytes]) -> Y4mHeader:
     if not line.endswith(b"\n"):
         raise UsageError("the YUV4MPEG2 header is truncated or damaged")
     words = line.decode("ascii", "replace").split()
-    told: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for word in words[1:]:
         key, value = word.partition("=")[::2] if word.startswith("X") else (word[0], word[1:])
-        if key in told and not word.startswith("X"):
+        if key in fields and not word.startswith("X"):
             raise UsageError(f"a YUV4MPEG2 header must not have {key} twice: {line[:80]!r}")
-        told.setdefault(key, value)
+        fields.setdefault(key, value)
     try:
-        width, height = int(told["W"]), int(told["H"])
-        rate = None if told["F"] == _UNKNOWN_ASPECT else Fraction(told["F"].replace(":", "/"))
-        aspect = told.get("A", _UNKNOWN_ASPECT)
+        width, height = int(fields["W"]), int(fields["H"])
+        rate = None if fields["F"] == _UNKNOWN_ASPECT else Fraction(fields["F"].replace(":", "/"))
+        aspect = fields.get("A", _UNKNOWN_ASPECT)
         ratio = None if aspect in (_UNKNOWN_ASPECT, "1:1") else Fraction(aspect.replace(":", "/"))
     except (KeyError, ValueError, ZeroDivisionError):
         raise UsageError(f"invalid YUV4MPEG2 header: {line[:80]!r}") from None
-    space = told.get("C", "420jpeg")
+    space = fields.get("C", "420jpeg")
     if space not in _FORMATS:
         raise UsageError(
             f"YUV4MPEG2 in {space} cannot be encoded",
             hint="`vfsd ingest`, or `cp` into a mount, keeps it as it is; or convert it to one of "
             f"{', '.join(_FORMATS)}",
         )
-    if told.get("I", "p") not in ("p", "?"):
+    if fields.get("I", "p") not in ("p", "?"):
         raise UsageError(
             "interlaced pictures cannot be written",
             hint="deinterlace them first, or give the encoded stream, which is stored unchanged",
@@ -300,7 +302,7 @@ def read_y4m_header(file: IO[bytes]) -> Y4mHeader:
         raise UsageError(f"invalid YUV4MPEG2 header: {line[:80]!r}")
     pixel_format = _FORMATS[space]
     check_size(input_layout(pixel_format), pixel_format, width, height)
-    color_range = told.get("XCOLORRANGE", "").lower() or None
+    color_range = fields.get("XCOLORRANGE", "").lower() or None
     if pixel_format.startswith("gray"):
         if color_range == "limited":
             raise UsageError(

@@ -40,8 +40,11 @@ from vfsd.storage.context import StoreContext
 from vfsd.storage.reclaim import discard_failed, reclaim_or_log
 from vfsd.storage.sandbox_pool import sniff_open
 
+# Used in messages about a file whose name may change in the meantime.
 _FILE_LABEL = "this file"
-"""Used in messages about a file whose name may change in the meantime."""
+
+# How long to wait for the catalog after a wait for it has already timed out.
+_BUSY_TIMEOUT_SECONDS = 1
 
 
 @dataclass(frozen=True)
@@ -99,7 +102,7 @@ def reject_by_header(path: str | os.PathLike[str]) -> RejectedFile | None:
 
 
 def _rejection(refusal: RefusedMediaError) -> RejectedFile:
-    """Remove the label from the reason, because users see it next to the current file name."""
+    # Users see the reason next to the current name of the file.
     return RejectedFile(str(refusal).removeprefix(f"{_FILE_LABEL}: "))
 
 
@@ -110,7 +113,7 @@ def publish_verdict(change: Transaction, node: Node, verdict: Verdict) -> None:
     size and mtime. Times and inode number do not change.
     """
     if isinstance(verdict, RejectedFile):
-        change.videos.remove(node.ino)
+        change.videos.remove(node.ino)  # the file may have been a video before it was written
         change.tree.alter(node.ino, state=FileState.PLAIN, reason=verdict.reason)
         return
     now = time.time_ns()
@@ -225,6 +228,7 @@ def ingest_copy(
     arrival, found = pending_copy(parts, source.path, on_progress)
     verdict = AcceptedVideo(examination, found.key, found.sums)
     with arrival:
+        # The examination and the copy must be of the same version.
         _require_unchanged(source.path, before)
         with arrival.recorded() as change:
             video, replaced = _put_stored(change, source, verdict, replace)
@@ -282,7 +286,7 @@ def ingest_link(
     )
     key, size, sums = digest_file(path, on_progress=on_progress)
     _require_unchanged(path, before)
-    if parts.objects.is_same_file(path, key):
+    if parts.objects.is_same_file(path, key):  # a hard link of an object
         raise _own_file(path)
     verdict = AcceptedVideo(examination, key, sums, before.st_mtime_ns)
     with parts.catalog.writing() as change:
@@ -371,7 +375,6 @@ class _ReplacedFile:
 
 
 def _delete_replaced(parts: StoreContext, replaced: _ReplacedFile | None) -> None:
-    """Delete the objects and the private file of a replaced file."""
     if replaced is not None:
         reclaim_or_log(parts, keys=replaced.keys, inodes=[replaced.ino])
 
@@ -410,6 +413,7 @@ def _new_file(
         now_ns=now,
         state=FileState.SPOOLED,
     )
+    # `create` sets the current time, and policies count ages from the mtime of the source.
     node = change.tree.update(node.ino, mtime_ns=found.st_mtime_ns, atime_ns=found.st_atime_ns)
     return node, displaced
 
@@ -485,10 +489,6 @@ def software_versions() -> str:
     return f"vfsd {__version__}, {library_versions()}"
 
 
-_BUSY_TIMEOUT_SECONDS = 1
-"""How long to wait for the catalog after a wait for it has already timed out."""
-
-
 class PendingObject:
     """An object that is being added; as a context manager it deletes the object after a failure."""
 
@@ -516,18 +516,19 @@ class PendingObject:
         After its success the object is not garbage.  Raises as `ensure_stored` and any transaction
         do.
         """
-        self._ensure()
+        self._ensure()  # slow because it syncs, so not under the write lock
         with self._parts.catalog.writing() as change:
+            # Garbage collection may have deleted it since; under the write lock it cannot.
             self._ensure()
             change.objects.record(self.key, self.size, now_ns=time.time_ns())
             yield change
 
-    def withdraw(self, *, patience: float = BUSY_SECONDS) -> None:
+    def withdraw(self, *, timeout: float = BUSY_SECONDS) -> None:
         """Delete the object after a failure, unless another file needs it by now.
 
-        Waits at most `patience` seconds for other writers of the catalog.
+        Waits at most `timeout` seconds for other writers of the catalog.
         """
-        discard_failed(self._parts, self.key, patience)
+        discard_failed(self._parts, self.key, timeout)
 
     def __enter__(self) -> Self:
         return self
@@ -536,7 +537,7 @@ class PendingObject:
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
         if isinstance(error, BusyError):
-            self.withdraw(patience=_BUSY_TIMEOUT_SECONDS)
+            self.withdraw(timeout=_BUSY_TIMEOUT_SECONDS)
         elif kind is not None:
             self.withdraw()
 

@@ -27,8 +27,7 @@ def remove(parts: StoreContext, path: str, recursive: bool) -> int:
 def _remove_names(
     parts: StoreContext, path: str, recursive: bool
 ) -> tuple[int, set[str], list[int]]:
-    """The number of files removed, the objects that may be unused now, and the inodes that may
-    have lost their last name."""
+    """Return the number of removed files, objects that may be unused, and inodes without a name."""
     *above, name = split_path(path) or [""]
     if not name:
         raise UsageError("the root of a store cannot be removed")
@@ -45,6 +44,7 @@ def _remove_names(
                 command_hint="`--recursive` removes everything in it, too",
             )
         gone, lost, inodes = 0, list[int](), list[int]()
+        # Deepest first, because only an empty directory can be unlinked.
         for full, inner in [*reversed(below), (path, node)]:
             folder, _, last = "/".join(split_path(full)).rpartition("/")
             left = change.tree.unlink(change.tree.resolve(folder).ino, last, now_ns=time.time_ns())
@@ -65,6 +65,7 @@ def move(parts: StoreContext, old: str, new: str, replace: bool) -> None:
     *above, name = split_path(old) or [""]
     if not name:
         raise UsageError("the root of a store cannot be moved")
+    # A sync may be slow, so it comes before the write lock.
     if replace:
         _sync_private(parts, old)
     with parts.catalog.writing() as change:
@@ -137,4 +138,5 @@ def wait_until_classified(parts: StoreContext, name: str) -> None:
                 hint="try again later; the log of the mount says why it takes long",
             )
         time.sleep(pause)
+        # Small files take milliseconds, large ones seconds.
         pause = min(0.2, pause * 2)

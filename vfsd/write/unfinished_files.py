@@ -24,8 +24,7 @@ from vfsd.core.timebase import human_bytes
 from vfsd.disk.object_store import ObjectStore
 from vfsd.disk.safe_open import STAYS, open_stored
 from vfsd.disk.store_layout import fsync_path
-from vfsd.disk.tempfiles import NewFile, claimed, is_locked
-from vfsd.disk.tempfiles import delete_file as take_file_away
+from vfsd.disk.tempfiles import NewFile, claimed, delete_file, is_locked
 from vfsd.errors import (
     BusyError,
     ExistsError,
@@ -62,6 +61,10 @@ _RETRYABLE_ERRORS = (
 _NOTE_SUFFIX = ".json"
 
 _log = logging.getLogger(__name__)
+
+KEPT_DAYS = 30
+"""Then `vfsd gc` deletes an unfinished recording."""
+_DAY_NS = 24 * 3600 * 10**9
 
 
 class OwnedFile:
@@ -123,6 +126,7 @@ class PartialFile:
 
     def delete(self) -> None:
         """Delete the bytes and the note of any writer; files that cannot be deleted stay."""
+        # The note goes first: bytes without a note are a leftover that `vfsd gc` deletes.
         for path in (self._note, self.path):
             try:
                 path.unlink(missing_ok=True)
@@ -139,6 +143,7 @@ def create_partial(objects: ObjectStore, name: str) -> PartialFile:
 
     Raises `BusyError` while another live process or writer uses that name.
     """
+    # Two processes must not both find the name unused.
     with objects.exclusive_start():
         for other in active_partials(objects):
             if other.name == name:
@@ -156,6 +161,7 @@ def _create_with_note(objects: ObjectStore, name: str) -> PartialFile:
     note = file.path.with_name(file.path.name + _NOTE_SUFFIX)
     part = note.with_name(note.name + ".part")
     try:
+        # Other processes must never read half a note.
         part.write_text(json.dumps({"name": name}), encoding="ascii")
         os.replace(part, note)
     except BaseException:
@@ -194,11 +200,6 @@ def _partials_with_notes(objects: ObjectStore) -> Iterator[PartialFile]:
             with open(note, encoding="ascii", opener=open_stored) as file:
                 name = json.load(file)["name"]
             yield PartialFile(str(name), note.with_name(note.name.removesuffix(_NOTE_SUFFIX)))
-
-
-KEPT_DAYS = 30
-"""Then `vfsd gc` deletes an unfinished recording."""
-_DAY_NS = 24 * 3600 * 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +271,7 @@ def recovered_name(parts: StoreContext, recording: UnfinishedRecording) -> str:
 
 def _is_published(parts: StoreContext, path: Path, seen: os.stat_result) -> bool:
     """Return whether the writer died after publishing the video under any name."""
-    if seen.st_nlink < 2:
+    if seen.st_nlink < 2:  # publishing adds a second name
         return False
     with parts.catalog.reading() as looking:
         sizes = looking.objects.sizes()
@@ -358,8 +359,8 @@ def find_leftovers(
     """
     kept = {one.path for one in (unfinished_recordings(parts) if but is None else but)}
     own = [path for path in parts.objects.leftovers() if parts.objects.main_file(path) not in kept]
-    beside = [*parts.directory.temporary_files(), *parts.directory.spool_copies()]
-    return [*own, *(path for path in beside if not is_locked(path))]
+    others = [*parts.directory.temporary_files(), *parts.directory.spool_copies()]
+    return [*own, *(path for path in others if not is_locked(path))]
 
 
 def delete_leftover(parts: StoreContext, path: Path) -> bool:
@@ -369,7 +370,7 @@ def delete_leftover(parts: StoreContext, path: Path) -> bool:
     """
     if path.parent == parts.directory.objects_tmp:
         return parts.objects.delete_temporary(path)
-    return take_file_away(path)
+    return delete_file(path)
 
 
 def delete_leftovers(parts: StoreContext, left: Sequence[Path]) -> list[Path]:

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 
+# By the suffix of the name.
 _CONTAINERS = {
     "": "mp4",
     ".mp4": "mp4",
@@ -57,11 +58,15 @@ _CONTAINERS = {
     ".mov": "mov",
     ".mkv": "matroska",
 }
-"""By the suffix of the name."""
 _GOP_SECONDS = 1
 _MAX_GOP_FRAMES = 120
+# Between two key pictures; encoders count in 32 bits.
 _MAX_FRAMES = 1_000_000_000
-"""Between two key pictures; encoders count in 32 bits."""
+
+_V = TypeVar("_V")
+
+Ticks: TypeAlias = SupportsIndex | Iterable[SupportsIndex]
+"""The time of one picture, or of each of several; may be numpy integers."""
 
 
 class WriteOptions(TypedDict, total=False):
@@ -144,9 +149,8 @@ class WriterSettings:
         )
 
     def _colors(self, stored: str) -> Mapping[str, str]:
-        """Return the color metadata of the file, see `FileOptions`."""
-        told = {"color_range": self.color_range, "colorspace": self.color_space}
-        chosen = {key: value for key, value in told.items() if value is not None}
+        options = {"color_range": self.color_range, "colorspace": self.color_space}
+        chosen = {key: value for key, value in options.items() if value is not None}
         if not input_layout(self.format).channels:
             if self.color_range not in (None, *COLOR_RANGES):
                 raise UsageError(
@@ -258,12 +262,6 @@ def _parse_time_base(time_base: Seconds) -> Fraction:
     return frame_rate(time_base) if is_fraction else seconds(time_base)
 
 
-_V = TypeVar("_V")
-
-Ticks: TypeAlias = SupportsIndex | Iterable[SupportsIndex]
-"""The time of one picture, or of each of several; may be numpy integers."""
-
-
 class VideoWriter(Generic[_V]):
     """Writes a video that appears in the store when the block ends, or not at all.
 
@@ -311,15 +309,15 @@ class VideoWriter(Generic[_V]):
             color_range=form.color_range,
             color_space=form.color_space,
         )
-        self._cut_by: Exception | None = None  # why it accepts no more pictures
+        self._stop_error: Exception | None = None  # why it accepts no more pictures
         self._pts = -1  # of the last picture
         self._origin = 0  # the pts of the first
-        with self._write_errors():
+        with self._convert_write_errors():
             self.unfinished = create_partial(parts.objects, name)
         try:
             self._file = _FullWriteFile(self.unfinished.path, "r+b")
             try:
-                with self._write_errors():
+                with self._convert_write_errors():
                     self._writer = FileWriter(self._file, file_form)
             except BaseException:
                 self._file.close()
@@ -328,8 +326,8 @@ class VideoWriter(Generic[_V]):
             self.unfinished.remove()
             raise
         self._is_open = True
-        self._is_whole = False  # the file is complete but not published
-        self._began_in = OwnerProcess()
+        self._is_complete = False  # the file is complete but not published
+        self._owner = OwnerProcess()
         reset_after_fork(self)
 
     def after_fork(self) -> None:
@@ -337,8 +335,8 @@ class VideoWriter(Generic[_V]):
         parent's."""
         # Freeing the muxer would write the end of the file and wait for encoder threads.
         leak(self._writer)
-        self._is_open = self._is_whole = False
-        self._cut_by = None
+        self._is_open = self._is_complete = False
+        self._stop_error = None
         self._writing = threading.RLock()
 
     def __enter__(self) -> VideoWriter[_V]:
@@ -354,7 +352,7 @@ class VideoWriter(Generic[_V]):
             if error is None:
                 self.close()
         finally:
-            if not self._is_whole:  # otherwise `close` may be called again
+            if not self._is_complete:  # otherwise `close` may be called again
                 self.leave()
 
     @property
@@ -404,7 +402,7 @@ class VideoWriter(Generic[_V]):
         """
         with self._writing:
             self._require_open()
-            with self._write_errors():
+            with self._convert_write_errors():
                 return self._writer.put_sound(samples, first)
 
     def cut_short(self, error: Exception) -> None:
@@ -439,13 +437,13 @@ class VideoWriter(Generic[_V]):
         An error that stopped the writing earlier is raised here again.
         """
         with self._writing:
-            if self._cut_by is not None:
+            if self._stop_error is not None:
                 self.leave()
-                raise self._cut_by
+                raise self._stop_error
             if self._is_open:
                 self._writer.require_end()
                 self._finish()
-            if self._is_whole:
+            if self._is_complete:
                 self._publish_it()
 
     def abandon(self) -> None:
@@ -456,7 +454,7 @@ class VideoWriter(Generic[_V]):
                     self._writer.abandon()
                     self._close_file()
             finally:
-                self._is_whole = False
+                self._is_complete = False
                 self.unfinished.remove()
 
     def leave(self) -> None:
@@ -466,10 +464,10 @@ class VideoWriter(Generic[_V]):
         See `Store.recordings`.
         """
         with self._writing:
-            if not (self._is_whole or self._has_part):
+            if not (self._is_complete or self._has_part):
                 self.abandon()
                 return
-            self._is_whole = False
+            self._is_complete = False
             if self._is_open:
                 # First, because the muxer must not write the end of a partial file.
                 self._close_file()
@@ -478,19 +476,19 @@ class VideoWriter(Generic[_V]):
 
     @property
     def _has_part(self) -> bool:
-        return self._cut_by is not None and self.frames > 0 and not self.unfinished.is_empty
+        return self._stop_error is not None and self.frames > 0 and not self.unfinished.is_empty
 
     def _finish(self) -> None:
         try:
             if not self.frames:
                 raise UsageError(f"no picture was written to {self.name!r}")
-            with self._write_errors(), self._dropping_lost():
+            with self._convert_write_errors(), self._drop_lost_frames():
                 self._writer.finish()
             self._close_file()
         except BaseException:
             self.leave()
             raise
-        self._is_whole = True
+        self._is_complete = True
 
     def _publish_it(self) -> None:
         try:
@@ -499,14 +497,14 @@ class VideoWriter(Generic[_V]):
             if not is_retryable(error):
                 self.abandon()
             raise
-        self._is_whole = False
+        self._is_complete = False
         self.unfinished.remove()
 
     def _require_open(self) -> None:
-        self._began_in.require_same_process(f"{self.name!r}, a video")
+        self._owner.require_same_process(f"{self.name!r}, a video")
         if not self._is_open:
-            if self._cut_by is not None:
-                raise self._cut_by
+            if self._stop_error is not None:
+                raise self._stop_error
             raise UsageError(f"{self.name!r} is finished or abandoned")
 
     def _close_file(self) -> None:
@@ -523,12 +521,12 @@ class VideoWriter(Generic[_V]):
         tick = whole_number(pts, f"pts of frame {self.frames}")
         if not self.frames:
             self._origin = tick
-        with self._write_errors(), self._dropping_lost():
+        with self._convert_write_errors(), self._drop_lost_frames():
             self._writer.put(self._maker.picture(picture), tick - self._origin)
         self.frames += 1
 
     @contextmanager
-    def _dropping_lost(self) -> Iterator[None]:
+    def _drop_lost_frames(self) -> Iterator[None]:
         """End the file before accepted pictures that turn out to be missing from it."""
         try:
             yield
@@ -539,28 +537,28 @@ class VideoWriter(Generic[_V]):
             self.frames = lost.start
             if self.frames:
                 self.cut_short(error)
-                self._is_whole = False  # it is incomplete and must not be published
-            self._cut_by = error
+                self._is_complete = False  # it is incomplete and must not be published
+            self._stop_error = error
             raise
 
     @contextmanager
-    def _write_errors(self) -> Iterator[None]:
-        if self._cut_by is not None:
-            raise self._cut_by  # FFmpeg has dropped the pictures after the error
+    def _convert_write_errors(self) -> Iterator[None]:
+        if self._stop_error is not None:
+            raise self._stop_error  # FFmpeg has dropped the pictures after the error
         try:
             yield
         except OSError as error:
-            self._cut_by = error
+            self._stop_error = error
             if error.errno in NO_SPACE:
-                self._cut_by = NoSpaceError(f"no room for {self.name!r}: {error.strerror}")
+                self._stop_error = NoSpaceError(f"no room for {self.name!r}: {error.strerror}")
             if self._has_part:
-                self._cut_by.add_note(
+                self._stop_error.add_note(
                     f"{self.unfinished.path} has the part of {self.name!r} that was written; "
                     f"{RECOVER_HINT}"
                 )
-            if self._cut_by is error:
+            if self._stop_error is error:
                 raise
-            raise self._cut_by from error
+            raise self._stop_error from error
 
 
 class _FullWriteFile(FileIO):

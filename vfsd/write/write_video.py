@@ -1,6 +1,6 @@
 """Writes new videos from pictures, samples, YUV4MPEG2 or file streams; see `Store.write`.
 
-A file is written under a private name first.  Where it cannot be published, it is kept as a
+A file is written under a private name first.  If it cannot be published, it is kept as a
 recording, and a note of the error says how to recover it.
 """
 
@@ -23,7 +23,7 @@ from vfsd.errors import ClosedError, CutOffError, NotFoundError, UsageError
 from vfsd.storage.context import StoreContext
 from vfsd.validation import width_and_height
 from vfsd.write.frame_input import (
-    MAGIC,
+    Y4M_MAGIC,
     FrameInput,
     PeekableFile,
     RawInput,
@@ -80,15 +80,16 @@ def write_video(
         raise UsageError("only Store.writer takes a SoundFormat", hint="give a file or samples")
     each: _InputFrames
     timed = form.get("fps") is not None or form.get("time_base") is not None
+    # A stream of YUV4MPEG2 is encoded, unless its name asks to store it as it is.
     if is_raw_input(data) and size is None and not str(name).lower().endswith(".y4m"):
-        peeked = PeekableFile(data, len(MAGIC))
-        if peeked.head == MAGIC:
+        peeked = PeekableFile(data, len(Y4M_MAGIC))
+        if peeked.head == Y4M_MAGIC:
             file = BufferedReader(peeked, _BUFFER)
             header = read_y4m_header(file)
-            told = _y4m_settings(header, form)
+            options = _y4m_settings(header, form)
             each = ((picture, None) for picture in read_y4m_frames(file, header))
             size = header.width, header.height
-            return _write_pictures(parts, name, each, size, pts, replace, on_progress, told)
+            return _write_pictures(parts, name, each, size, pts, replace, on_progress, options)
         data = peeked.given
     if is_raw_input(data):
         if not timed and size is None:
@@ -120,9 +121,9 @@ def open_writer(
     again: str,
     opened: Callable[[LogicalVideo], Opened],
 ) -> VideoWriter[Opened]:
-    """A writer for single pictures.
+    """Return a writer for single pictures.
 
-    `opened` makes its result.  `again` is the hint where a whole file could not be published.
+    `opened` makes its result.  `again` is the hint if a whole file could not be published.
     """
     parts.require_writable()
     name = "/".join(split_path(name))
@@ -165,7 +166,7 @@ def recover(parts: StoreContext, recording: UnfinishedRecording, name: str | Non
 def _require_writable_name(parts: StoreContext, name: str, replace: bool) -> None:
     """Check the name before any data is read.
 
-    Raises as `require_free`, and `HeldError` where a hold keeps the file that would be replaced.
+    Raises as `require_free`, and `HeldError` if a hold keeps the file that would be replaced.
     """
     require_name_free(parts, name, replace)
     if replace:
@@ -200,7 +201,7 @@ def _write_pictures(
             if times is not None and next(times, None) is not None:
                 raise UsageError("pts must have one time for each picture, got more")
     finally:
-        writer.leave()  # no caller has the writer, so its recording is free to be recovered
+        writer.leave()  # no caller has the writer, so nothing else can finish its file
     return writer.video
 
 
@@ -232,7 +233,7 @@ def _write_stream(
 
 
 def _frames_until_error(each: _InputFrames, writer: VideoWriter[LogicalVideo]) -> _InputFrames:
-    """All pictures; after an error of their source, the writer keeps the earlier ones."""
+    """Yield all pictures; after an error of their source, the writer keeps the earlier ones."""
     try:
         yield from each
     except (CutOffError, OSError) as error:
@@ -267,21 +268,21 @@ def _note_partial_file(file: PartialFile) -> Iterator[None]:
 
 
 def _y4m_settings(header: Y4mHeader, form: WriteOptions) -> WriterSettings:
-    """The form of YUV4MPEG2.  Raises `UsageError` where neither has a rate."""
+    """Return the settings for a YUV4MPEG2 file.  Raises `UsageError` if neither has a rate."""
     if "format" in form:
         raise UsageError("format must not be given for YUV4MPEG2, which has its own")
-    told: WriteOptions = {**form, "format": header.pixel_format}
+    options: WriteOptions = {**form, "format": header.pixel_format}
     if form.get("fps") is None and form.get("time_base") is None:
         if header.rate is None:
             raise UsageError("YUV4MPEG2 with F0:0 has no rate", hint="give fps")
-        told["fps"] = header.rate
+        options["fps"] = header.rate
     if form.get("color_range") is None:
-        told["color_range"] = header.color_range
+        options["color_range"] = header.color_range
     if form.get("sample_aspect_ratio") is None:
-        told["sample_aspect_ratio"] = header.sample_aspect_ratio
-    return WriterSettings(**told)
+        options["sample_aspect_ratio"] = header.sample_aspect_ratio
+    return WriterSettings(**options)
 
 
 def _require_times(times: FileTimestamps, found: Examination) -> None:
-    """Raises `IntegrityError` where the file has other times than the caller gave."""
+    """Raises `IntegrityError` if the file has other times than the caller gave."""
     times.require_written(found.columns.pts[found.order], found.media.time_base)

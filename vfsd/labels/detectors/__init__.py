@@ -25,6 +25,18 @@ Every = int | Literal["key"]
 Found = tuple[int, list[Detection]]
 """Frame number, and the boxes on that frame."""
 
+# Few enough that an interrupted slow detector loses little; enough that a transaction (some 10 ms)
+# is negligible.
+CHUNK_FRAMES = 64
+"""Frames that are stored together if each is examined alone."""
+
+__all__ = [
+    "Detector",
+    "Every",
+    "FrameRequest",
+    "make_detector",
+]
+
 
 @dataclass(frozen=True, slots=True)
 class FrameRequest:
@@ -77,12 +89,6 @@ def require_every(every: SupportsIndex | Literal["key"]) -> Every:
     if number < 1:
         raise UsageError(f'every must be at least 1, or "key", got {every!r}')
     return number
-
-
-CHUNK_FRAMES = 64
-"""Frames that are stored together if each is examined alone.  Few enough that an interrupted slow
-detector loses little; enough that a transaction (some 10 ms) is negligible.
-"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -180,14 +186,6 @@ def scale_rect_outward(
         -(-x2 * width // across),
         -(-y2 * height // down),
     )
-
-
-__all__ = [
-    "Detector",
-    "Every",
-    "FrameRequest",
-    "make_detector",
-]
 
 
 def make_detector(

@@ -26,26 +26,46 @@ from vfsd.tiling import Rect
 Mask = npt.NDArray[np.uint8]
 Picture = npt.NDArray[Any]
 
+# Number of pictures that the background is learned from. More do not help: a pixel is hidden in the
+# same share of them.
 _MOST_SAMPLES = 64
-"""Number of pictures that the background is learned from.  More do not help: a pixel is hidden in
-the same share of them.
-"""
 
+# Share of the pictures that must be explained by the colours of a pixel's background. OpenCV's 0.9
+# suits a model that forgets. This model weights all pictures equally, so with 0.9 an object present
+# for a tenth of the time counts as background. Recall on the generated traffic is 0.55 with 0.9,
+# 0.91 with 0.7 and 0.93 with 0.6. With 0.5, departed objects leave ghosts: one box in three.
 _RATIO = 0.6
-"""Share of the pictures that must be explained by the colours of a pixel's background.  OpenCV's
-0.9 suits a model that forgets.  This model weights all pictures equally, so with 0.9 an object
-present for a tenth of the time counts as background.  Recall on the generated traffic is 0.55 with
-0.9, 0.91 with 0.7 and 0.93 with 0.6.  With 0.5, departed objects leave ghosts: one box in three.
-"""
 
+# OpenCV's value for shadows; moving pixels are 255.
 _SHADOW = 127
-"""OpenCV's value for shadows; moving pixels are 255."""
 
+# Noise specks are smaller than this.
 _OPENED = np.ones((3, 3), np.uint8)
-"""Noise specks are smaller than this."""
 
+# Gaps between the parts of one object are smaller than this.
 _CLOSED = np.ones((7, 7), np.uint8)
-"""Gaps between the parts of one object are smaller than this."""
+
+# Version of this algorithm: increment it when the same settings find other boxes.
+_VERSION = "1"
+
+# Small objects remain distinguishable from noise, which downscaling averages out.
+LONGEST = 480
+"""Longer side of the examined pictures in pixels."""
+
+# Blocks are counted from the start of the video, so a run on a part finds the same boxes as a run
+# on the whole.
+# With fewer, slow objects hide the same pixels in most of them: a playing dog is covered on 0.68 of
+# the frames with 120, and on 0.90 with 400. With more, the light may change, and pictures take
+# memory (94 MB for these).
+BLOCK = 240
+"""Frames that share a background: eight seconds at 30 fps."""
+
+# The default of OpenCV's MOG2.
+THRESHOLD = 16.0
+"""Squared distance in variances: four standard deviations."""
+
+MINIMUM_AREA = 0.00025
+"""Share of the picture: 32 pixels of 480x270, a car at 100 m in a traffic camera."""
 
 
 def moving_masks(pictures: Sequence[Picture], threshold: float, context: int = 0) -> Iterator[Mask]:
@@ -79,29 +99,6 @@ def connected_boxes(mask: Mask, least: float) -> list[tuple[int, int, int, int]]
         if area >= least
     ]
     return [(x1, y1, x2, y2) for y1, x1, x2, y2 in sorted(boxes)]
-
-
-_VERSION = "1"
-"""Version of this algorithm: increment it when the same settings find other boxes."""
-
-LONGEST = 480
-"""Longer side of the examined pictures in pixels.  Small objects remain distinguishable from noise,
-which downscaling averages out.
-"""
-
-# Blocks are counted from the start of the video, so a run on a part finds the same boxes as a run
-# on the whole.
-BLOCK = 240
-"""Frames that share a background: eight seconds at 30 fps.  With fewer, slow objects hide the same
-pixels in most of them: a playing dog is covered on 0.68 of the frames with 120, and on 0.90 with
-400.  With more, the light may change, and pictures take memory (94 MB for these).
-"""
-
-THRESHOLD = 16.0
-"""Squared distance in variances: four standard deviations.  The default of OpenCV's MOG2."""
-
-MINIMUM_AREA = 0.00025
-"""Share of the picture: 32 pixels of 480x270, a car at 100 m in a traffic camera."""
 
 
 @dataclass(frozen=True, slots=True)

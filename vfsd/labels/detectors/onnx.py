@@ -26,8 +26,33 @@ from vfsd.labels.detectors import Found, FrameRequest
 from vfsd.labels.formats.label_file import read_names
 from vfsd.validation import no_such_file, not_one_of
 
+# Length of a model's metadata about classes; the largest vocabularies have ten thousand words.
 _MAX_NAMES_LENGTH = 1 << 20
-"""Length of a model's metadata about classes; the largest vocabularies have ten thousand words."""
+
+# Gray value of the bars; all models of Ultralytics are trained with it.
+_PADDING_VALUE = 114
+
+# Input size in pixels if the model does not fix it: the training size of YOLO models.
+_SIDE = 640
+
+# Pixels. A model with a larger input is not a model of pictures.
+_LARGEST_SIDE = 8192
+
+# Size of a model in bytes: protobuf messages cannot be larger.
+_MOST_BYTES = (2 << 30) - 1
+
+# Types of input pixels; floating-point ones range from 0 to 1.
+_TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(uint8)": np.uint8}
+
+Floats = npt.NDArray[np.float64]
+Outputs = Mapping[str, npt.NDArray[Any]]
+
+Head = Literal["auto", "yolov5", "yolov8", "rows", "ssd", "tensorflow"]
+HEADS: tuple[Head, ...] = ("auto", "yolov5", "yolov8", "rows", "ssd", "tensorflow")
+
+# Models with built-in suppression return at most this many boxes; the others have thousands of
+# candidates.
+_MOST_ROWS = 1000
 
 
 def model_class_names(metadata: Mapping[str, str], file: Path | None) -> dict[int, str]:
@@ -54,10 +79,6 @@ def _parse_names(text: str) -> dict[int, str]:
         raise UsageError(
             "the class names in the model cannot be parsed", hint="give a file with the names"
         ) from None
-
-
-_PADDING_VALUE = 114
-"""Gray value of the bars; all models of Ultralytics are trained with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,19 +124,6 @@ class Letterbox:
         )
         moved: npt.NDArray[np.float64] = (boxes - np.array(self.offset * 2)) * scale
         return moved
-
-
-_SIDE = 640
-"""Input size in pixels if the model does not fix it: the training size of YOLO models."""
-
-_LARGEST_SIDE = 8192
-"""Pixels.  A model with a larger input is not a model of pictures."""
-
-_MOST_BYTES = (2 << 30) - 1
-"""Size of a model in bytes: protobuf messages cannot be larger."""
-
-_TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(uint8)": np.uint8}
-"""Types of input pixels; floating-point ones range from 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,18 +355,6 @@ def non_maximum_suppression(
         overlap,
     )
     return [kept[at] for at in sorted(np.ravel(chosen).astype(int).tolist())]
-
-
-Floats = npt.NDArray[np.float64]
-Outputs = Mapping[str, npt.NDArray[Any]]
-
-Head = Literal["auto", "yolov5", "yolov8", "rows", "ssd", "tensorflow"]
-HEADS: tuple[Head, ...] = ("auto", "yolov5", "yolov8", "rows", "ssd", "tensorflow")
-
-_MOST_ROWS = 1000
-"""Models with built-in suppression return at most this many boxes; the others have thousands of
-candidates.
-"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,11 +36,11 @@ from vfsd.labels.formats.label_file import (
     read_bytes,
 )
 
+# A COCO field, kept as an attribute if it is 1.
 _CROWD = "iscrowd"
-"""A COCO field, kept as an attribute if it is 1."""
 
+# Key of our extensions to COCO.
 _EXTENSION_KEY = "vfsd"
-"""Key of our extensions to COCO."""
 
 
 def read(

@@ -4,6 +4,7 @@ the file, exact decimals, class names, and directories with one file per frame.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -38,9 +39,33 @@ MAX_INTEGER = (1 << 63) - 1
 """Largest integer that a catalog can store."""
 
 _MAX_DIGITS = 1000
+# As a power of ten. `decimal` supports 999,999; sums and products must stay below.
 _LARGEST = 400_000
-"""As a power of ten.  `decimal` supports 999,999; sums and products must stay below."""
 _WHOLE = re.compile(r"([+-]?[0-9]+)(?:\.0*)?")
+
+Progress = Callable[[int, int], None]
+
+# JSON is read into memory and takes about ten times its size.
+MAX_LABEL_BYTES = 2 << 30
+"""Size limit of a label file."""
+
+_LAST_NUMBER = re.compile(r"(\d{1,18})(?=\D*$)")
+# Suffix that Roboflow adds to the names of pictures. It contains digits that are not a frame
+# number; real numbers are shorter.
+_HASH = re.compile(r"\.rf\.\w{20,}$")
+_REPORT_ROWS = 10_000
+
+_MAX_LINE_CHARACTERS = 1 << 20
+
+CLASS_NAME_FILES = ("classes.txt", "labels.txt", "obj.names", "data.yaml", "dataset.yaml")
+"""Searched in the directory of the labels and then in its parent, in this order."""
+
+_YAML = (".yaml", ".yml")
+_MAX_NAMES_BYTES = 16 << 20
+# Parsing larger YAML files takes seconds.
+_MAX_YAML_BYTES = 1 << 20
+_EXPECTED = "names must be a list, or a mapping from class numbers"
+_CLASS = re.compile("[0-9]{1,9}")
 
 
 def parse_decimal(text: str) -> Decimal:
@@ -90,19 +115,6 @@ def decimal_text(value: Decimal | float) -> str:
     if abs(number) < 10**15 and number == number.to_integral_value():
         return str(int(number))
     return str(number)
-
-
-Progress = Callable[[int, int], None]
-
-MOST_BYTES = 2 << 30
-"""Size limit of a label file.  JSON is read into memory and takes about ten times its size."""
-
-_LAST_NUMBER = re.compile(r"(\d{1,18})(?=\D*$)")
-_HASH = re.compile(r"\.rf\.\w{20,}$")
-"""Suffix that Roboflow adds to the names of pictures.  It contains digits that are not a frame
-number; real numbers are shorter.
-"""
-_REPORT_ROWS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,7 +336,7 @@ def read_bytes(path: Path) -> bytes:
     return path.read_bytes()
 
 
-def require_size(path: Path, most: int = MOST_BYTES) -> None:
+def require_size(path: Path, most: int = MAX_LABEL_BYTES) -> None:
     """Raises `UsageError` for a file of more than `most` bytes."""
     size = path.stat().st_size
     if size > most:
@@ -362,13 +374,8 @@ def _bounded(readline: Callable[[int], str]) -> Iterator[str]:
         yield line
 
 
-_MAX_LINE_CHARACTERS = 1 << 20
-
-
 def scalar_text(value: Any) -> str:
     """Return text for an attribute that `scalar_value` parses back to the same value."""
-    from json import dumps
-
     if isinstance(value, str) and value and value == value.strip() and value.isprintable():
         try:
             same = scalar_value(value) == value and isinstance(scalar_value(value), str)
@@ -376,15 +383,13 @@ def scalar_text(value: Any) -> str:
             same = False
         if same:
             return value
-    return dumps(value)
+    return json.dumps(value)
 
 
 def scalar_value(text: str) -> Any:
     """Parse a number, boolean, null or quoted text; anything else is text."""
-    from json import loads
-
     try:
-        value = loads(text, parse_constant=_no_constant)
+        value = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError):
         return text
     if isinstance(value, float) and not np.isfinite(value):
@@ -435,17 +440,6 @@ def files_by_frame(
     return sorted(found.items())
 
 
-CLASS_NAME_FILES = ("classes.txt", "labels.txt", "obj.names", "data.yaml", "dataset.yaml")
-"""Searched in the directory of the labels and then in its parent, in this order."""
-
-_YAML = (".yaml", ".yml")
-_MOST_BYTES = 16 << 20
-_MOST_BYTES_OF_YAML = 1 << 20
-"""Parsing larger YAML files takes seconds."""
-_EXPECTED = "names must be a list, or a mapping from class numbers"
-_CLASS = re.compile("[0-9]{1,9}")
-
-
 def read_adjacent_names(place: Path) -> dict[int, str] | None:
     """Return the names in the first of the usual files, numbered from 0; None without one."""
     for folder in (place, place.parent):
@@ -459,9 +453,9 @@ def read_adjacent_names(place: Path) -> dict[int, str] | None:
 def read_names(path: Path) -> dict[int, str]:
     """Return class names, numbered from 0.  Raises `UsageError` with file and line."""
     if path.suffix in _YAML:
-        require_size(path, _MOST_BYTES_OF_YAML)
+        require_size(path, _MAX_YAML_BYTES)
         return _from_yaml(path)
-    require_size(path, _MOST_BYTES)
+    require_size(path, _MAX_NAMES_BYTES)
     # A class number is a line number: a blank line is a class without a name.
     return {number - 1: line.strip() for number, line in all_lines_of(path) if line.strip()}
 

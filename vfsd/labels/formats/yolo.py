@@ -45,8 +45,8 @@ from vfsd.labels.formats.label_file import (
 _UNKNOWN = "-1"
 _DIGITS = (17, 25, 50, 120, 380)
 _HALF = Decimal("0.5")
+# Boxes rounded by other programs extend outside the picture by up to this share.
 _MARGIN = Decimal("0.01")
-"""Boxes rounded by other programs extend outside the picture by up to this share."""
 _CORNER = re.compile(r"[01](\.0*)?")
 
 

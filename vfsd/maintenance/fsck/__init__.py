@@ -58,20 +58,20 @@ _CHECKS: tuple[tuple[str, Check], ...] = (
     ("digests", originals.digests),  # first: a digest identifies the labels of a video
     ("videos", originals.videos),
     ("linked", originals.linked),
-    ("sums", originals.sums),
-    ("damage", originals.damage),
+    ("sums", objects.sums),
+    ("damage", objects.damage),
 )
+# Checks that read all stored bytes.
 _DEEP: tuple[tuple[str, Check], ...] = (
     ("content", objects.content),
     ("private", namespace.readable),
 )
-"""Checks that read all stored bytes."""
 
+# Errors that a damaged catalog can cause, unlike a failing disk, a full disk or a busy store.
 _BAD_CATALOG_ERRORS = (
     *(IntegrityError, TypeError, ValueError, LookupError),
     *(ArithmeticError, AttributeError, MemoryError),
 )
-"""Errors that a damaged catalog can cause, unlike a failing disk, a full disk or a busy store."""
 
 OnProgress = Callable[[str, int, int], None]
 """Called with (name of the check, checks done, total number of checks)."""

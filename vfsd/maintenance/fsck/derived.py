@@ -56,7 +56,7 @@ def tiles(run: CheckRun) -> Iterator[Finding]:
 
 
 def _is_same(context: StoreContext, segment: Segment) -> bool:
-    """Whether a segment still exists and has the same pack."""
+    """Return whether a segment still exists and has the same pack."""
     with context.catalog.reading() as seen, suppress(NotFoundError):
         return seen.segments.get(segment.id).object_key == segment.object_key
     return False
@@ -117,12 +117,7 @@ def decisions(run: CheckRun) -> Iterator[Finding]:
 
 
 def budgets(run: CheckRun) -> Iterator[Finding]:
-    for message in _budget_faults(run.context, repair=run.repair):
-        yield Finding("budgets", message, repaired=run.repair)
-
-
-def _budget_faults(context: StoreContext, *, repair: bool) -> list[str]:
-    """Return a message for each wrong pin and exceeded budget; with `repair`, correct them."""
+    context = run.context
     with context.catalog.reading() as seen:
         pins = seen.derived_usage.stray_pins()
         limits = seen.derived_usage.store_limits()
@@ -141,7 +136,7 @@ def _budget_faults(context: StoreContext, *, repair: bool) -> list[str]:
     for number, more in over.items():
         owner = "the store" if number is None else repr(names[number])
         found.append(f"derived data exceeds the budget of {owner} by {human_bytes(more)}")
-    if found and repair:
+    if found and run.repair:
         now = time.time_ns()
         with context.catalog.writing() as change:
             change.derived_usage.unpin(pin.id for pin in pins)
@@ -151,4 +146,5 @@ def _budget_faults(context: StoreContext, *, repair: bool) -> list[str]:
             for number in names:
                 gone += make_room(change, number, now_ns=now)
         reclaim(context, keys={one.object_key for one in gone})
-    return found
+    for message in found:
+        yield Finding("budgets", message, repaired=run.repair)

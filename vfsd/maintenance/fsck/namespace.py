@@ -25,6 +25,8 @@ from vfsd.write.unfinished_files import (
     unused_name,
 )
 
+LOST_AND_FOUND = "lost+found"
+
 
 def spool(run: CheckRun) -> Iterator[Finding]:
     context = run.context
@@ -98,7 +100,7 @@ def _describe(context: StoreContext, node: Node) -> str | None:
 
 
 def _is_same(seen: Transaction, node: Node) -> bool:
-    """Whether a file has had the same private file since `node` was read."""
+    """Return whether a file has had the same private file since `node` was read."""
     now = seen.tree.nodes([node.ino]).get(node.ino)
     return (
         now is not None
@@ -120,7 +122,7 @@ def _make_empty(context: StoreContext, node: Node) -> bool:
 
 
 def is_file(path: Path) -> bool:
-    """Whether a path is a regular file; links are not followed."""
+    """Return whether a path is a regular file; links are not followed."""
     try:
         return stat.S_ISREG(path.lstat().st_mode)
     except FileNotFoundError:
@@ -128,13 +130,11 @@ def is_file(path: Path) -> bool:
 
 
 def stray_spool(context: StoreContext) -> Iterator[tuple[int, Path]]:
-    """Return (inode number, path) of each private file without an inode that needs it.
-
-    Files are listed before the catalog is read, so that a new file is never reported.  A spool
-    behind a symbolic link may hold files of other programs, so it has no stray files.
-    """
+    """Return (inode number, path) of each private file without an inode that needs it."""
+    # A spool behind a symbolic link may hold files of other programs.
     if not context.directory.has_own_spool:
         return iter(())
+    # Files are listed before the catalog is read, so that a new file is never reported.
     listed = sorted(context.directory.spooled())
     with context.catalog.reading() as seen:
         needed = seen.tree.private_inodes()
@@ -142,15 +142,13 @@ def stray_spool(context: StoreContext) -> Iterator[tuple[int, Path]]:
 
 
 def remove_stray_spool(context: StoreContext) -> None:
-    """Delete stray private files.
-
-    A mount creates a private file and its row in one write transaction.  This transaction therefore
-    sees both or neither.
-    """
+    """Delete stray private files."""
     suspects = list(stray_spool(context))
     if not suspects:
         return
     context.catalog.sync()
+    # A mount creates a private file and its row in one write transaction, so this one sees both or
+    # neither.
     with context.catalog.writing() as change:
         needed = change.tree.private_inodes()
         for ino, path in suspects:
@@ -251,9 +249,6 @@ def _faults(seen: Transaction) -> list[str]:
         if nodes[ino].nlink != right and ino not in wrong.unreachable
     ]
     return found
-
-
-LOST_AND_FOUND = "lost+found"
 
 
 @dataclass(frozen=True, slots=True)

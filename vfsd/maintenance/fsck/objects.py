@@ -25,8 +25,8 @@ from vfsd.storage.context import StoreContext
 from vfsd.storage.reclaim import discard_unpublished, drop_segments, reclaim
 from vfsd.write.unfinished_files import delete_leftover, find_leftovers, unfinished_recordings
 
+# Time in which a waiting writer notices a free write lock: SQLite polls ten times a second.
 _LOCK_POLL_SECONDS = 0.25
-"""Time in which a waiting writer notices a free write lock: SQLite polls ten times a second."""
 
 
 def objects(run: CheckRun) -> Iterator[Finding]:
@@ -112,7 +112,7 @@ def _proven_size(context: StoreContext, key: str) -> int | None:
 
 
 def _is_unrecorded(context: StoreContext, key: str) -> bool:
-    """Whether the catalog still refers to an object that has no row."""
+    """Return whether the catalog still refers to an object that has no row."""
     with context.catalog.reading() as seen:
         return not seen.objects.is_recorded(key) and seen.objects.is_needed(key)
 
@@ -159,10 +159,8 @@ def garbage(run: CheckRun) -> Iterator[Finding]:
 
 
 def _unrecorded_keys(context: StoreContext) -> list[str]:
-    """Return the keys of objects without a row, except those that a writer is about to record.
-
-    A writer stores the bytes first, and then waits for the write lock of the catalog.
-    """
+    """Return the keys of objects without a row, except those that a writer is about to record."""
+    # A writer stores the bytes first, and then waits for the write lock of the catalog.
     with context.catalog.reading() as seen:
         recorded = seen.objects.sizes()
     found = [key for key in context.objects.all_keys() if key not in recorded]
@@ -246,13 +244,13 @@ def content(run: CheckRun) -> Iterator[Finding]:
     for key in list(run.context.objects.all_keys()):
         tiles = packs.get(key, [])
         try:
-            message, sums = check_object(run.context, key, repair=run.repair)
+            message, sums_fault = check_object(run.context, key, repair=run.repair)
         except PermissionError:
             use = "which holds tiles" if tiles else _use(run.context, key)
             yield Finding("permissions", f"object {key}, {use}, cannot be read: permission denied")
             continue
-        if sums is not None:
-            yield Finding("sums", sums, repaired=run.repair)
+        if sums_fault is not None:
+            yield Finding("sums", sums_fault, repaired=run.repair)
         if message is None:
             continue
         if tiles and run.repair:
@@ -264,26 +262,29 @@ def content(run: CheckRun) -> Iterator[Finding]:
         )
 
 
-def check_sums(context: StoreContext, *, repair: bool) -> Iterator[str]:
-    """Yield a message for each set of block checksums that is unused or inconsistent.
+def sums(run: CheckRun) -> Iterator[Finding]:
+    """Find block checksums that are unused or inconsistent.
 
-    With `repair` they are deleted; `vfsd scrub` or a deep repair computes them again.
+    A repair deletes them; `vfsd scrub` or a deep repair computes them again.
     """
+    context = run.context
     with context.catalog.reading() as seen:
         strays = seen.integrity.unlinked()
         places = seen.integrity.with_checksums()
         wrong = [one for one in places if _are_inconsistent(context, seen, one)]
-    if strays and repair:
+    if strays and run.repair:
         with context.catalog.writing() as change:
             change.integrity.forget_unlinked()
     for place in strays:
-        yield f"{place} has checksums, but no video is indexed there"
+        message = f"{place} has checksums, but no video is indexed there"
+        yield Finding("sums", message, repaired=run.repair)
     for place in sorted(set(wrong).difference(strays), key=str):
-        if repair:
+        if run.repair:
             with context.catalog.writing() as change:
                 if _are_inconsistent(context, change, place):
                     change.integrity.drop_checksums(place)
-        yield f"the checksums of {place} do not cover its bytes"
+        message = f"the checksums of {place} do not cover its bytes"
+        yield Finding("sums", message, repaired=run.repair)
 
 
 def _are_inconsistent(context: StoreContext, seen: Transaction, place: ByteLocation) -> bool:
@@ -299,11 +300,9 @@ def _are_inconsistent(context: StoreContext, seen: Transaction, place: ByteLocat
     return True
 
 
-def check_known_damage(context: StoreContext, *, repair: bool) -> Iterator[tuple[str, bool]]:
-    """Yield (message, whether it is intact again) for each original that is known to be damaged.
-
-    With `repair` each of them is read again, as its bytes may have been replaced.
-    """
+def damage(run: CheckRun) -> Iterator[Finding]:
+    """Find originals that are known to be damaged."""
+    context = run.context
     with context.catalog.reading() as seen:
         damaged = seen.integrity.damaged()
         originals = seen.integrity.originals()
@@ -312,7 +311,7 @@ def check_known_damage(context: StoreContext, *, repair: bool) -> Iterator[tuple
         if digest is None:
             continue
         found = None
-        if repair:
+        if run.repair:  # the bytes may have been replaced by intact ones
             with suppress(PermissionError):  # "content" reports it
                 found = _verify(context, one.place, digest)
         is_whole = found is not None and found.is_whole
@@ -322,7 +321,8 @@ def check_known_damage(context: StoreContext, *, repair: bool) -> Iterator[tuple
                     # Wrong sums may be why the bytes were reported as damaged.
                     _correct_sums(change, one.place, found)
                     change.integrity.record_inspection(one.place, (), now_ns=time.time_ns())
-        yield str(context.checksums.damage_error(one.place, one.damage)), is_whole
+        message = str(context.checksums.damage_error(one.place, one.damage))
+        yield Finding("damage", message, repaired=is_whole)
 
 
 def check_object(context: StoreContext, key: str, *, repair: bool) -> tuple[str | None, str | None]:
@@ -362,7 +362,7 @@ def check_object(context: StoreContext, key: str, *, repair: bool) -> tuple[str 
 
 
 def _differ(seen: Transaction, place: ByteLocation, found: VerifyResult) -> bool:
-    """Whether recorded checksums differ from those of the bytes read."""
+    """Return whether recorded checksums differ from those of the bytes read."""
     with suppress(IntegrityError):  # "sums" reports it
         known = seen.integrity.checksums(place)
         return known is not None and known.sums != found.sums
@@ -370,7 +370,6 @@ def _differ(seen: Transaction, place: ByteLocation, found: VerifyResult) -> bool
 
 
 def _correct_sums(change: Transaction, place: ByteLocation, found: VerifyResult) -> None:
-    """Record the checksums of intact bytes, unless they are recorded already."""
     assert found.sums is not None
     with suppress(IntegrityError):
         known = change.integrity.checksums(place)

@@ -11,7 +11,6 @@ from pathlib import Path
 from vfsd.core.model import ByteLocation, FileState, Node, PhysicalVideo
 from vfsd.disk.external_files import open_linked
 from vfsd.errors import IntegrityError, NotFoundError, RefusedMediaError
-from vfsd.maintenance.fsck import objects
 from vfsd.maintenance.fsck.finding import CheckRun, Finding
 from vfsd.storage.context import StoreContext
 from vfsd.write.frame_index import is_same_file, rebuild_frame_index, sound_fault, table_fault
@@ -129,13 +128,3 @@ def _check_linked_file(run: CheckRun, node: Node) -> Finding | None:
         if (found.st_size, found.st_mtime_ns) != (node.size, mtime_ns):
             return Finding("linked", f"{path} has changed since it was indexed")
     return None
-
-
-def sums(run: CheckRun) -> Iterator[Finding]:
-    for message in objects.check_sums(run.context, repair=run.repair):
-        yield Finding("sums", message, repaired=run.repair)
-
-
-def damage(run: CheckRun) -> Iterator[Finding]:
-    for message, repaired in objects.check_known_damage(run.context, repair=run.repair):
-        yield Finding("damage", message, repaired=repaired)
