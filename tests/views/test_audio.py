@@ -105,8 +105,9 @@ def shelved_before(tmp_path: Path, clip: Path, change: str) -> Iterator[Shelf]:
 
 
 def rendition(video: Video, path: str) -> PlannedView:
-    footage = view_input_of(context_of(video).parts, context_of(video).tools, video.info)
-    return plan_view(footage, view_request.parse_view_path(path), context_of(video).tools.packs)
+    context = context_of(video)
+    source = view_input_of(context.parts, context.tools, video.info)
+    return plan_view(source, view_request.parse_view_path(path), context.tools)
 
 
 def begins(video: Video, view: str) -> Fraction:

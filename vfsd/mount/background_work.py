@@ -76,8 +76,8 @@ class ObservedViews:
         with self._foreground.waiting():
             return _ObservedFile(self._views.open(ino, path), self._foreground)
 
-    def offer(self, ino: int, path: str) -> ViewUpload:
-        return self._views.offer(ino, path)
+    def open_upload(self, ino: int, path: str) -> ViewUpload:
+        return self._views.open_upload(ino, path)
 
 
 class _ObservedFile:
@@ -112,17 +112,17 @@ class _ObservedFile:
 
 
 ORDINARY, LOWEST = 0, LOWEST_PRIORITY
+# The render process has low priority until no plain file was read for this long.
 _QUIET_SECONDS = 1.0
-"""The render process has low priority until no plain file was read for this long."""
 _WINDOW_SECONDS = 2.0
+# After a gap like this between requests the process may have been idle.
 _GAP_SECONDS = 0.5
-"""After a gap like this between requests the process may have been idle."""
+# Share of all cores that it must get at low priority; otherwise it gets ordinary priority.
 # With 36 busy processes on two cores, views took a hundred times longer with the smallest share
 # than with an equal one.
 _MIN_SHARE = 0.04
-"""Share of all cores that it must get at low priority; otherwise it gets ordinary priority."""
+# How long it then keeps ordinary priority.
 _RECOVERY_SECONDS = 30.0
-"""How long it then keeps ordinary priority."""
 
 
 class PriorityControl:

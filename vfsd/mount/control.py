@@ -36,11 +36,11 @@ DRAIN_SECONDS = 30.0
 
 _START_SECONDS = 120.0
 _END_SECONDS = 5.0
+# Commands such as `df` and `vfsd doctor` keep any mount busy for a moment.
 _BUSY_SECONDS = 2.0
-"""Commands such as `df` and `vfsd doctor` keep any mount busy for a moment."""
 _MAX_LINKS = 40
+# Bytes read at the end of a log.
 _MAX_TAIL = 65536
-"""Bytes read at the end of a log."""
 _DEAD_MOUNT = (errno.ENOTCONN, errno.ECONNABORTED, errno.EIO)
 
 _log = logging.getLogger(__name__)

@@ -69,8 +69,8 @@ def notify(state: str) -> None:
 
 
 _SHARE_OF_WHOLE_VIEWS = 4  # of what rendered views may take up
+# Limit of open files to request from the system.
 _OPEN_FILES = 65536
-"""Limit of open files to request from the system."""
 _SWITCH_SECONDS = 0.0002  # a thread that computes must not keep the kernel waiting for 5 ms
 
 
@@ -116,6 +116,7 @@ def _serve(
         note_device = None
         if directory.can_be_written or not parsed.read_only:
             shown = None if log is None else log.path
+            # On a full disk the reserve is given up, so that a store can be mounted and cleaned.
             note_device = with_reserve(
                 directory, lambda: stack.enter_context(directory.mounted(str(place), shown))
             )
@@ -146,6 +147,7 @@ def _serve(
             },
             syncs_names=parsed.syncs_names,
         )
+        # Registered after the views: they must outlive the file system that reads from them.
         stack.callback(filesystem.close, DRAIN_SECONDS)
         if not parsed.read_only:
             _quarantine_crashed(store, directory.decoding_note)

@@ -35,8 +35,8 @@ LEVELS: Mapping[str, int] = MappingProxyType(
 DEFAULT = "info"
 
 _REPEAT_SECONDS = 60.0
+# Distinct lines that are remembered.
 _MAX_REMEMBERED = 1000
-"""Distinct lines that are remembered."""
 
 _PRIORITIES = ((logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6), (0, 7))
 

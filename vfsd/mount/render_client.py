@@ -32,16 +32,16 @@ from vfsd.storage.sandbox_protocol import ErrorReport
 from vfsd.views.render_context import Checkpoint
 from vfsd.views.rendering import SlotRequest
 
+# How often a waiting thread checks whether the result is still wanted.
 _CHECK_SECONDS = 0.1
-"""How often a waiting thread checks whether the result is still wanted."""
+# If a cancelled request does not end after this time, the process is killed with all its work.
 _STUCK_SECONDS = 30.0
-"""If a cancelled request does not end after this time, the process is killed with all its work."""
+# How long the start or end of a process may take to be reported.
 _END_SECONDS = 30.0
-"""How long the start or end of a process may take to be reported."""
+# A slot that crashes the process this often is given up.
 _MAX_CRASHES = 2
-"""A slot that crashes the process this often is given up."""
+# Buffer size for slots of unknown size. Only written pages use memory.
 _MAX_BYTES = 1 << 30
-"""Buffer size for slots of unknown size. Only written pages use memory."""
 
 _log = logging.getLogger(__name__)
 
@@ -145,19 +145,19 @@ class RenderProcess:
         self._closed = True
 
     def _start(self) -> _RenderWorker:
-        mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        own_end, other_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            with theirs:
-                socket.send_fds(self._starter, [START], [theirs.fileno()])
+            with other_end:
+                socket.send_fds(self._starter, [START], [other_end.fileno()])
             pid = self._receive("pid")
             try:
-                _require_ready(mine)
+                _require_ready(own_end)
             except BaseException:
                 self._end()
                 raise
-            return _RenderWorker(mine, pid, self._buffers, self._priority)
+            return _RenderWorker(own_end, pid, self._buffers, self._priority)
         except BaseException:
-            mine.close()
+            own_end.close()
             raise
 
     def _discard(self, worker: _RenderWorker) -> str | None:
@@ -275,14 +275,14 @@ class _RenderWorker:
         with self._guard:
             if self._idle:
                 return self._idle.pop()
-            mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            own_end, other_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             try:
-                with theirs:
-                    socket.send_fds(self._requests, [START], [theirs.fileno()])
+                with other_end:
+                    socket.send_fds(self._requests, [START], [other_end.fileno()])
             except OSError:
-                mine.close()
+                own_end.close()
                 raise _WorkerGoneError from None
-            return _WorkerConnection(mine)
+            return _WorkerConnection(own_end)
 
 
 class _WorkerConnection:
@@ -306,6 +306,7 @@ class _WorkerConnection:
             while not self._waiting.poll(_CHECK_SECONDS * 1000):
                 check()
         except BaseException as error:
+            # The reply must be read, or the next request on this connection would get it.
             self._end.send(STOP)
             if not self._waiting.poll(_STUCK_SECONDS * 1000):
                 raise _WorkerGoneError from error

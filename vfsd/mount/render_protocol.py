@@ -27,12 +27,12 @@ from vfsd.errors import IntegrityError, VfsdError
 from vfsd.storage.sandbox_protocol import MAX_ERROR_BYTES, ErrorReport
 from vfsd.views.rendering import SlotRequest
 
+# Buffer sizes are multiples of this, so that a buffer can be reused for a similar size.
 _SIZE_STEP = 1 << 18
-"""Buffer sizes are multiples of this, so that a buffer can be reused for a similar size."""
+# Smaller results are copied: a cache of many small ones would need a descriptor for each.
 _MIN_SHARED = 1 << 20
-"""Smaller results are copied: a cache of many small ones would need a descriptor for each."""
+# Idle buffers that are kept for reuse.
 _MOST_IDLE = 8
-"""Idle buffers that are kept for reuse."""
 
 
 class SharedBuffer:
@@ -178,6 +178,7 @@ REQUEST_BYTES = 1 << 16
 REPLY_BYTES = HEAD.size + MAX_ERROR_BYTES
 
 _SYSTEM = "OSError"
+# Errors that have only a message and a hint, by name.
 _KINDS = {
     kind.__name__: kind
     for kind in vars(errors).values()
@@ -185,7 +186,6 @@ _KINDS = {
     and issubclass(kind, VfsdError)
     and kind.__init__ is VfsdError.__init__
 }
-"""Errors that have only a message and a hint, by name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,15 +52,15 @@ from vfsd.storage.sandbox_protocol import MAX_ERROR_BYTES, ErrorReport
 from vfsd.views.render_cache import RenderCancelledError
 from vfsd.views.rendering import SlotRenderer
 
+# Used where the kernel has no scheduling groups for sessions.
 _NICENESS = 5
-"""Used where the kernel has no scheduling groups for sessions."""
 _PR_SET_NAME = 15
+# Name of both processes in process lists.
 _NAME = b"vfsd-views"
-"""Name of both processes in process lists."""
+# The kernel kills this process before the mount when memory is short.
 _OOM_SCORE = 500
-"""The kernel kills this process before the mount when memory is short."""
+# The process ends, and frees its memory, after this time without requests.
 _IDLE_SECONDS = 300.0
-"""The process ends, and frees its memory, after this time without requests."""
 _MAX_DESCRIPTORS = 1 << 16
 
 _log = logging.getLogger(__name__)
@@ -78,18 +78,18 @@ def start(directory: StoreDirectory, *, read_only: bool) -> tuple[socket.socket,
     process has one thread and before it opens the store: SQLite's locks do not survive a fork.
     Raises `OSError`.
     """
-    mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with theirs:
+    own_end, other_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with other_end:
         parent = os.getpid()
         child = os.fork()
         if not child:
             try:
                 held = directory.anchor
-                _become_starter(parent, [theirs.fileno(), *([] if held is None else [held.fd])])
-                _run_starter(theirs, directory, read_only)
+                _become_starter(parent, [other_end.fileno(), *([] if held is None else [held.fd])])
+                _run_starter(other_end, directory, read_only)
             finally:
                 os._exit(1)
-    return mine, child
+    return own_end, child
 
 
 # -- the starter process
@@ -138,8 +138,8 @@ def _run_starter(control: socket.socket, directory: StoreDirectory, read_only: b
             if not message:
                 os._exit(0)
             if message == START and not child:
-                orders = socket.socket(fileno=fds[0])
-                child, ended = _fork_renderer(control, orders, directory, read_only)
+                requests = socket.socket(fileno=fds[0])
+                child, ended = _fork_renderer(control, requests, directory, read_only)
 
 
 def _send(control: socket.socket, what: str, number: int) -> None:
@@ -148,10 +148,10 @@ def _send(control: socket.socket, what: str, number: int) -> None:
 
 
 def _fork_renderer(
-    control: socket.socket, orders: socket.socket, directory: StoreDirectory, read_only: bool
+    control: socket.socket, requests: socket.socket, directory: StoreDirectory, read_only: bool
 ) -> tuple[int, int]:
     """Fork a render process; return its pid and a pidfd."""
-    with orders:
+    with requests:
         me = os.getpid()
         child = os.fork()
         if not child:
@@ -160,12 +160,12 @@ def _fork_renderer(
                 _start_session()
                 _send(control, "pid", os.getpid())
                 control.close()
-                _make_views(orders, directory, read_only)
+                _render_views(requests, directory, read_only)
             except BaseException as error:
                 _log.exception("the render process has ended")
                 text = f"{type(error).__name__}: {error}"[: MAX_ERROR_BYTES // 16]
                 with suppress(OSError):
-                    orders.send(ErrorReport(text).message())
+                    requests.send(ErrorReport(text).message())
             finally:
                 os._exit(1)
     return child, os.pidfd_open(child)
@@ -183,7 +183,7 @@ def _start_session() -> None:
     set_autogroup_niceness(os.getpid(), ORDINARY)
 
 
-def _make_views(orders: socket.socket, directory: StoreDirectory, read_only: bool) -> NoReturn:
+def _render_views(requests: socket.socket, directory: StoreDirectory, read_only: bool) -> NoReturn:
     """Serve requests until the mount has gone, or is idle for long; then end the process."""
     os.nice(_NICENESS)
     set_oom_score(_OOM_SCORE)
@@ -193,15 +193,15 @@ def _make_views(orders: socket.socket, directory: StoreDirectory, read_only: boo
         if not read_only:
             note = store.parts.directory.rendering_note
             stack.enter_context(store.parts.quarantine.record_decoding(note))
-        maker = SlotRenderer(store.parts, store.tools)
-        stack.enter_context(closing(MallocTrimmer(maker.evict_idle)))
-        threads = _RenderThreads(store, maker)
+        renderer = SlotRenderer(store.parts, store.tools)
+        stack.enter_context(closing(MallocTrimmer(renderer.evict_idle)))
+        threads = _RenderThreads(store, renderer)
         waiting = select.poll()
-        waiting.register(orders, select.POLLIN)
-        orders.send(READY)
+        waiting.register(requests, select.POLLIN)
+        requests.send(READY)
         while (left := threads.idle_left()) > 0:
             if waiting.poll(left * 1000):
-                message, fds, _, _ = socket.recv_fds(orders, 1, 1)
+                message, fds, _, _ = socket.recv_fds(requests, 1, 1)
                 if not message:
                     break
                 threads.serve(socket.socket(fileno=fds[0]))
@@ -213,9 +213,9 @@ def _make_views(orders: socket.socket, directory: StoreDirectory, read_only: boo
 class _RenderThreads:
     """One thread for each thread of the mount that waits for a slot."""
 
-    def __init__(self, store: Store, maker: SlotRenderer) -> None:
+    def __init__(self, store: Store, renderer: SlotRenderer) -> None:
         self._store = store
-        self._maker = maker
+        self._renderer = renderer
         self._mappings = BufferMappings()
         self._guard = threading.Lock()
         self._busy = 0
@@ -228,13 +228,13 @@ class _RenderThreads:
                 return _IDLE_SECONDS
             return self._last + _IDLE_SECONDS - time.monotonic()
 
-    def serve(self, orders: socket.socket) -> None:
-        threading.Thread(target=self._serve, args=(orders,), daemon=True).start()
+    def serve(self, requests: socket.socket) -> None:
+        threading.Thread(target=self._serve, args=(requests,), daemon=True).start()
 
-    def _serve(self, orders: socket.socket) -> None:
-        with orders:
+    def _serve(self, requests: socket.socket) -> None:
+        with requests:
             while True:
-                message, fds, _, _ = socket.recv_fds(orders, REQUEST_BYTES, 1)
+                message, fds, _, _ = socket.recv_fds(requests, REQUEST_BYTES, 1)
                 if not message:
                     return
                 if message == STOP:
@@ -242,21 +242,21 @@ class _RenderThreads:
                 with self._guard:
                     self._busy += 1
                 try:
-                    reply = self._render(RenderRequest.parse(message), fds[0], orders)
+                    reply = self._render(RenderRequest.parse(message), fds[0], requests)
                 finally:
                     os.close(fds[0])
                     with self._guard:
                         self._busy -= 1
                         self._last = time.monotonic()
-                orders.send(reply.message())
+                requests.send(reply.message())
 
-    def _render(self, request: RenderRequest, fd: int, orders: socket.socket) -> RenderReply:
+    def _render(self, request: RenderRequest, fd: int, requests: socket.socket) -> RenderReply:
         kind, length, error = FAILED, 0, None
         self._mappings.clear(request.closed)
         place = partial(self._mappings.place, request.buffer, fd)
         try:
-            made = self._maker.make(request.slot, lambda: _check(orders), place)
-            kind, length = (REPLACED, 0) if made is None else (MADE, made)
+            size = self._renderer.make(request.slot, lambda: _check(requests), place)
+            kind, length = (REPLACED, 0) if size is None else (MADE, size)
         except RenderCancelledError:
             kind = CANCELLED
         except (VfsdError, OSError) as failure:
@@ -267,8 +267,8 @@ class _RenderThreads:
         return RenderReply(kind, length, self._store.tools.pool.memory, error)
 
 
-def _check(orders: socket.socket) -> None:
+def _check(requests: socket.socket) -> None:
     """Raise `RenderCancelledError` if a message has arrived, which can only be `STOP`."""
     with suppress(BlockingIOError):
-        orders.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK)
+        requests.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK)
         raise RenderCancelledError

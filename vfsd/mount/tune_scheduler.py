@@ -33,8 +33,8 @@ CALM_SECONDS = 1.0
 LEAST_FREE = 1 << 30
 """Bytes of free disk space that tuning never uses."""
 
+# Length of a burst: the allowance for this time may be used at once.
 _BURST_SECONDS = 2.0
-"""Length of a burst: the allowance for this time may be used at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +128,8 @@ class FailureBackoff:
 
 MODULE = "vfsd.mount.tune_worker"
 
+# How long the process may take to end before it is killed.
 _END_SECONDS = 0.6
-"""How long the process may take to end before it is killed."""
 
 
 class TunerProcess:
@@ -226,14 +226,14 @@ class TunerProcess:
                 os.write(self._commands, command)
 
 
+# Time between two checks, with a process and without one.
 _TICK_SECONDS, _IDLE_TICK_SECONDS = 0.25, 1.0
-"""Time between two checks, with a process and without one."""
+# Time between two checks of the catalog for new reads and lossless segments.
 _CATALOG_SECONDS = 2.0
-"""Time between two checks of the catalog for new reads and lossless segments."""
+# The load is measured over intervals of this length.
 _LOAD_SECONDS = 1.0
-"""The load is measured over intervals of this length."""
+# The process may spend this share of the time on searches for work.
 _SEARCH_SHARE = 0.05
-"""The process may spend this share of the time on searches for work."""
 
 
 class BackgroundTuner:
@@ -406,15 +406,15 @@ class _LoadMeter:
     def __init__(self) -> None:
         self._cores = CpuMeter()
         self._at = time.monotonic()
-        self._ours = 0.0
+        self._tuner_seconds = 0.0
         self.share: float | None = None  #: of all cores, 0 to 1; None before the first second
 
-    def note(self, now: float, ours: float) -> None:
-        """Update the load. `ours` are core seconds of the tuner since the last call."""
-        self._ours += ours
+    def note(self, now: float, tuner_seconds: float) -> None:
+        """Update the load. `tuner_seconds` are core seconds of the tuner since the last call."""
+        self._tuner_seconds += tuner_seconds
         if now - self._at >= _LOAD_SECONDS:
-            self.share = self._cores.share(without=self._ours)
-            self._at, self._ours = now, 0.0
+            self.share = self._cores.share(without=self._tuner_seconds)
+            self._at, self._tuner_seconds = now, 0.0
 
 
 RUN, PAUSE = b"g", b"p"

@@ -54,11 +54,11 @@ from vfsd.tiling.cost import VIEW_PROFILES
 MAKER = "background"
 """Recorded as the maker of each decision. `StoreSettings.tune_bytes` limits its tiles."""
 
+# The search for proposals may take this share of the time.
 _SEARCH_SHARE = 0.05
-"""The search for proposals may take this share of the time."""
 
+# Number of reasons in the log line of a decision.
 _REASONS = 3
-"""Number of reasons in the log line of a decision."""
 
 SendReport = Callable[[TunerReport], None]
 

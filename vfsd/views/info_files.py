@@ -82,14 +82,14 @@ def audio_record(media: MediaInfo, sound: Sound | None) -> dict[str, Any] | None
 
 def _audio_by_view_format(sound: Sound) -> dict[str, str]:
     """Return, by view suffix, whether the sound is copied or transcoded."""
-    told = {}
+    found = {}
     for ending, container in (("mp4", "mp4"), ("mkv", "matroska")):
         codec = view_audio_codec(container, sound)
         if codec == sound.codec:
-            told[ending] = "copied"
+            found[ending] = "copied"
         else:
-            told[ending] = f"transcoded from {sound.codec} to {codec}"
-    return told
+            found[ending] = f"transcoded from {sound.codec} to {codec}"
+    return found
 
 
 def info_json(
@@ -173,7 +173,7 @@ def _side_data_lost_in_views(media: MediaInfo) -> dict[str, list[str]] | None:
     for name, container in (("mp4", "mp4"), ("mkv", "matroska")):
         copied = side_data_of_copy(media, container)
         found[f"copied {name}"] = lost_side_data(media, copied, copied=True)
-        encoded = side_data_of_encoding(media, container, whole, steady=True)
+        encoded = side_data_of_encoding(media, container, whole, each_frame=True)
         found[f"encoded {name}"] = lost_side_data(media, encoded, copied=False)
     return found
 

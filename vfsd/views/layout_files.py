@@ -61,19 +61,19 @@ def headline_height(unit: float) -> int:
     return _LINES * line_height(0.62 * unit) + 2 * round(12 * unit)
 
 
-def headline(width: int, facts: LayoutFacts, unit: float, colours: dict[str, Color]) -> Picture:
-    """Draw the strip above the picture: the frame, the layout and the legend of the colours."""
+def headline(width: int, facts: LayoutFacts, unit: float, colors: dict[str, Color]) -> Picture:
+    """Draw the strip above the picture: the frame, the layout and the legend of the colors."""
     strip = np.full((headline_height(unit), width, 3), BACKGROUND_COLOR, np.uint8)
     margin, step = round(12 * unit), line_height(0.62 * unit)
     what = f"{facts.video.name}  frame {facts.frame}, {clock_text(facts.seconds)}"
     size = size_for(
         [ascii_text(what), ascii_text(_tiles_line(facts))], 0.62 * unit, width - 2 * margin
     )
-    for number, (line, colour) in enumerate(((what, TEXT_COLOR), (_tiles_line(facts), _FAINT))):
+    for number, (line, color) in enumerate(((what, TEXT_COLOR), (_tiles_line(facts), _FAINT))):
         base = (margin, margin + (number + 1) * step - round(9 * 0.62 * unit))
-        write_line(strip, ascii_text(line), base, size, colour)
+        write_line(strip, ascii_text(line), base, size, color)
     base = (margin, margin + _LINES * step - round(9 * 0.62 * unit))
-    _legend(strip, base, facts, unit, colours)
+    _legend(strip, base, facts, unit, colors)
     return strip
 
 
@@ -94,11 +94,11 @@ def _legend(
     base: tuple[int, int],
     facts: LayoutFacts,
     unit: float,
-    colours: dict[str, Color],
+    colors: dict[str, Color],
 ) -> None:
-    """Draw the colours of the heat map and of the labels, limited to the most frequent labels."""
+    """Draw the colors of the heat map and of the labels, limited to the most frequent labels."""
     gap, room = round(22 * unit), strip.shape[1] - 2 * base[0]
-    heat, *labels = _legend_entries(facts, colours)
+    heat, *labels = _legend_entries(facts, colors)
     shown = len(labels)
     while True:
         size = 0.55 * unit
@@ -125,17 +125,17 @@ def _legend(
 def _color_ramp(
     strip: Picture, base: tuple[int, int], swatch: Sequence[Color], size: float
 ) -> None:
-    """Draw colours from left to right, as high as the letters."""
+    """Draw colors from left to right, as high as the letters."""
     x, middle, half = base[0], base[1] - round(size * 10), round(size * 9)
     room = strip[max(0, middle - half) : middle + half, x : x + _swatch_length(swatch, size)]
     room[...] = _stretched(swatch, _swatch_length(swatch, size))[: room.shape[1]]
 
 
+# Text before the colors, the colors (may be empty), and the text after them.
 _LegendEntry = tuple[str, Sequence[Color], str]
-"""Text before the colours, the colours (may be empty), and the text after them."""
 
 
-def _legend_entries(facts: LayoutFacts, colours: dict[str, Color]) -> list[_LegendEntry]:
+def _legend_entries(facts: LayoutFacts, colors: dict[str, Color]) -> list[_LegendEntry]:
     most = int(facts.heat.max())
     times = "read" if facts.reads == 1 else "reads"
     entries: list[_LegendEntry] = []
@@ -146,10 +146,10 @@ def _legend_entries(facts: LayoutFacts, colours: dict[str, Color]) -> list[_Lege
     else:
         entries.append(("", (BACKGROUND_COLOR,), "never read"))
     here = facts.boxes.labels[facts.boxes.frames == facts.frame]
-    seen = {label: int((facts.boxes.labels == label).sum()) for label in colours}
+    seen = {label: int((facts.boxes.labels == label).sum()) for label in colors}
     for label in sorted(seen, key=lambda one: (-seen[one], one)):
         now = int((here == label).sum())
-        entries.append(("", (colours[label],), f"{ascii_text(label)} {now} of {seen[label]} boxes"))
+        entries.append(("", (colors[label],), f"{ascii_text(label)} {now} of {seen[label]} boxes"))
     return entries
 
 
@@ -171,15 +171,16 @@ def _padded_strip(size: float) -> int:
 
 
 def _stretched(swatch: Sequence[Color], length: int) -> Picture:
-    """Return the colours interpolated to an array of length x 3."""
+    """Return the colors interpolated to an array of length x 3."""
     at, stops = np.linspace(0, 1, length), np.linspace(0, 1, len(swatch))
-    parts = [np.interp(at, stops, [colour[part] for colour in swatch]) for part in range(3)]
+    parts = [np.interp(at, stops, [color[part] for color in swatch]) for part in range(3)]
     return np.stack(parts, axis=-1).astype(np.uint8)
 
 
+# Smaller frames are enlarged, because the labels need space.
 _SHORTEST_SIDE = 720
-"""Smaller frames are enlarged, because the labels need space."""
 _EDGE: Color = (255, 220, 40)
+# Colors of labels, reused if there are more labels.
 _LABELS: tuple[Color, ...] = (
     (90, 200, 250),
     (120, 230, 120),
@@ -190,11 +191,10 @@ _LABELS: tuple[Color, ...] = (
     (255, 120, 110),
     (205, 220, 120),
 )
-"""Colours of labels, reused if there are more labels."""
+# Opacity of the heat map for a single read and for the most frequent.
 _COOL, _HOT = 0.22, 0.50
-"""Opacity of the heat map for a single read and for the most frequent."""
+# Opacity of the outline of one box of another frame, and of many that overlap.
 _TRAIL, _MOST_TRAIL = 0.26, 0.70
-"""Opacity of the outline of one box of another frame, and of many that overlap."""
 _MOST_TRAILS = 4000
 
 
@@ -222,9 +222,9 @@ def draw_facts(pixels: Picture, facts: LayoutFacts) -> Picture:
         size = (width * scale, height * scale)
         picture = cv2.resize(pixels, size, interpolation=cv2.INTER_CUBIC)
     unit = _unit(width * scale, height * scale)
-    colours = _colours(facts)
+    colors = _colors(facts)
     _draw_heat(picture, facts, scale)
-    _draw_trails(picture, facts, scale, unit, colours)
+    _draw_trails(picture, facts, scale, unit, colors)
     if facts.segment is not None:
         media = facts.video.original.media
         places = [
@@ -234,8 +234,8 @@ def draw_facts(pixels: Picture, facts: LayoutFacts) -> Picture:
         _draw_outline(picture, [place for _, place in places], unit)
         for cell, place in places:
             _draw_tile_number(picture, place, cell, unit)
-    _draw_boxes(picture, facts, scale, unit, colours)
-    return np.vstack([headline(picture.shape[1], facts, unit, colours), picture])
+    _draw_boxes(picture, facts, scale, unit, colors)
+    return np.vstack([headline(picture.shape[1], facts, unit, colors), picture])
 
 
 def _scale(width: int, height: int) -> int:
@@ -251,28 +251,28 @@ def _scaled(rect: Rect, scale: int) -> Rect:
 
 
 def _draw_heat(picture: Picture, facts: LayoutFacts, scale: int) -> None:
-    """Colour the areas that were read: the more often, the warmer and the more opaque."""
+    """Color the areas that were read: the more often, the warmer and the more opaque."""
     most = int(facts.heat.max())
     if not most:
         return
-    colours, covers = _ramp_of(facts.heat, most)
-    colours, covers = (
-        np.repeat(np.repeat(part, scale, axis=0), scale, axis=1) for part in (colours, covers)
+    colors, covers = _ramp_of(facts.heat, most)
+    colors, covers = (
+        np.repeat(np.repeat(part, scale, axis=0), scale, axis=1) for part in (colors, covers)
     )
     covers = covers[:, :, None]
-    picture[...] = (picture * (1 - covers) + colours * covers).astype(np.uint8)
+    picture[...] = (picture * (1 - covers) + colors * covers).astype(np.uint8)
 
 
 def _ramp_of(
     heat: npt.NDArray[np.int64], most: int
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-    """Return (colours, opacity) for each pixel of a heat map with maximum `most`."""
+    """Return (colors, opacity) for each pixel of a heat map with maximum `most`."""
     # A lookup table is faster: there are far fewer distinct counts than pixels.
     numbers, inverse = np.unique(heat, return_inverse=True)
-    colours, covers = _ramp(_share(numbers, most))
+    colors, covers = _ramp(_share(numbers, most))
     covers[numbers == 0] = 0
     places = inverse.reshape(heat.shape)
-    return colours[places], covers[places]
+    return colors[places], covers[places]
 
 
 def _share(numbers: npt.NDArray[np.int64], most: int) -> npt.NDArray[np.float64]:
@@ -290,18 +290,18 @@ def _ramp(
     share: npt.NDArray[np.float64],
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
     stops = np.linspace(0, 1, len(HEAT_COLORS))
-    colours = [np.interp(share, stops, [stop[part] for stop in HEAT_COLORS]) for part in range(3)]
+    colors = [np.interp(share, stops, [stop[part] for stop in HEAT_COLORS]) for part in range(3)]
     covers = _COOL + (_HOT - _COOL) * share
-    return np.stack(colours, axis=-1).astype(np.float32), covers.astype(np.float32)
+    return np.stack(colors, axis=-1).astype(np.float32), covers.astype(np.float32)
 
 
-def _colours(facts: LayoutFacts) -> dict[str, Color]:
+def _colors(facts: LayoutFacts) -> dict[str, Color]:
     used = sorted({str(label) for label in facts.boxes.labels})
     return {label: _LABELS[number % len(_LABELS)] for number, label in enumerate(used)}
 
 
 def _draw_trails(
-    picture: Picture, facts: LayoutFacts, scale: int, unit: float, colours: dict[str, Color]
+    picture: Picture, facts: LayoutFacts, scale: int, unit: float, colors: dict[str, Color]
 ) -> None:
     """Draw thin outlines of the boxes of the other frames; overlapping outlines are more opaque."""
     thin = max(1, round(unit))
@@ -320,12 +320,12 @@ def _draw_trails(
                 cover[rows, columns] += _TRAIL
         where = np.nonzero(cover)
         part = np.minimum(cover[where], _MOST_TRAIL)[:, None]
-        drawn = picture[where] * (1 - part) + np.array(colours[label]) * part
+        drawn = picture[where] * (1 - part) + np.array(colors[label]) * part
         picture[where] = drawn.astype(np.uint8)
 
 
 def _draw_boxes(
-    picture: Picture, facts: LayoutFacts, scale: int, unit: float, colours: dict[str, Color]
+    picture: Picture, facts: LayoutFacts, scale: int, unit: float, colors: dict[str, Color]
 ) -> None:
     """Draw the boxes of the frame itself, each with its label."""
     thin = max(1, round(2 * unit))
@@ -333,15 +333,15 @@ def _draw_boxes(
     places = []
     for label, corners in zip(here.labels, (here.boxes * scale).round().astype(int), strict=True):
         x1, y1, x2, y2 = corners.tolist()
-        for colour, thickness in ((BACKGROUND_COLOR, 2 * thin + 1), (colours[str(label)], thin)):
-            cv2.rectangle(picture, (x1, y1), (x2 - 1, y2 - 1), colour, thickness)
+        for color, thickness in ((BACKGROUND_COLOR, 2 * thin + 1), (colors[str(label)], thin)):
+            cv2.rectangle(picture, (x1, y1), (x2 - 1, y2 - 1), color, thickness)
         places.append((str(label), x1, y1, y2))
     for label, x1, y1, y2 in places:
-        _draw_label(picture, label, (x1, y1, y2), 0.5 * unit, colours[label])
+        _draw_label(picture, label, (x1, y1, y2), 0.5 * unit, colors[label])
 
 
 def _draw_label(
-    picture: Picture, text: str, place: tuple[int, int, int], size: float, colour: Color
+    picture: Picture, text: str, place: tuple[int, int, int], size: float, color: Color
 ) -> None:
     """Draw a label above a box, or below it if there is no space above."""
     x1, y1, y2 = place
@@ -351,7 +351,7 @@ def _draw_label(
     top = y1 - full if y1 >= full else min(y2, picture.shape[0] - full)
     left = min(x1, max(0, picture.shape[1] - width - round(size * 12)))
     right = left + width + round(size * 12)
-    cv2.rectangle(picture, (left, top), (right, top + full), colour, cv2.FILLED)
+    cv2.rectangle(picture, (left, top), (right, top + full), color, cv2.FILLED)
     at = (left + round(size * 6), top + full - base - round(size * 2))
     cv2.putText(picture, text, at, FONT, size, BACKGROUND_COLOR, 1, cv2.LINE_AA)
 
@@ -359,9 +359,9 @@ def _draw_label(
 def _draw_outline(picture: Picture, places: list[Rect], unit: float) -> None:
     """Draw tile edges that are visible on bright and on dark ground."""
     thin = max(1, round(2 * unit))
-    for colour, thickness in ((BACKGROUND_COLOR, 3 * thin), (_EDGE, thin)):
+    for color, thickness in ((BACKGROUND_COLOR, 3 * thin), (_EDGE, thin)):
         for place in places:
-            cv2.rectangle(picture, (place.x1, place.y1), (place.x2, place.y2), colour, thickness)
+            cv2.rectangle(picture, (place.x1, place.y1), (place.x2, place.y2), color, thickness)
 
 
 def _draw_tile_number(picture: Picture, place: Rect, cell: Cell, unit: float) -> None:
@@ -561,8 +561,8 @@ def _start(original: PhysicalVideo, table: FrameTable, frame: int) -> Fraction:
     return (table.frame_pts(frame) - original.first_pts) * original.time_base
 
 
+# Ranges that are listed individually.
 _MAX_LAYOUTS = 32
-"""Ranges that are listed individually."""
 _UNTILED = "untiled"
 
 
@@ -577,14 +577,14 @@ def layout_text(original: PhysicalVideo, table: FrameTable, segments: Sequence[S
         return _UNTILED
     pieces = list(_layout_spans(original, segments))
     stretches = [list(group) for _, group in groupby(pieces, lambda piece: piece[1])]
-    told = [
+    texts = [
         f"{stretch[0][1]} {_seconds(original, table, stretch[0][0].start)}"
         f"-{_seconds(original, table, stretch[-1][0].stop)}s"
         for stretch in stretches[:_MAX_LAYOUTS]
     ]
     if len(stretches) > _MAX_LAYOUTS:
-        told.append(f"and {len(stretches) - _MAX_LAYOUTS} more")
-    return ", ".join(told)
+        texts.append(f"and {len(stretches) - _MAX_LAYOUTS} more")
+    return ", ".join(texts)
 
 
 def _layout_spans(

@@ -22,16 +22,16 @@ _WIDTH, _HEIGHT = 1120, 680
 _LEFT, _RIGHT, _TOP, _BOTTOM = 92, 24, 88, 76
 _FONT = cv2.FONT_HERSHEY_DUPLEX
 _GROUND, _GRID, _LETTERS = (255, 255, 255), (228, 228, 228), (60, 60, 60)
+# Letter sizes as factors of the font's own size.
 _TITLE, _SMALL = 0.72, 0.52
-"""Letter sizes as factors of the font's own size."""
+# Pixels between the names of two curves.
 _LINE = 24
-"""Pixels between the names of two curves."""
+# Maximum number of ticks on an axis.
 _TICKS = 8
-"""Maximum number of ticks on an axis."""
+# Opacity of a band of quartiles.
 _BAND = 0.16
-"""Opacity of a band of quartiles."""
+# Fractional bits of pixel coordinates.
 _FINE = 4
-"""Fractional bits of pixel coordinates."""
 
 
 def draw(

@@ -31,8 +31,8 @@ from vfsd.views.rendered_view import PlannedView, RenderedView
 from vfsd.views.transcode import TranscodedView
 
 _CLOSE_SECONDS = 10.0
+# A waiting reader calls its cancel check this often.
 _POLL_SECONDS = 0.1
-"""A waiting reader calls its cancel check this often."""
 
 
 class RenderCancelledError(Exception):
@@ -201,9 +201,9 @@ class RenderPool:
                 self._idle -= 1
             if not self._queue:
                 return None
-            foremost = next((one for one in self._queue if one.has_waiting_reader), self._queue[0])
-            self._queue.remove(foremost)
-            return foremost
+            task = next((one for one in self._queue if one.has_waiting_reader), self._queue[0])
+            self._queue.remove(task)
+            return task
 
 
 RenderSlot = Callable[[Checkpoint], Bytes]
@@ -363,8 +363,8 @@ class RenderCache:
 
 _log = logging.getLogger(__name__)
 
+# Fewer pixels are not a reliable measurement.  One second of 640x360 has 7 million.
 _MIN_PIXELS = 5_000_000
-"""Fewer pixels are not a reliable measurement.  One second of 640x360 has 7 million."""
 
 
 def cached_slot_name(rendered: RenderedView, slot: int) -> str:
@@ -450,10 +450,10 @@ class CachedSlotCounts:
         self._found.pop(rendered, None)
 
 
+# Each file uses a descriptor.
 _MAX_OPEN = 256
-"""Each file uses a descriptor."""
+# Buffer size for writing, because the slots of short views are small.
 _COPY_BYTES = 1 << 20
-"""Buffer size for writing, because the slots of short views are small."""
 
 
 class _MaterialisedFile(NamedTuple):

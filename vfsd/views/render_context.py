@@ -25,22 +25,25 @@ from vfsd.core.frame_table_pages import Ints
 from vfsd.core.model import PhysicalVideo, Sound
 from vfsd.derive.promotion_candidates import CandidateIndex
 from vfsd.errors import DamagedFileError, IntegrityError
+from vfsd.read.pack_pool import PackPool
 from vfsd.read.read_context import ReadContext
 from vfsd.read.read_executor import PlanExecutor
 from vfsd.read.read_plan import is_sequential, plan_pictures, tiles_avoiding_damage
+from vfsd.storage.context import StoreContext
+from vfsd.storage.file_cache import FileCache
 from vfsd.storage.quarantine import Quarantine
 from vfsd.views.view_input import PictureConverter, ViewInput
 
 _log = logging.getLogger(__name__)
 
+# Scattered frames are planned in batches of this size.
 _FRAMES_PER_PLAN = 256
-"""Scattered frames are planned in batches of this size."""
+# Decoding up to this many unused pictures is preferred to a restart at a later key frame.
 _MAX_SKIPPED_FRAMES = 4
-"""Decoding up to this many unused pictures is preferred to a restart at a later key frame."""
+# Limit for small cursors too, because each has threads and a descriptor.
 _MAX_IDLE_CURSORS = 16
-"""Limit for small cursors too, because each has threads and a descriptor."""
+# Pictures in a decoder besides those of its threads and of the reorder buffer.
 _BUFFERED_PICTURES = 10
-"""Pictures in a decoder besides those of its threads and of the reorder buffer."""
 
 
 Checkpoint = Callable[[], None]
@@ -287,8 +290,8 @@ def _decoded_from_original(
 
 T = TypeVar("T")
 
+# Codecs that encode in the calling thread; the others use threads of their own.
 _SINGLE_THREADED_CODECS = ("h264", "mjpeg")
-"""Codecs that encode in the calling thread; the others use threads of their own."""
 
 
 class EncodeTimes:
@@ -346,8 +349,8 @@ ViewAudioReader = AudioPacketReader | AudioDecoder
 
 _MAX_IDLE_READERS = 4
 _CHECK_SECONDS = 0.1
+# Pictures farther apart than this rarely share a group of pictures.
 _NEARBY_FRAMES = 512
-"""Pictures farther apart than this rarely share a group of pictures."""
 
 
 class PacketReaders:
@@ -455,6 +458,7 @@ class DecodeLocks:
             try:
                 while not self._changed.wait_for(lambda: self._may_start(me), _CHECK_SECONDS):
                     check()
+                # From here on, threads nearby wait until the pictures are decoded.
                 self._busy.append(me)
             finally:
                 self._waiting.remove(me)
@@ -467,8 +471,8 @@ class DecodeLocks:
                 self._changed.notify_all()
 
     def _may_start(self, me: tuple[str, int]) -> bool:
-        foremost = all(me <= other for other in self._waiting if _are_nearby(me, other))
-        return foremost and not any(_are_nearby(me, other) for other in self._busy)
+        is_first = all(me <= other for other in self._waiting if _are_nearby(me, other))
+        return is_first and not any(_are_nearby(me, other) for other in self._busy)
 
 
 def _are_nearby(one: tuple[str, int], other: tuple[str, int]) -> bool:
@@ -478,35 +482,33 @@ def _are_nearby(one: tuple[str, int], other: tuple[str, int]) -> bool:
 class RenderContext:
     """Decoders, readers and locks that all renders of a process share."""
 
-    def __init__(
-        self,
-        tools: ReadContext,
-        memory: int,
-        suspects: Quarantine,
-        candidates: CandidateIndex | None = None,
-    ) -> None:
-        """Create the pools.
-
-        Args:
-            memory: bytes that idle decoders may hold.
-            candidates: collects segments that may become part of a rendition; None to collect none.
-        """
-        self.candidates = candidates
+    def __init__(self, parts: StoreContext, tools: ReadContext, files: FileCache | None) -> None:
+        """`files` is the cache that segments are kept in; None for a store that is read-only."""
+        self._candidate_files = files if parts.settings.admit_views else None
         self.times = EncodeTimes()  #: shared with the copies of `checked`
         self.pool = tools.pool
-        self.packs = tools.packs
         self.drop_damaged_tiles = tools.drop_damaged_tiles
         self.check: Checkpoint = never_cancelled
-        self.readers = PacketReaders(suspects)
+        self.readers = PacketReaders(parts.quarantine)
         self._tools = tools
-        self._cursors = CursorPool(tools, memory)
+        # Half, so that single reads keep idle decoders as well.
+        self._cursors = CursorPool(tools, parts.settings.decoder_memory // 2)
         self._locks = DecodeLocks()
+
+    @property
+    def candidates(self) -> CandidateIndex | None:
+        """Collects segments that may become part of a rendition; None if none are wanted."""
+        return None if self._candidate_files is None else CandidateIndex(self._candidate_files)
+
+    @property
+    def packs(self) -> PackPool:
+        return self._tools.packs
 
     def checked(self, check: Checkpoint) -> RenderContext:
         """Return the same context with another cancel check, for one task."""
-        mine = copy(self)
-        mine.check = check
-        return mine
+        copied = copy(self)
+        copied.check = check
+        return copied
 
     def cursor(
         self,

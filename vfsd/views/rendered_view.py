@@ -31,7 +31,7 @@ from vfsd.core.frame_table_pages import Ints
 from vfsd.core.frames import Pixels
 from vfsd.core.view_request import View, ViewForm, ViewSpec, format_view_path
 from vfsd.errors import OutOfRangeError
-from vfsd.read.pack_pool import PackPool
+from vfsd.read.read_context import ReadContext
 from vfsd.read.read_log import Clauses
 from vfsd.storage.file_cache import Bytes
 from vfsd.tiling import Rect
@@ -57,8 +57,8 @@ from vfsd.views.view_slots import DecodedFrames, FixedSizeSlots, RenderedPart, S
 STILL_SIZES = {"npy": npy_file_size, "png": uncompressed_png_size}
 """Still formats with a size that follows from width and height."""
 
+# Increase it whenever the same request yields other bytes, also between releases.
 _REVISION = 15
-"""Increase it whenever the same request yields other bytes, also between releases."""
 
 
 class RenderedView(Protocol):
@@ -144,7 +144,7 @@ class StreamableView(RenderedView, Protocol):
         """Yield the bytes of each slot in order; each buffer is valid until the next iteration."""
 
 
-def plan_view(source: ViewInput, request: ViewSpec, packs: PackPool) -> PlannedView:
+def plan_view(source: ViewInput, request: ViewSpec, tools: ReadContext) -> PlannedView:
     """Return the cheapest way to make the view that `request` describes.
 
     Pictures come only from tiles of `source` that meet the request's `psnr` in its pixel format.
@@ -155,6 +155,7 @@ def plan_view(source: ViewInput, request: ViewSpec, packs: PackPool) -> PlannedV
     """
     media = source.physical.media
     source = view_input_for(request, source)
+    # Equal views get equal keys, so a crop that removes nothing is dropped first.
     request = request.without_crop(media.display_width, media.display_height)
     view = request.resolve(media.display_width, media.display_height)
     form = request.form
@@ -171,7 +172,7 @@ def plan_view(source: ViewInput, request: ViewSpec, packs: PackPool) -> PlannedV
         if copied is not None:
             return copied
     if source.tiles is not None and source.tiles.segments:
-        stitched = find_stitch(key, source, view, form, timeline, packs, sound)
+        stitched = find_stitch(key, source, view, form, timeline, tools.packs, sound)
         if stitched is not None:
             return stitched
     if why is None:
@@ -342,13 +343,13 @@ def view_key(source: ViewInput, what: str) -> str:
 
 
 _Y4M_FRAME = b"FRAME\n"
+# Color space tags as FFmpeg writes them.
 _Y4M_LAYOUTS = {
     "yuv420p": "C420mpeg2 XYSCSS=420MPEG2",
     "yuv422p": "C422 XYSCSS=422",
     "yuv444p": "C444 XYSCSS=444",
     "yuv420p10": "C420p10 XYSCSS=420P10",
 }
-"""Color space tags as FFmpeg writes them."""
 
 
 class RawView:

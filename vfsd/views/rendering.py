@@ -19,7 +19,6 @@ import numpy as np
 
 from vfsd.core.process_control import available_cores
 from vfsd.core.view_request import CancelCheck
-from vfsd.derive.promotion_candidates import CandidateIndex
 from vfsd.errors import NotFoundError
 from vfsd.read.read_context import ReadContext
 from vfsd.read.read_log import ReadTiming
@@ -40,13 +39,13 @@ from vfsd.views.rendered_view import InPlaceView, RenderedView, StillView
 from vfsd.views.view_resolver import RecentViews, ViewResolver
 from vfsd.views.view_slots import SlotReadLog, Slots
 
+# Limit while other reads wait: 200 pictures of 1080p, as RGB.
 # Pauses, one copy at a time, cut the slowest hundredth of 4 KiB reads next to four raw views from
 # 0.4 to 1.6 ms down to 0.3 to 0.6 ms.  Smaller requests, or one copy at a time without pauses, did
 # not help.
 _BYTES_PER_SECOND = 1.25e9
-"""Limit while other reads wait: 200 pictures of 1080p, as RGB."""
+# A shorter pause would end before another thread could run; it is added to the next one.
 _MIN_PAUSE_SECONDS = 50e-6
-"""A shorter pause would end before another thread could run; it is added to the next one."""
 
 
 class RateLimiter:
@@ -71,10 +70,10 @@ class RateLimiter:
             self._next = max(self._next, time.perf_counter()) + count / _BYTES_PER_SECOND
 
 
+# Number of slots that are rendered ahead of the reader, at most.
 # Players read the head and a second or two of pictures, then jump. Rendering too far ahead delays
 # the segment that the player wants after its jump.
 _MAX_PREFETCH_SLOTS = 8
-"""Number of slots that are rendered ahead of the reader, at most."""
 
 PrefetchSlot = Callable[[int, Callable[[], None]], RenderTask | None]
 """Starts to render a slot and calls the callback when it is done; see `RenderCache.prefetch`."""
@@ -206,12 +205,11 @@ def _release_tasks(renders: Iterable[RenderTask | None]) -> None:
 
 _MEMORY_BYTES = 64 << 20
 _PREFETCH_BYTES = 16 << 20
+# Slot sizes that are prefetched at most.  Cached slots may be larger, because they are rarely full.
 _PREFETCH_CACHED_BYTES = 3 * _PREFETCH_BYTES
-"""Slot sizes that are prefetched at most.  Cached slots may be larger, because they are rarely
-full."""
 _MIN_ENCODERS, _MAX_ENCODERS = 2, 16
+# More than the number of cores: one thread decodes or reads while the others encode.
 _EXTRA_ENCODERS = 1
-"""More than the number of cores: one thread decodes or reads while the others encode."""
 DECODERS_PER_CORE = 2
 """Single pictures rendered at a time: some wait for the disk or for each other."""
 
@@ -240,12 +238,8 @@ class Renderer:
             are_reads_waiting: tests whether other reads wait, so that large copies are
                 rate-limited.
         """
-        files = candidates = None
-        if not parts.read_only:
-            files = FileCache.of_store(parts)
-            candidates = CandidateIndex(files) if parts.settings.admit_views else None
-        memory = parts.settings.decoder_memory // 2
-        self.context = RenderContext(tools, memory, parts.quarantine, candidates)
+        files = None if parts.read_only else FileCache.of_store(parts)
+        self.context = RenderContext(parts, tools, files)
         self._parts = parts
         self._reads = tools.read_log
         self._cache = RenderCache(MemoryCache(_MEMORY_BYTES), files)
@@ -456,7 +450,7 @@ class SlotRequest(NamedTuple):
 class RemoteRenderer(Protocol):
     """Renders slots elsewhere.  Thread-safe."""
 
-    def make(self, order: SlotRequest, check: Checkpoint) -> Bytes | None:
+    def make(self, request: SlotRequest, check: Checkpoint) -> Bytes | None:
         """Return the bytes of a slot without its zero padding.
 
         None means that the path now has another view, or that no render process is left.  Raises as
@@ -493,34 +487,31 @@ class SlotRenderer:
     """Renders slots of the views of a store without caching them.  Thread-safe."""
 
     def __init__(self, parts: StoreContext, tools: ReadContext) -> None:
-        candidates = None
-        if not parts.read_only and parts.settings.admit_views:
-            candidates = CandidateIndex.of_store(parts)
-        memory = parts.settings.decoder_memory // 2
-        self._context = RenderContext(tools, memory, parts.quarantine, candidates)
+        files = None if parts.read_only else FileCache.of_store(parts)
+        self._context = RenderContext(parts, tools, files)
         self._parts = parts
         self._resolver = ViewResolver(parts, tools, lambda rendered, _ino, _path: rendered)
-        self._made_of = RecentViews[str]()  # by key
+        self._views = RecentViews[str]()  # by key
 
-    def make(self, order: SlotRequest, check: Checkpoint, place: AllocateBuffer) -> int | None:
+    def make(self, request: SlotRequest, check: Checkpoint, place: AllocateBuffer) -> int | None:
         """Render a slot into memory from `place` and return its number of bytes.
 
         None means that the path has another view than requested.  Raises as `RenderedView.make`
         does, and what `check` and `place` raise.
         """
-        rendered = self._view_at(order)
-        if rendered is None or not order.slot < len(rendered.slots):
+        rendered = self._view_at(request)
+        if rendered is None or not request.slot < len(rendered.slots):
             return None
         context = self._context.checked(check)
         if isinstance(rendered, InPlaceView):
-            size = rendered.slots[order.slot].size
+            size = rendered.slots[request.slot].size
             if size:
-                rendered.fill(order.slot, context, place(size))
+                rendered.fill(request.slot, context, place(size))
             return size
-        made = np.frombuffer(rendered.make(order.slot, context), np.uint8)
-        if len(made):
-            place(len(made))[:] = made
-        return len(made)
+        data = np.frombuffer(rendered.make(request.slot, context), np.uint8)
+        if len(data):
+            place(len(data))[:] = data
+        return len(data)
 
     def evict_idle(self, seconds: float) -> None:
         """See `RenderContext.evict_idle`."""
@@ -531,17 +522,17 @@ class SlotRenderer:
         self._context.close()
         self._resolver.close()
 
-    def _view_at(self, order: SlotRequest) -> RenderedView | None:
+    def _view_at(self, request: SlotRequest) -> RenderedView | None:
         """Return the requested view; an open file keeps its view even if the path has another one
         by now.
         """
-        found = self._made_of.get(order.key)
+        found = self._views.get(request.key)
         if found is None:
             try:
-                found = self._resolver.resolve(*self._resolver.locate(order.ino, order.path))
+                found = self._resolver.resolve(*self._resolver.locate(request.ino, request.path))
             except NotFoundError:
                 return None  # the video was removed or replaced
-            if found.key != order.key:
+            if found.key != request.key:
                 return None
-            self._made_of.put(order.key, found)
+            self._views.put(request.key, found)
         return found

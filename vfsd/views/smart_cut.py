@@ -58,8 +58,8 @@ from vfsd.views.view_slots import DecodedFrames, Slots, VariableSizeSlots, ViewP
 
 _PIXEL_FORMATS = ("yuv420p", "yuvj420p")
 _MAX_PARAMETER_SET_IDS = 32
+# Size of the length field of each unit; encoded units need all of it.
 _LENGTH_BYTES = 4
-"""Size of the length field of each unit; encoded units need all of it."""
 
 
 class SmartCutSource(Protocol):
@@ -226,12 +226,12 @@ def _hevc(media: MediaInfo, sets: tuple[bytes, ...], prefix: int) -> HevcSmartCu
     return HevcSmartCutSource(sets, sequence, prefix, free, block)
 
 
+# Key packets that are examined as possible starts of the copied part.
 # Encoding a whole view took 27 times the CPU of a smart cut where 37 of 790 frames were encoded.
 _MAX_KEYS_TRIED = 8
-"""Key packets that are examined as possible starts of the copied part."""
 _MAX_REORDER = 16
+# Frames before a key picture that are examined.
 _MAX_LEADING_PACKETS = 64
-"""Frames before a key picture that are examined."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +249,7 @@ def find_smart_cut(
     source: ViewInput,
     form: ViewForm,
     timeline: ViewTimeline,
-    sound: ViewAudio | None = None,
+    sound: ViewAudio | None,
 ) -> SmartCutView | str:
     """Return a view with all but its ends copied, or the reason why it has to be encoded.
 
@@ -257,9 +257,9 @@ def find_smart_cut(
     the copied part would begin.
     """
     media = source.physical.media
-    unlike = unsupported_in_container(form.container, media, 0)
-    if unlike is not None:
-        return unlike
+    reason = unsupported_in_container(form.container, media, 0)
+    if reason is not None:
+        return reason
     if media.crop != NO_CROP_MARGINS:
         return "its container crops pictures, and encoded ends need no cropping"
     if source.physical.notes:
@@ -308,6 +308,7 @@ def _encoded_end(
 ) -> SegmentedEncode:
     """Return the encoded part at one end, in the orientation of the stored pictures."""
     media = dataclasses.replace(source.physical.media, rotation=0, mirrored=False)
+    # Stored orientation: the header rotates copied and encoded pictures alike.
     pictures = even_picture_form(media, View(), "yuv420p")
     settings = encoder_settings(media, stream.codec, pictures, timeline)
     return SegmentedEncode(key, source, pictures, stream.settings(settings), timeline)
@@ -433,7 +434,7 @@ class SmartCutView:
         stream: SmartCutSource,
         runs: Sequence[CopiedRun | SegmentedEncode],
         reorder: int,
-        sound: ViewAudio | None = None,
+        sound: ViewAudio | None,
     ) -> None:
         """Combine `runs`, which follow each other; exactly one of them is copied.
 
@@ -527,7 +528,6 @@ class SmartCutView:
 
     def _muxer(self, configuration: bytes) -> Muxer:
         timeline, media = self._timeline, self._copied.source.physical.media
-        lengths = np.diff(np.append(timeline.starts[self._starts], timeline.end))
         track = VideoTrack(
             codec=self._stream.codec,
             width=media.width,
@@ -535,7 +535,7 @@ class SmartCutView:
             configuration=configuration,
             time_base=timeline.time_base,
             duration=timeline.end,
-            longest=max(int(lengths.max()), self._copied.farthest),
+            longest=max(timeline.longest(self._starts), self._copied.farthest),
             pixel_format=media.pixel_format,
             reorder=self._copied.reorder,
             rate=timeline.rate,

@@ -42,7 +42,9 @@ from vfsd.views.view_input import (
     PictureForm,
     ViewInput,
     ViewTimeline,
+    packet_times,
     picture_form,
+    shows_each_frame,
     side_data_of_encoding,
 )
 from vfsd.views.view_slots import CopiedPart, DecodedFrames, Slots, VariableSizeSlots, ViewPart
@@ -144,10 +146,10 @@ def _tile_rects(grid: TileEdges) -> Iterator[Rect]:
             yield Rect(x1, y1, x2, y2)
 
 
+# Approximate memory of a block.
 _BLOCK_BYTES = 2000
-"""Approximate memory of a block."""
+# Layouts, with the parameter sets of their tiles, that are cached.
 _MAX_STITCHERS = 256
-"""Layouts, with the parameter sets of their tiles, that are cached."""
 
 
 def find_stitch(
@@ -157,7 +159,7 @@ def find_stitch(
     form: ViewForm,
     timeline: ViewTimeline,
     packs: PackPool,
-    sound: ViewAudio | None = None,
+    sound: ViewAudio | None,
 ) -> StitchedView | None:
     """Return `view` stitched from tiles, or None if it has to be encoded."""
     if source.tiles is None or not source.tiles.segments:
@@ -170,8 +172,7 @@ def find_stitch(
     if form.layout != "yuv420p":
         return None
     unscaled = view.size in (None, (region.width, region.height))
-    steady = view.fps is None and (view.frames is None or view.frames[2] == 1)
-    if not unscaled or not steady or (media.is_turned and form.container != "mp4"):
+    if not unscaled or not shows_each_frame(view) or (media.is_turned and form.container != "mp4"):
         return None
     area = to_coded_rect(region, media)
     shown = (area.width // 2 * 2, area.height // 2 * 2)
@@ -182,6 +183,7 @@ def find_stitch(
     blocks = tile_blocks(area, timeline, source.tiles.segments, good)
     if not blocks or len(blocks) > MAX_SEGMENTS or min(shown) < 2:
         return None
+    # A raw stream has no header for parameter sets, and a header holds only so many.
     in_stream = form.container == "hevc" or len({one.grid for one in blocks}) > MAX_PICTURE_SETS
     try:
         sizes = np.array([_cell_bytes(block, packs) for block in blocks], np.int64)
@@ -223,7 +225,7 @@ class StitchedView:
         shown: tuple[int, int],
         in_stream: bool,
         pictures: PictureForm,
-        sound: ViewAudio | None = None,
+        sound: ViewAudio | None,
     ) -> None:
         """Place the segments in the file.
 
@@ -237,7 +239,7 @@ class StitchedView:
         self.key = blake3(f"{key} stitched {numbers}".encode()).hexdigest()
         self.digest = source.digest
         media = source.physical.media
-        self.marks = side_data_of_encoding(media, form.container, pictures, steady=True)
+        self.marks = side_data_of_encoding(media, form.container, pictures, each_frame=True)
         self._timeline = timeline
         self._blocks = blocks
         self._head = head
@@ -254,6 +256,7 @@ class StitchedView:
             sound, self._muxer, timeline.starts, self._starts, timeline.time_base
         )
         keys = np.zeros(len(timeline), np.int64)
+        # Each segment begins with a key picture; none refers to another segment.
         keys[self._starts] = 1
         totals = payloads + self._muxer.overheads(timeline.starts, keys, self._starts)
         totals += MIN_PADDING + self._sound.sizes
@@ -335,17 +338,12 @@ class StitchedView:
     def _times(self, number: int) -> PacketTimes:
         first = int(self._starts[number])
         stop = first + self._blocks[number].frames
-        shown = self._timeline.starts[first:stop]
-        ends = self._timeline.ends(first, stop)
         keys = np.zeros(stop - first, np.int64)
         keys[0] = 1
-        return PacketTimes(
-            shown=shown, lasting=ends - shown, decoded=shown, end=int(ends[-1]), keys=keys
-        )
+        return packet_times(self._timeline, first, stop, keys)
 
     def _track(self, media: MediaInfo, shown: tuple[int, int], in_stream: bool) -> VideoTrack:
         timeline = self._timeline
-        lengths = np.diff(np.append(timeline.starts[self._starts], timeline.end))
         return VideoTrack(
             codec="hevc",
             width=shown[0],
@@ -353,7 +351,7 @@ class StitchedView:
             configuration=self._framing.configuration,
             time_base=timeline.time_base,
             duration=timeline.end,
-            longest=int(lengths.max()),
+            longest=timeline.longest(self._starts),
             rate=timeline.rate,
             rotation=media.rotation,
             mirrored=media.mirrored,
@@ -372,11 +370,11 @@ def _framing(form: ViewForm, head: StreamHead, in_stream: bool) -> PacketFormat:
 
 def _block_growth(blocks: Sequence[TileBlock], head: StreamHead, in_stream: bool) -> Ints:
     """Return how many bytes the pictures of each block may exceed its cells."""
-    grown = [block.frames * max_stitched_bytes([0] * len(block.tiles)) for block in blocks]
+    growth = [block.frames * max_stitched_bytes([0] * len(block.tiles)) for block in blocks]
     if in_stream:
         sets = {grid: len(with_start_codes(units)) for grid, units in head.parameter_sets.items()}
-        grown = [size + sets[block.grid] for size, block in zip(grown, blocks, strict=True)]
-    return np.array(grown, np.int64)
+        growth = [size + sets[block.grid] for size, block in zip(growth, blocks, strict=True)]
+    return np.array(growth, np.int64)
 
 
 def _cell_bytes(block: TileBlock, packs: PackPool) -> int:
@@ -384,8 +382,8 @@ def _cell_bytes(block: TileBlock, packs: PackPool) -> int:
     if block.is_whole:
         return block.size
     cells = packs.cells(block.segment)
-    mine = [cells[place] for place in block.places]
-    return sum(cell.offsets[block.frames] - cell.position for cell in mine)
+    shown_cells = [cells[place] for place in block.places]
+    return sum(cell.offsets[block.frames] - cell.position for cell in shown_cells)
 
 
 def _sample_parameter_sets(blocks: Sequence[TileBlock], packs: PackPool) -> list[tuple[bytes, ...]]:

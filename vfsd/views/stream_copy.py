@@ -34,13 +34,14 @@ from vfsd.views.view_input import (
     ViewTimeline,
     lost_frames_in_tiles,
     picture_form,
+    segment_bounds,
     segment_ticks,
     side_data_of_copy,
 )
 from vfsd.views.view_slots import CopiedPart, DecodedFrames, Slots, VariableSizeSlots, ViewPart
 
+# A larger segment is split, even if the next packet is not a key packet.
 _SEGMENT_BYTES = 16 << 20
-"""A larger segment is split, even if the next packet is not a key packet."""
 
 
 def find_copy(
@@ -48,7 +49,7 @@ def find_copy(
     source: ViewInput,
     form: ViewForm,
     timeline: ViewTimeline,
-    sound: ViewAudio | None = None,
+    sound: ViewAudio | None,
 ) -> CopiedView | None:
     """Return a view as a copy of packets, or None if it cannot be copied.
 
@@ -124,16 +125,13 @@ class CopiedView:
     storable = range(0)
     """Copying from the video is as fast as reading from a cache."""
 
-    def __init__(
-        self, key: str, form: ViewForm, run: CopiedRun, sound: ViewAudio | None = None
-    ) -> None:
+    def __init__(self, key: str, form: ViewForm, run: CopiedRun, sound: ViewAudio | None) -> None:
         self.key = key
         self.digest = run.source.digest
         self.memory = 2 * run.timeline.memory + (sound.memory if sound else 0)
         self._run = run
         timeline = run.timeline
-        longest = int(np.diff(np.append(timeline.starts[run.starts], timeline.end)).max())
-        longest = max(longest, run.farthest)
+        longest = max(timeline.longest(run.starts), run.farthest)
         self.marks = side_data_of_copy(run.source.physical.media, form.container)
         track = replace(
             _track(run.source.physical.media, timeline, run.framing, run.reorder, longest),
@@ -274,8 +272,7 @@ class CopiedRun:
         )
 
     def _bounds(self, number: int) -> tuple[int, int]:
-        last = number + 1 == len(self.starts)
-        return int(self.starts[number]), len(self.shown) if last else int(self.starts[number + 1])
+        return segment_bounds(self.starts, len(self.shown), number)
 
 
 def _track(

@@ -62,7 +62,10 @@ from vfsd.views.view_input import (
     ViewTimeline,
     decoded_picture_form,
     is_lossless,
+    packet_times,
+    segment_bounds,
     segment_ticks,
+    shows_each_frame,
     side_data_of_encoding,
 )
 from vfsd.views.view_slots import (
@@ -84,17 +87,17 @@ from vfsd.views.view_slots import (
 MIN_SEGMENT_PICTURES = 8
 """Shorter segments would spend most of their bytes on key pictures."""
 
+# After this many pictures, or this fraction of a segment, its final size is extrapolated.
 _MIN_SAMPLE_PICTURES, _SAMPLE_DIVISOR = 6, 4
-"""After this many pictures, or this fraction of a segment, its final size is extrapolated."""
+# A predicted size between these multiples of the limit aborts the encode.
+#
+# Below, the segment may still fit.  Above, it exceeds the limit soon anyway, and aborting now would
+# choose too coarse a quality if the rest is easier to encode.
 _EXCESS_TO_ABORT = 1.03, 1.25
-"""A predicted size between these multiples of the limit aborts the encode.
-
-Below, the segment may still fit.  Above, it exceeds the limit soon anyway, and aborting now would
-choose too coarse a quality if the rest is easier to encode."""
+# Decoded pictures waiting for the encoder, for each thread: 40 of 1080p.
 # Pictures of a segment are decoded first and encoded later, so that the next thread can go on
 # decoding the same GOP: 2.8 s of CPU instead of 4.0 for 10 s of 1080p to 540p.
 _PENDING_PICTURE_BYTES = 128 << 20
-"""Decoded pictures waiting for the encoder, for each thread: 40 of 1080p."""
 
 _log = logging.getLogger(__name__)
 
@@ -204,10 +207,11 @@ class SegmentedEncode:
         origins = PictureOrigins()
         held = self._held(first, stop, context, origins)
         is_measured = (
-            context.candidates is not None and self.is_scaled_whole and self.run(number) is not None
+            self.is_scaled_whole and self.run(number) is not None and context.candidates is not None
         )
         while True:
             settings = dataclasses.replace(self.settings, quality=quality)
+            # Pictures that are not held in memory are decoded again for each attempt.
             pictures = iter(held) if held else self._decoded(first, stop, context, origins)
             measure = None
             if is_measured:
@@ -290,7 +294,7 @@ class SegmentedEncode:
         if tiles is None or not self.is_scaled_whole:
             return {}
         good = tiles.good_for(self.pictures, self.source.physical)
-        alike = {
+        matching = {
             segment.frames: segment
             for segment in tiles.segments
             if segment.profile == settings.codec
@@ -298,10 +302,10 @@ class SegmentedEncode:
             and good(segment, [cell.tile for cell in segment.cells])
         }
         found = {}
-        for number in range(len(self.starts)) if alike else ():
+        for number in range(len(self.starts)) if matching else ():
             frames = self.run(number)
-            if frames is not None and frames in alike:
-                found[number] = alike[frames]
+            if frames is not None and frames in matching:
+                found[number] = matching[frames]
         return found
 
     @property
@@ -346,11 +350,12 @@ class SegmentedEncode:
     ) -> Iterator[Pixels]:
         source, frames = self.source, self._timeline.frames
         converter = PictureConverter(self.pictures)
-        settler = ColorNormalizer(source.physical.media)
+        normalizer = ColorNormalizer(source.physical.media)
         threads = context.pool.threads_for(source.physical.media)
         with context.cursor(self._key, source, converter, frames, first, threads) as cursor:
             for picture, held in cursor.pictures(first, stop):
-                origins.is_original &= held is None and settler.is_normal(picture)
+                # A PSNR measured against pictures of tiles would ignore their own error.
+                origins.is_original &= held is None and normalizer.is_normal(picture)
                 yield converter.convert(picture, held)
 
     def _gray(self, count: int) -> Iterator[Pixels]:
@@ -359,21 +364,11 @@ class SegmentedEncode:
         return (picture for _ in range(count))
 
     def _bounds(self, number: int) -> tuple[int, int]:
-        last = number + 1 == len(self.starts)
-        stop = len(self._timeline) if last else int(self.starts[number + 1])
-        return int(self.starts[number]), stop
+        return segment_bounds(self.starts, len(self._timeline), number)
 
     def times(self, number: int) -> PacketTimes:
         first, stop = self._bounds(number)
-        shown = self._timeline.starts[first:stop]
-        ends = self._timeline.ends(first, stop)
-        return PacketTimes(
-            shown=shown,
-            lasting=ends - shown,
-            decoded=shown,
-            end=int(ends[-1]),
-            keys=self.keys[first:stop],
-        )
+        return packet_times(self._timeline, first, stop, self.keys[first:stop])
 
 
 def _encode_packets(
@@ -393,10 +388,10 @@ def _encode_packets(
     """
     payloads: list[bytes] = []
     size = 0
-    foreseen = max(_MIN_SAMPLE_PICTURES, count // _SAMPLE_DIVISOR)
+    sample = max(_MIN_SAMPLE_PICTURES, count // _SAMPLE_DIVISOR)
     is_uneven = settings.codec in ODD_SIZE_CODECS
     if is_uneven or settings.quality == WORST_QUALITY[settings.codec]:
-        foreseen = count  # a segment at the worst quality has no further attempt
+        sample = count  # a segment at the worst quality has no further attempt
     if measure is not None:
         pictures = measure.seen(pictures)
     timer = EncodeTimer()
@@ -406,7 +401,7 @@ def _encode_packets(
             measure.packet(packet)
         payloads.append(framing.convert(packet, ordinal == 0))
         size += len(payloads[-1])
-        if (size > room and not is_uneven) or ordinal >= foreseen:
+        if (size > room and not is_uneven) or ordinal >= sample:
             key = len(payloads[0])
             whole = key + (size - key) * (count - 1) // max(1, ordinal)
             if size > room or _EXCESS_TO_ABORT[0] < whole / room < _EXCESS_TO_ABORT[1]:
@@ -462,9 +457,9 @@ class TranscodedView:
         view: View,
         form: ViewForm,
         timeline: ViewTimeline,
-        sound: ViewAudio | None = None,
+        sound: ViewAudio | None,
         *,
-        why: str = "",
+        why: str,
     ) -> None:
         """Reserve a slot for each segment.
 
@@ -482,8 +477,9 @@ class TranscodedView:
         pictures = decoded_picture_form(media, view, form)
         codec = form.codec or DEFAULT_CODEC
         settings = encoder_settings(media, codec, pictures, timeline)
-        steady = view.fps is None and (view.frames is None or view.frames[2] == 1)
-        self.marks = side_data_of_encoding(media, form.container, pictures, steady=steady)
+        self.marks = side_data_of_encoding(
+            media, form.container, pictures, each_frame=shows_each_frame(view)
+        )
         self._run = run = SegmentedEncode(key, source, pictures, settings, timeline)
         self._known_framing: PacketFormat | None = None
         muxer = self._muxer(bytes(1))
@@ -573,7 +569,6 @@ class TranscodedView:
 
     def _muxer(self, configuration: bytes) -> Muxer:
         settings, timeline = self._run.settings, self._timeline
-        lengths = np.diff(np.append(timeline.starts[self._run.starts], timeline.end))
         track = VideoTrack(
             codec=settings.codec,
             width=settings.width,
@@ -581,7 +576,7 @@ class TranscodedView:
             configuration=configuration,
             time_base=timeline.time_base,
             duration=timeline.end,
-            longest=int(lengths.max()),
+            longest=timeline.longest(self._run.starts),
             rate=timeline.rate,
             sample_aspect_ratio=settings.sample_aspect_ratio,
             colors=settings.color_codes if is_lossless(settings.codec) else None,

@@ -143,8 +143,8 @@ class TranscodedViewAudio:
             return []
         form, sound = self.form, self.stored
         (room,) = form.room(np.array([stop - first])).tolist()
-        lent = context.readers.audio_samples(self.source, sound, self.table, form.layout)
-        with lent as samples:
+        decoder = context.readers.audio_samples(self.source, sound, self.table, form.layout)
+        with decoder as samples:
 
             def stored(low: int, high: int) -> SegmentSamples:
                 return samples.read(self.begin + low, self.begin + high)
@@ -188,6 +188,7 @@ def find_audio(
     following = packets.stop
     end = table.frame_pts(following) if following < len(table) else sound.end_pts
     samples = scaled_ticks(np.append(columns.pts, end), base * sound.sample_rate)
+    # Rounding may put the first packet slightly before the start of the view.
     times = np.maximum(0, samples - round(begin * sound.sample_rate))
     whole = undamaged_packets(columns, source.damage)
     if not whole.any():
@@ -218,9 +219,10 @@ def _transcoded_audio(
 ) -> ViewAudio | str:
     form = audio_segment_format(codec, sound.sample_rate, sound.channels)
     grid = Fraction(form.samples, form.sample_rate)
-    heard = sound.first_pts * sound.time_base - begin, sound.end_pts * sound.time_base - begin
-    first = max(0, int(heard[0] / grid))
-    stop = -int(-min(timeline.duration, heard[1]) // grid)
+    covered = sound.first_pts * sound.time_base - begin, sound.end_pts * sound.time_base - begin
+    first = max(0, int(covered[0] / grid))
+    # Rounded up, so that the last packet covers the end of the view.
+    stop = -int(-min(timeline.duration, covered[1]) // grid)
     if stop <= first:
         return "the video is silent in that time"
     numbers = np.arange(first, stop, dtype=np.int64)
@@ -285,6 +287,7 @@ class SegmentedAudio:
         begins = np.maximum.accumulate(shown[starts])
         edges = scaled_ticks(begins, time_base * sound.track.sample_rate)
         self._cuts = np.searchsorted(sound.times, edges)
+        # Packets before the first picture belong to the first segment.
         self._cuts[0] = 0
         self._stops = np.append(self._cuts[1:], len(sound.times))
         self.sizes = sound.rooms(self._cuts, self._stops)

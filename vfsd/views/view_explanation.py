@@ -28,7 +28,7 @@ from vfsd.read.explain_read import (
     find_unused_tiles,
     result_json,
 )
-from vfsd.read.pack_pool import PackPool
+from vfsd.read.read_context import ReadContext
 from vfsd.read.read_plan import AvailableTiles, ReadPlan, make_plan, plan_frames
 from vfsd.read.tile_planner import DecodeCosts
 from vfsd.tiling.cost import LOSSLESS, VIEW_ENCODE, DecodeWork
@@ -126,7 +126,7 @@ class ViewExplanation(DecodeSummary):
 
 
 def explain_request(
-    source: ViewInput, request: ViewSpec, packs: PackPool, facts: RenderHistory
+    source: ViewInput, request: ViewSpec, tools: ReadContext, facts: RenderHistory
 ) -> ViewExplanation:
     """Return the cost of `request`, with `facts` from earlier renders, without decoding.
 
@@ -134,8 +134,9 @@ def explain_request(
     """
     physical = source.physical
     media = physical.media
+    # Equal views get equal keys, so a crop that removes nothing is dropped first.
     request = request.without_crop(media.display_width, media.display_height)
-    rendered = plan_view(source, request, packs)
+    rendered = plan_view(source, request, tools)
     view = request.resolve(media.display_width, media.display_height)
     sound = audio_summary(source, request)
     parts = rendered.parts
@@ -143,7 +144,7 @@ def explain_request(
     found = {
         number: _decode_source(part, tiles)
         for number, part in enumerate(parts)
-        if _is_rendered(part)
+        if isinstance(part, RenderedPart)
     }
     return ViewExplanation(
         **_merged_steps(list(found.values())),
@@ -158,7 +159,7 @@ def explain_request(
         sound_made=sound.method,
         sound_from=sound.origin,
         silence=sound.silence,
-        frames=sum(map(_picture_count, parts)),
+        frames=sum(part.count for part in parts),
         size=decoded_picture_form(media, view, request.form).size,
         psnr=min(_psnr(part, found.get(number)) for number, part in enumerate(parts)),
         steps=tuple(
@@ -206,13 +207,8 @@ def decode_step(physical: PhysicalVideo, run: SourceRun) -> ExplainStep:
     return ExplainStep("decode", run.span, len(run.frames), run.kind, codec, size, run.seconds)
 
 
-def _is_rendered(part: ViewPart) -> bool:
-    return isinstance(part, RenderedPart)
-
-
-def _decode_source(part: ViewPart, tiles: AvailableTiles | None) -> ReadExplanation:
+def _decode_source(part: RenderedPart, tiles: AvailableTiles | None) -> ReadExplanation:
     """Return what is decoded for a part, and which of `tiles` are not used."""
-    assert isinstance(part, RenderedPart)
     source, form = part.pictures.source, part.pictures.form
     plan = plan_frames(
         part.pictures.frames,
@@ -246,10 +242,6 @@ def _merged_steps(found: list[ReadExplanation]) -> dict[str, Any]:
     }
 
 
-def _picture_count(part: ViewPart) -> int:
-    return part.count if isinstance(part, CopiedPart) else len(part.pictures.frames)
-
-
 def _frames_of_part(part: ViewPart) -> Ints:
     if isinstance(part, CopiedPart):
         return np.arange(part.frames.start, part.frames.stop, dtype=np.int64)
@@ -274,10 +266,9 @@ def _steps(
         yield decode_step(found.plan.physical, run)
     if part.codec is not None:
         width, height = part.pictures.form.size
-        count = len(part.pictures.frames)
         pixel = facts.encode_pixel.get(part.codec, VIEW_ENCODE[part.codec])
-        seconds = pixel * count * width * height
-        yield ExplainStep("encode", part.frames, count, None, part.codec, part.bytes, seconds)
+        seconds = pixel * part.count * width * height
+        yield ExplainStep("encode", part.frames, part.count, None, part.codec, part.bytes, seconds)
 
 
 def _lost_data(
@@ -287,8 +278,8 @@ def _lost_data(
     if media.interlaced and FIELD_ORDER not in rendered.marks and rendered.method in _ENCODED:
         losses.append("it is marked as progressive, and its pictures are interlaced")
     marks = lost_side_data(media, rendered.marks, copied=rendered.method == "copied")
-    said = (FIELD_ORDER, ALPHA) if "transparency" in losses else (FIELD_ORDER,)
-    losses += _picture_data_names([name for name in marks if name not in said])
+    mentioned = (FIELD_ORDER, ALPHA) if "transparency" in losses else (FIELD_ORDER,)
+    losses += _picture_data_names([name for name in marks if name not in mentioned])
     losses += lost_streams_and_tags(media, sound)
     return "; ".join(losses) or None
 
@@ -333,7 +324,7 @@ _JSON_SUFFIX = ".json"
 
 
 def explain_file(
-    name: str, source: ViewInput, packs: PackPool, path: str, facts: RenderHistory
+    name: str, source: ViewInput, tools: ReadContext, path: str, facts: RenderHistory
 ) -> TextView:
     """Return the file at `path` about a view of the video called `name`.
 
@@ -342,20 +333,20 @@ def explain_file(
     if not path.endswith(_JSON_SUFFIX) or path in EXPLAIN_DIRS:
         raise NotFoundError(f"no such view: {path!r}")
     asked = path.removeprefix(EXPLAIN_DIR + "/").removesuffix(_JSON_SUFFIX)
-    content = explain_view_path(source, packs, asked, facts).record
+    content = explain_view_path(source, tools, asked, facts).record
     text = json.dumps({"name": name, **content}, indent=2) + "\n"
     return TextView(text.encode())
 
 
 def explain_view_path(
-    source: ViewInput, packs: PackPool, path: str, facts: RenderHistory
+    source: ViewInput, tools: ReadContext, path: str, facts: RenderHistory
 ) -> ViewExplanation:
     """Return the cost of the view or still at a path below ``NAME@/``.  Raises what opening it
     would.
     """
     folder, slash, file = path.rpartition("/")
     if not slash:
-        return explain_request(source, view_request.parse_view_path(path), packs, facts)
+        return explain_request(source, view_request.parse_view_path(path), tools, facts)
     if folder != _STILLS_DIR:
         raise NotFoundError(f"no such view: {path!r}")
     index, _ = view_request.parse_still_name(file)

@@ -26,6 +26,7 @@ from vfsd.codecs.containers.tracks import (
     IN_PACKETS,
     SPHERICAL,
     STEREO,
+    PacketTimes,
     container_side_data,
     packet_side_data,
     side_data_names,
@@ -62,9 +63,9 @@ class PictureForm(ReadOutput):
     @property
     def sample_aspect_ratio(self) -> Fraction | None:
         """Width of a pixel divided by its height; None if unknown."""
-        told = upright_aspect(self.media)
+        aspect = upright_aspect(self.media)
         region = (self.region.width, self.region.height)
-        return None if told is None else scaled_aspect(told, region, self.size)
+        return None if aspect is None else scaled_aspect(aspect, region, self.size)
 
 
 def picture_form(media: MediaInfo, view: View, pixel_format: str) -> PictureForm:
@@ -185,11 +186,37 @@ class ViewTimeline:
             self.rate,
         )
 
+    def longest(self, starts: Ints) -> int:
+        """Return the ticks of the longest segment; `starts` has the first picture of each."""
+        return int(np.diff(np.append(self.starts[starts], self.end)).max())
+
     def ends(self, first: int, stop: int) -> Ints:
         """Return the end of each picture ``first <= p < stop`` in ticks."""
         if stop < len(self):
             return self.starts[first + 1 : stop + 1]
         return np.append(self.starts[first + 1 :], self.end)
+
+
+def packet_times(timeline: ViewTimeline, first: int, stop: int, keys: Ints) -> PacketTimes:
+    """Return the times of packets ``first <= p < stop`` that are decoded in the order of display.
+
+    `keys` has 1 for key packets.
+    """
+    shown, ends = timeline.starts[first:stop], timeline.ends(first, stop)
+    return PacketTimes(
+        shown=shown, lasting=ends - shown, decoded=shown, end=int(ends[-1]), keys=keys
+    )
+
+
+def segment_bounds(starts: Ints, count: int, number: int) -> tuple[int, int]:
+    """Return the packets ``first <= p < stop`` of a segment of `count` packets in all."""
+    is_last = number + 1 == len(starts)
+    return int(starts[number]), count if is_last else int(starts[number + 1])
+
+
+def shows_each_frame(view: View) -> bool:
+    """Whether a view shows each frame of its span once, at the frame's own time."""
+    return view.fps is None and (view.frames is None or view.frames[2] == 1)
 
 
 def segment_ticks(timeline: ViewTimeline, least_pictures: int = 1) -> int:
@@ -378,8 +405,8 @@ def undamaged_packets(columns: PacketColumns, damage: Sequence[range]) -> Packet
 
 
 _STREAM_DIR = re.compile(r"stream=(0|[1-9][0-9]{0,3})")
+# Frame tables of streams that are kept in memory.
 _MAX_STREAM_TABLES = 16
-"""Frame tables of streams that are kept in memory."""
 
 
 def why_not_copied(source: ViewInput, view: View, form: ViewForm) -> str | None:
@@ -389,8 +416,7 @@ def why_not_copied(source: ViewInput, view: View, form: ViewForm) -> str | None:
         None,
         (media.display_width, media.display_height),
     )
-    steady = view.fps is None and (view.frames is None or view.frames[2] == 1)
-    if not whole or not steady:
+    if not whole or not shows_each_frame(view):
         return "its pictures are not shown in the stored form"
     if form.codec not in (None, media.codec):
         return f"it is requested in {form.codec} and stored in {media.codec}"
@@ -508,12 +534,12 @@ def _table_in_memory(
 
 
 _WHOLE_FRAME_ONLY = frozenset((SPHERICAL, STEREO))
+# Tags about the file itself, in lower case; views may drop them.
 _WRITER_TAGS = frozenset(
     ("encoder", "handler_name", "vendor_id", "major_brand", "minor_version", "compatible_brands")
 )
-"""Tags about the file itself, in lower case; views may drop them."""
+# Prefixes of Matroska tags that count packets, in lower case.
 _STATISTICS_TAGS = ("duration", "bps", "number_of_", "_statistics_")
-"""Prefixes of Matroska tags that count packets, in lower case."""
 
 
 def side_data_of_copy(media: MediaInfo, container: str) -> Mapping[str, str]:
@@ -527,33 +553,33 @@ def side_data_of_copy(media: MediaInfo, container: str) -> Mapping[str, str]:
 
 def side_data_of_smart_cut(media: MediaInfo, container: str) -> Mapping[str, str]:
     """Return the side data that holds for copied packets and for the encoded ends of a view."""
-    told = side_data_of_copy(media, container)
-    return {name: value for name, value in told.items() if name != DOVI}
+    copied = side_data_of_copy(media, container)
+    return {name: value for name, value in copied.items() if name != DOVI}
 
 
 def side_data_of_encoding(
-    media: MediaInfo, container: str, pictures: PictureForm, *, steady: bool
+    media: MediaInfo, container: str, pictures: PictureForm, *, each_frame: bool
 ) -> Mapping[str, str]:
     """Return the side data in the header of a view with encoded pictures.
 
-    `steady`: the view shows each frame of its span.
+    `each_frame`: the view shows each frame of its span.
     """
     dropped = {DOVI}
     is_whole = pictures.region == media.frame_rect and not media.is_turned
     if not is_whole:
         dropped |= _WHOLE_FRAME_ONLY
-    if not is_whole or not steady or pictures.size[1] != media.height:
+    if not is_whole or not each_frame or pictures.size[1] != media.height:
         dropped.add(FIELD_ORDER)
-    told = side_data_of_copy(media, container)
-    return {name: value for name, value in told.items() if name not in dropped}
+    copied = side_data_of_copy(media, container)
+    return {name: value for name, value in copied.items() if name not in dropped}
 
 
-def lost_side_data(media: MediaInfo, told: Mapping[str, str], *, copied: bool) -> list[str]:
-    """Return the names of the side data that a view with the header `told` loses.
+def lost_side_data(media: MediaInfo, marks: Mapping[str, str], *, copied: bool) -> list[str]:
+    """Return the names of the side data that a view with the header side data `marks` loses.
 
     `copied`: all of its packets are those of the file.
     """
-    kept = set(told) | (packet_side_data(media.marks) if copied else frozenset())
+    kept = set(marks) | (packet_side_data(media.marks) if copied else frozenset())
     lost = [name for name in side_data_names(media.marks) if name not in kept]
     # No view encoder supports an alpha channel.
     if not copied and has_alpha(media.pixel_format) and ALPHA not in lost:
@@ -566,7 +592,7 @@ def lost_streams_and_tags(media: MediaInfo, sound: str | None) -> list[str]:
 
     Audio streams are listed only if there are several.
     """
-    heard = 0 if sound is None else 1
+    carried = 0 if sound is None else 1
     streams = [
         f"stream {one.index} ({one.kind}, {one.codec})"
         for one in media.side_streams
@@ -574,7 +600,7 @@ def lost_streams_and_tags(media: MediaInfo, sound: str | None) -> list[str]:
     ]
     audio = [one for one in media.side_streams if one.kind == "audio"]
     if len(audio) > 1:
-        streams.append(f"{len(audio) - heard} of {len(audio)} audio streams")
+        streams.append(f"{len(audio) - carried} of {len(audio)} audio streams")
     tags = sorted(
         tag
         for tag, value in media.tags.items()

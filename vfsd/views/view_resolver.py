@@ -21,7 +21,6 @@ from vfsd.core.detections import NO_TRACK, DetectionColumns
 from vfsd.core.model import LogicalVideo
 from vfsd.core.process_control import host_name
 from vfsd.errors import NotFoundError, StoreError, VfsdError
-from vfsd.read.pack_pool import PackPool
 from vfsd.read.read_context import ReadContext
 from vfsd.storage.context import StoreContext
 from vfsd.tiling import Rect
@@ -86,8 +85,8 @@ FRAMES_DIR = "frames"
 
 _MAX_KNOWN_VIDEOS = 64
 _RECENT_VIEW_BYTES = 32 << 20
+# Memory of the smallest view with its key and cache entry.
 _ENTRY_BYTES = 2048
-"""Memory of the smallest view with its key and cache entry."""
 
 Key = TypeVar("Key")
 
@@ -130,6 +129,7 @@ class RecentViews(Generic[Key]):
                 self._taken -= _memory_of(replaced)
             self._held[key] = rendered
             self._taken += _memory_of(rendered)
+            # The newest stays even if it is larger than the limit: it is about to be read.
             while self._taken > _RECENT_VIEW_BYTES and len(self._held) > 1:
                 self._taken -= _memory_of(self._held.popitem(last=False)[1])
 
@@ -173,6 +173,7 @@ class ViewResolver:
         self._streams.require(known.info, stream)
         if not rest or stream == known.info.original.media.stream_index:
             return known, rest
+        # Detections and tiles are stored for the main stream only.
         if is_below(rest, OBJECTS_DIR) or _is_layout(rest):
             raise NotFoundError(
                 f"no such view: {path!r}; labels and tiles belong to the video's main stream"
@@ -251,10 +252,10 @@ class ViewResolver:
         if is_below(path, EXPLAIN_DIR):
             # The file is cached, so it must not include the state of the cache.
             facts = RenderHistory(self._parts.catalog.encode_costs(host_name()))
-            return explain_file(known.info.name, source, self._tools.packs, path, facts)
+            return explain_file(known.info.name, source, self._tools, path, facts)
         folder, slash, name = path.rpartition("/")
         if not slash:
-            return plan_view(source, view_request.parse_view_path(name), self._tools.packs)
+            return plan_view(source, view_request.parse_view_path(name), self._tools)
         if folder != FRAMES_DIR:
             raise NotFoundError(f"no such view: {path!r}")
         index, suffix = view_request.parse_still_name(name)
@@ -278,7 +279,7 @@ class ViewResolver:
         catalog = self._parts.catalog
         return ObjectTree(
             source,
-            self._tools.packs,
+            self._tools,
             lambda: [summary.label for summary in catalog.labels(info)],
             lambda label: catalog.detections(info, label).columns(),
         )
@@ -312,13 +313,13 @@ class ObjectTree:
     def __init__(
         self,
         source: ViewInput,
-        packs: PackPool,
+        tools: ReadContext,
         labels: Callable[[], list[str]],
         boxes: Callable[[str], DetectionColumns],
     ) -> None:
         """`labels` returns all labels; `boxes` returns the boxes of a label, ordered by frame."""
         self._source = source
-        self._packs = packs
+        self._tools = tools
         self._ask_labels = labels
         self._ask_boxes = boxes
         self._labels: list[str] | None = None
@@ -397,12 +398,12 @@ class ObjectTree:
 
     def _track(self, label: str, number: str) -> DetectionColumns:
         rows = self._of(label)
-        mine = rows.select(
+        found = rows.select(
             rows.tracks == (int(number) if _NUMBER.fullmatch(number) else NO_TRACK - 1)
         )
-        if not len(mine):
+        if not len(found):
             raise NotFoundError(f"{label!r} has no track {number}")
-        return mine
+        return found
 
     def _crop(
         self,
@@ -422,12 +423,13 @@ class ObjectTree:
 
     def _clip(self, rows: DetectionColumns) -> RenderedView:
         rects = [self._rect(rows, row) for row in range(len(rows))]
+        # One region for all frames: an object that moves stays in the picture.
         area = Rect.around(rects)
         first, last = int(rows.frames[0]), int(rows.frames[-1])
         return plan_view(
             self._source,
             view_request.parse_view_path(f"frames={first}-{last + 1},roi={area}.mp4"),
-            self._packs,
+            self._tools,
         )
 
     def _rect(self, rows: DetectionColumns, row: int) -> Rect:
@@ -447,6 +449,7 @@ def _label_dir(label: str) -> str:
 def _crop_names(rows: DetectionColumns) -> Entries:
     frames = rows.frames
     firsts = np.searchsorted(frames, frames)
+    # Rows are sorted by frame: the distance to the first row of a frame numbers its boxes.
     numbers = np.arange(len(frames)) - firsts
     return [
         (f"{frame:06}-{number}.png", False)

@@ -177,6 +177,11 @@ class RenderedPart:
     bytes: int  #: reserved for them in the file
 
     @property
+    def count(self) -> int:
+        """Number of pictures."""
+        return len(self.pictures.frames)
+
+    @property
     def frames(self) -> range:
         """Frames of the video, half-open."""
         return range(int(self.pictures.frames[0]), int(self.pictures.frames[-1]) + 1)
@@ -189,11 +194,11 @@ DEFAULT_QUALITY = {"h264": 20, "hevc": 20, "av1": 28, "mjpeg": 3, "ffv1": 0}
 """Quantisers that are hard to distinguish from the source, see `EncoderSettings`; unused by FFV1.
 """
 
+# Quantiser steps that halve the size, measured.  With lower values the next attempt is too large
+# again.
 _STEPS_PER_HALF = {"h264": 7.0, "hevc": 5.5, "av1": 10.0}
-"""Quantiser steps that halve the size, measured.  With lower values the next attempt is too large
-again."""
+# The quantiser of JPEG is a factor; it grows with this power of the size reduction.
 _JPEG_EXPONENT = 2.0
-"""The quantiser of JPEG is a factor; it grows with this power of the size reduction."""
 
 
 def coarser(codec: str, quality: int, excess: float) -> int:
@@ -208,11 +213,11 @@ def coarser(codec: str, quality: int, excess: float) -> int:
     return min(WORST_QUALITY[codec], max(quality + 1, math.ceil(wanted)))
 
 
+# Per sample.  Uniform noise took 0.5 to 0.7 bits (8-bit samples) or 0.4 (10-bit) more than the
+# samples have, for pictures of a quarter of a megapixel and more.
 _LOSSLESS_SPARE_BITS = 2
-"""Per sample.  Uniform noise took 0.5 to 0.7 bits (8-bit samples) or 0.4 (10-bit) more than the
-samples have, for pictures of a quarter of a megapixel and more."""
+# Cost of adapting the contexts of a picture's slices: 1 KiB for noise of 16 to 176 pixels.
 _LOSSLESS_PICTURE_BYTES = 16 << 10
-"""Cost of adapting the contexts of a picture's slices: 1 KiB for noise of 16 to 176 pixels."""
 
 _BITS_RELATIVE_TO_H264 = {
     # H.264 bytes that one byte of this codec corresponds to.
@@ -225,8 +230,8 @@ _BITS_RELATIVE_TO_H264 = {
     "mpeg1video": 0.8,
     "mjpeg": 0.9,
 }
+# Share of a further key picture's bytes that it would have cost as a predicted picture.
 _INTRA_SHARE = 0.35
-"""Share of a further key picture's bytes that it would have cost as a predicted picture."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,8 +258,8 @@ _MIN_KEY_BITS, _MIN_OTHER_BITS = 0.05, 0.002  # bits per pixel
 _REGION_EXPONENT = -0.22
 _RATE_EXPONENT = -0.1
 
+# Packet headers and the container's overhead for a packet.
 _PICTURE_BYTES = 48
-"""Packet headers and the container's overhead for a packet."""
 _SEGMENT_BYTES = 640
 
 

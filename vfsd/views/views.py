@@ -112,6 +112,7 @@ class OpenViews:
         """Return the open view of that path, or what `make` returns if none is open or the sizes
         agree.
         """
+        # Without the lock: a view that is opened at the same moment is compared again in `open`.
         held, _ = self._open.get(_open_view_key(video, path), (None, 0))
         if isinstance(held, StillView) and held.is_measured:
             return held  # the size of a new one is unknown until it is encoded
@@ -125,6 +126,7 @@ class OpenViews:
         key = _open_view_key(video, path)
         with self._guard:
             held, count = self._open.get(key, (rendered, 0))
+            # The kernel may have read up to the size of the view that is open already.
             if held.slots.size != rendered.slots.size:
                 rendered = held
             self._open[key] = (held, count + 1)
@@ -167,6 +169,7 @@ _ENTRIES = [
     (OBJECTS_DIR, True),
     (WHY_DIR, True),
 ]
+# Without labels and tiles, which belong to the video's main stream.
 _ENTRIES_OF_STREAM = [
     (README_FILE, False),
     (EXPLAIN_DIR, True),
@@ -174,7 +177,6 @@ _ENTRIES_OF_STREAM = [
     (INFO_FILE, False),
     (WHY_DIR, True),
 ]
-"""Without labels and tiles, which belong to the video's main stream."""
 
 
 class Views:
@@ -251,11 +253,12 @@ class Views:
         if self._is_folder(known, inner):
             raise NotFoundError(f"{path!r} is a directory")
         rendered = self._view_at(known, inner)
+        # A text needs no held video and no shared size: its bytes are in memory.
         if isinstance(rendered, TextView):
             return RenderedFile(self._renderer, rendered)
         return self._opened.open(known.info, known.prefix + inner, rendered, self._renderer)
 
-    def offer(self, ino: int, path: str) -> ViewUpload:
+    def open_upload(self, ino: int, path: str) -> ViewUpload:
         """Return a view that is open for writing.
 
         Raises `ReadOnlyError` for a view that cannot be written, `UsageError` for an unsupported
@@ -304,12 +307,12 @@ class Views:
         """Return the view with its size; a view of unknown size is encoded first."""
         finished = rendered
         if isinstance(rendered, StillView) and rendered.is_measured:
-            self._made_elsewhere(rendered, ino, path)
+            self._register_remote(rendered, ino, path)
             finished = self._renderer.measured(rendered)
-        self._made_elsewhere(finished, ino, path)
+        self._register_remote(finished, ino, path)
         return finished
 
-    def _made_elsewhere(self, rendered: RenderedView, ino: int, path: str) -> None:
+    def _register_remote(self, rendered: RenderedView, ino: int, path: str) -> None:
         if split_stream(path)[0] is not None:
             return  # the render process would have to examine the stream first
         if self._remote is not None and not isinstance(rendered, TextView):
@@ -364,6 +367,7 @@ class ViewUpload:
         self._guard = threading.Lock()
         self._is_new = False  # whether data was written since the last commit
         self._is_expected = False  # whether the file was truncated for writing
+        # Without a name, a crash leaves nothing to clean up.
         self._file = parts.objects.nameless_file()
 
     @property
@@ -491,7 +495,7 @@ def render(
     """
     renderer = Renderer(parts, tools)
     try:
-        rendered = plan_view(view_input_of(parts, tools, info), request, tools.packs)
+        rendered = plan_view(view_input_of(parts, tools, info), request, tools)
         return write_view(renderer, rendered, out, on_progress)
     finally:
         renderer.close()
@@ -509,7 +513,7 @@ def explain_view(
 ) -> ViewExplanation:
     """Return the cost of a view.  Raises as `render` does."""
     facts = RenderHistory.of_store(parts)
-    return explain_request(view_input_of(parts, tools, info), request, tools.packs, facts)
+    return explain_request(view_input_of(parts, tools, info), request, tools, facts)
 
 
 def explain_path(
@@ -519,9 +523,9 @@ def explain_path(
     facts = RenderHistory.of_store(parts)
     stream, rest = split_stream(path)
     if stream in (None, info.original.media.stream_index):
-        return explain_view_path(view_input_of(parts, tools, info), tools.packs, rest, facts)
+        return explain_view_path(view_input_of(parts, tools, info), tools, rest, facts)
     _, source = OtherStreams(parts).input_of(info, stream)
-    return explain_view_path(source, tools.packs, rest, facts)
+    return explain_view_path(source, tools, rest, facts)
 
 
 def open_view(parts: StoreContext, tools: ReadContext, info: LogicalVideo, path: str) -> ViewReader:
@@ -537,6 +541,7 @@ def open_view(parts: StoreContext, tools: ReadContext, info: LogicalVideo, path:
                 return renderer.measured(rendered)
             return rendered
 
+        # Keeps the bytes readable if the video is removed while the file is open.
         stack.enter_context(parts.held(info.original))
         with closing(ViewResolver(parts, tools, finished)) as resolver:
             rendered = resolver.resolve(*resolver.locate_in(resolver.from_record(info), path))
@@ -601,6 +606,7 @@ def write_view(
     """
     if isinstance(rendered, PaddedView) and out.seekable():
         return _write_trimmed(renderer, rendered, out, on_progress)
+    # In order and without a cache, because there is no other reader.
     if isinstance(rendered, StreamableView):
         return _write_streamed(renderer, rendered, out, on_progress)
     file = RenderedFile(renderer, rendered)
@@ -624,7 +630,6 @@ def _write_streamed(
     out: BinaryIO,
     on_progress: Progress | None,
 ) -> int:
-    """Write without a cache, because there is no other reader."""
     opened_ns, resumed, seconds = time.time_ns(), time.perf_counter(), 0.0
     read = SlotReadLog()
     size = 0
@@ -646,11 +651,11 @@ def _write_streamed(
 def _write_trimmed(
     renderer: Renderer, rendered: PaddedView, out: BinaryIO, on_progress: Progress | None
 ) -> int:
-    """Write the header last, because it lists the positions of the segments."""
     file = RenderedFile(renderer, rendered)
     slots = rendered.slots
     start = out.tell()
     sizes = np.zeros(len(slots) - 1, np.int64)
+    # A placeholder: the header lists the sizes of the segments, which are not known yet.
     out.write(bytes(slots[0].size))
     try:
         file.read_sequentially(1)

@@ -66,7 +66,7 @@ class Source:
         self.opened.append(File(VIEWS[path]))
         return self.opened[-1]
 
-    def offer(self, ino: int, path: str) -> WritableView:
+    def open_upload(self, ino: int, path: str) -> WritableView:
         raise ReadOnlyError(f"{path!r} cannot be written")
 
 

@@ -28,19 +28,18 @@ from vfsd.write.ingest_file import (
 )
 
 _RELEASE_SECONDS = 1.0
+# How long a file waits for others to be classified with it, unless a caller waits for the result.
 _BATCH_SECONDS = 0.05
-"""How long a file waits for others to be classified with it, unless a caller waits for the result.
-"""
 # One transaction each would make the threads that classify compete for the interpreter lock with
 # the threads that answer the kernel.
 _BATCH_SIZE = 64
 _MAX_YIELD_SECONDS = 0.01
 _RETRY_SECONDS = 5.0
+# A file that could not be classified, for instance on a full disk, is retried after
+# `_RETRY_SECONDS`, then after twice as long each time, up to this.
 _MAX_RETRY_SECONDS = 300.0
-"""A file that could not be classified, for instance on a full disk, is retried after
-`_RETRY_SECONDS`, then after twice as long each time, up to this."""
+# How long recording that error waits for the catalog.
 _REASON_SECONDS = 1.0
-"""How long recording that error waits for the catalog."""
 
 _log = logging.getLogger(__name__)
 
@@ -75,9 +74,8 @@ class Classifier:
         self._work = threading.Condition(guard)  # a file waits and no thread collects a batch
         self._urgent = threading.Condition(guard)  # a caller waits for a verdict, or `close`
         self._changed = threading.Condition(guard)  # a file was classified
-        self._waiting: OrderedDict[int, float] = (
-            OrderedDict()
-        )  # monotonic time of arrival, oldest first
+        # Monotonic time of arrival by inode number, oldest first.
+        self._waiting: OrderedDict[int, float] = OrderedDict()
         self._running: set[int] = set()
         self._postponed: dict[int, _Postponed] = {}
         self._gathering = False
@@ -410,9 +408,8 @@ class Classifier:
         if not _needs_classification(node) or node.generation != classified.generation:
             return False
         if isinstance(verdict, AcceptedVideo):
-            self._context.objects.adopt(
-                path, verdict.digest
-            )  # no work unless garbage collection removed it
+            # No work, unless garbage collection has removed the object since.
+            self._context.objects.adopt(path, verdict.digest)
         found = os.stat(path)
         change.tree.alter(
             node.ino,

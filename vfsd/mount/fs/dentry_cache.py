@@ -27,8 +27,8 @@ _CHECK_SECONDS = 0.05
 _COMPARE_SECONDS = 1.0
 _MAX_CACHED = 200_000
 _MAX_EXPIRED = 10_000
+# After `_MISSES` uncached names, a directory with at most this many entries is read as a whole.
 _MISSES, _FEW_NAMES = 4, 500
-"""After `_MISSES` uncached names, a directory with at most this many entries is read as a whole."""
 
 
 class NamePosition(NamedTuple):

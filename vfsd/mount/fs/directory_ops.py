@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import time
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -37,13 +38,11 @@ class DirectoryOperations:
         open_inodes: OpenInodes,
         cleanup: CleanupThread,
         hidden_names: HiddenNames,
-        now: Callable[[], int],
     ) -> None:
         self._directory = directory
         self._names = names
         self._open_inodes = open_inodes
         self._cleanup = cleanup
-        self._now = now
         self._hidden_names = hidden_names
 
     # -- creating
@@ -78,6 +77,7 @@ class DirectoryOperations:
                 position = self._names.position(path)
                 mode = stat.S_IFREG | mode & 0o7777
                 node = self._create(change, position, mode, caller, state=FileState.SPOOLED)
+                # Before the commit: a committed row always has its private file.
                 fd = self._open_inodes.create_private(node.ino)
         except BaseException:
             if node is not None and fd >= 0:
@@ -108,7 +108,7 @@ class DirectoryOperations:
             if node.nlink == 0:
                 raise os_error(errno.ENOENT)
             node = change.tree.link(
-                node.ino, position.parent.ino, position.name, now_ns=self._now()
+                node.ino, position.parent.ino, position.name, now_ns=time.time_ns()
             )
             change.set_name(position.parent.ino, position.name, node.ino)
         return node
@@ -124,7 +124,7 @@ class DirectoryOperations:
                 raise os_error(errno.ENOTDIR)
             if not change.tree.is_empty(node.ino):
                 raise os_error(errno.ENOTEMPTY)
-            change.tree.unlink(position.parent.ino, position.name, now_ns=self._now())
+            change.tree.unlink(position.parent.ino, position.name, now_ns=time.time_ns())
             change.remove_name(position.parent.ino, position.name)
             change.tree.delete(node.ino)
             change.touch(node.ino)
@@ -139,7 +139,7 @@ class DirectoryOperations:
             position = self._names.position(path)
             if change.node_at(position).is_dir:
                 raise os_error(errno.EISDIR)
-            left = change.tree.unlink(position.parent.ino, position.name, now_ns=self._now())
+            left = change.tree.unlink(position.parent.ino, position.name, now_ns=time.time_ns())
             change.remove_name(position.parent.ino, position.name)
             gone = self._after_unlink(change, left)
         if gone is not None:
@@ -207,17 +207,17 @@ class DirectoryOperations:
             old, new = self._names.position(old_path), self._names.position(new_path)
             node = change.node_at(old)
             _require_outside(node, new)
-            # Another process may have created this name in the meantime.
-            there = change.tree.lookup(new.parent.ino, new.name)
-            if there is not None:
-                _require_replaceable(change, node, there)
+            # Another process may have created this name since `hide`.
+            target = change.tree.lookup(new.parent.ino, new.name)
+            if target is not None:
+                _require_replaceable(change, node, target)
             elif node.is_dir:
                 raise os_error(errno.ENOTDIR)
-            is_same = there is not None and there.ino == node.ino
-            is_back = there is None and node.ino == hidden.ino
+            is_same = target is not None and target.ino == node.ino
+            is_back = target is None and node.ino == hidden.ino
             if not is_back and not is_same:
-                hit = change.tree.nodes([hidden.ino]).values() if hidden.is_orphan else ()
-                lost = [*hit, *([there] if there is not None and there.nlink == 1 else [])]
+                orphan = change.tree.nodes([hidden.ino]).values() if hidden.is_orphan else ()
+                lost = [*orphan, *([target] if target is not None and target.nlink == 1 else [])]
                 if node.ino != synced and any(_needs_sync(node, each) for each in lost):
                     return node.ino
                 replaced = self._rename(change, old, new, node)
@@ -241,7 +241,7 @@ class DirectoryOperations:
             if one.ino == other.ino:
                 return
             at, to = (old.parent.ino, old.name), (new.parent.ino, new.name)
-            change.tree.exchange(*at, *to, now_ns=self._now())
+            change.tree.exchange(*at, *to, now_ns=time.time_ns())
             change.set_name(*at, other.ino)
             change.set_name(*to, one.ino)
 
@@ -249,7 +249,7 @@ class DirectoryOperations:
         self, change: TreeTransaction, old: NamePosition, new: NamePosition, node: Node
     ) -> Node | None:
         at, to = (old.parent.ino, old.name), (new.parent.ino, new.name)
-        replaced = change.tree.rename(*at, *to, now_ns=self._now())
+        replaced = change.tree.rename(*at, *to, now_ns=time.time_ns())
         change.remove_name(*at)
         change.set_name(*to, node.ino)
         return replaced
@@ -275,7 +275,7 @@ class DirectoryOperations:
                 mode,
                 uid=caller.uid,
                 gid=position.parent.gid if position.parent.mode & stat.S_ISGID else caller.gid,
-                now_ns=self._now(),
+                now_ns=time.time_ns(),
                 rdev=rdev,
                 target=target,
                 state=state,
@@ -292,7 +292,7 @@ class DirectoryOperations:
         if left.nlink > 0:
             return None
         if self._open_inodes.is_open(left.ino) or self._hidden_names.may_be_restored(left.ino):
-            change.tree.orphan(left.ino, now_ns=self._now())
+            change.tree.orphan(left.ino, now_ns=time.time_ns())
             return None
         return change.delete(left)
 

@@ -6,7 +6,6 @@ import errno
 import itertools
 import os
 import stat
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from types import MappingProxyType
@@ -36,8 +35,8 @@ from vfsd.mount.fs.view_dirs import (
 )
 from vfsd.storage.context import StoreContext
 
+# How long statfs waits for pending deletions.
 _CLEAN_SECONDS = 2.0
-"""How long statfs waits for pending deletions."""
 
 _ROOT_USER = Caller(0, 0)
 
@@ -77,7 +76,6 @@ class Filesystem:
         *,
         views: ViewSource | None = None,
         reports: Mapping[str, Callable[[], str]] = MappingProxyType({}),
-        now: Callable[[], int] = time.time_ns,
         syncs_names: bool = False,
     ) -> None:
         """Start the background threads of the file system.
@@ -87,18 +85,16 @@ class Filesystem:
             views: Serves the paths below ``NAME@/``; None disables them.
             reports: Functions that compute extended attributes of the root, by name. They appear in
                 no listing.
-            now: Returns Unix time in nanoseconds.
             syncs_names: Whether each change of a name survives a power failure once it returns.
         """
         self.context = context
         self._syncs_names = syncs_names
-        self.now = now
         self._names = DentryCache(context)
         self._cleanup = CleanupThread(context)
         self._open_inodes = OpenInodes(context, self._names, self._cleanup.discard_objects)
         self._classifier = Classifier(context, self._names, self._open_inodes)
         self._hidden_names = HiddenNames(
-            context, self._names, self._open_inodes, self._classifier, self._cleanup, now
+            context, self._names, self._open_inodes, self._classifier, self._cleanup
         )
         self._enospc = EnospcRetry(self._hidden_names, self._cleanup)
         self._namespace = DirectoryOperations(
@@ -107,7 +103,6 @@ class Filesystem:
             self._open_inodes,
             self._cleanup,
             self._hidden_names,
-            now,
         )
         self._files = FileHandles(
             context,
@@ -118,9 +113,9 @@ class Filesystem:
             self._hidden_names,
             self._enospc,
         )
-        self._metadata = AttributeChanges(context, self._names, self._open_inodes, now)
+        self._metadata = AttributeChanges(context, self._names, self._open_inodes)
         self._xattrs = ExtendedAttributes(
-            context, self._names, self._open_inodes, self._classifier, reports, now
+            context, self._names, self._open_inodes, self._classifier, reports
         )
         self._views = ViewDirectories(self._names, self._classifier, views)
         self._directories: dict[int, Node | ViewPath] = {}
@@ -363,7 +358,7 @@ class Filesystem:
                 raise os_error(errno.EISDIR)
             if flags & os.O_APPEND:
                 raise os_error(errno.EINVAL)  # a new view has no data to append to
-            upload = self._views.offer(found)
+            upload = self._views.open_upload(found)
             if flags & os.O_TRUNC:
                 upload.expect()
             return self._files.add(upload)
@@ -598,9 +593,8 @@ class Filesystem:
         with self._outside_views(*paths):
             yield
         if self._syncs_names:
-            fsync_path(
-                self.context.directory.spool
-            )  # the private file of a new inode has a name there
+            # The private file of a new inode has a name there.
+            fsync_path(self.context.directory.spool)
             self.context.catalog.sync()
 
     @contextmanager

@@ -74,8 +74,8 @@ Buffer = bytes | bytearray | memoryview
 
 
 _COPY_AT_ONCE = 1 << 26
+# FALLOC_FL_PUNCH_HOLE and FALLOC_FL_COLLAPSE_RANGE of fallocate(2): these need no free space.
 _FREES = 0x02 | 0x08
-"""FALLOC_FL_PUNCH_HOLE and FALLOC_FL_COLLAPSE_RANGE of fallocate(2): these need no free space."""
 _MAY_WRITE = (os.O_WRONLY, os.O_RDWR)
 
 
@@ -290,22 +290,20 @@ class FileHandles:
         """Write at the end. Return (offset of the write, number of bytes written)."""
         upload = self._handles.get(number)
         if isinstance(upload, UploadHandle):
-            delete_unless_open = upload.attributes().size
-            return delete_unless_open, upload.write(data, delete_unless_open)
+            end = upload.attributes().size
+            return end, upload.write(data, end)
         inode = self._writable(number).inode
 
         def put() -> tuple[int, int]:
             require_reserve(self._context.directory)
             # With RWF_APPEND the disk's file system finds the end atomically. Stacked ones
             # (overlayfs before Linux 6.8) ignore the flag and use this offset.
-            delete_unless_open = os.fstat(inode.fd).st_size
-            return delete_unless_open, os.pwritev(
-                inode.fd, (data,), delete_unless_open, os.RWF_APPEND
-            )
+            end = os.fstat(inode.fd).st_size
+            return end, os.pwritev(inode.fd, (data,), end, os.RWF_APPEND)
 
-        delete_unless_open, count = self._enospc.run(put)
+        end, count = self._enospc.run(put)
         self._open_inodes.mark_written(inode)
-        return delete_unless_open, count
+        return end, count
 
     def truncate(self, number: int, length: int) -> None:
         upload = self._handles.get(number)
@@ -384,6 +382,7 @@ class FileHandles:
             if node.nlink == 0:
                 if is_last:
                     self._hidden_names.delete_unless_open(node.ino)
+            # Only the last writer: others may still change the bytes.
             elif was_writer and node.state is FileState.SPOOLED:
                 self._classifier.submit(node.ino)
         finally:
@@ -411,6 +410,7 @@ class FileHandles:
         if not isinstance(handle, FileHandle) or not handle.writable:
             raise os_error(errno.EBADF)
         inode = handle.inode
+        # The row must say that the bytes change before any of them do.
         if not inode.dirty:
             self._enospc.run(lambda: self._open_inodes.make_writable(inode, keep_bytes=keep_bytes))
         if inode.setid and not handle.is_privileged:

@@ -9,6 +9,7 @@ import errno
 import json
 import os
 import stat
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 
@@ -37,19 +38,17 @@ class AttributeChanges:
         context: StoreContext,
         names: DentryCache,
         open_inodes: OpenInodes,
-        now: Callable[[], int],
     ) -> None:
         self._context = context
         self._names = names
         self._open_inodes = open_inodes
-        self._now = now
 
     def chmod(self, ino: int, mode: int) -> None:
         """Change the permission bits."""
         with self._names.changing() as change:
             node = self._node(change, ino)
             mode = stat.S_IFMT(node.mode) | mode & 0o7777
-            change.tree.alter(ino, mode=mode, ctime_ns=self._now())
+            change.tree.alter(ino, mode=mode, ctime_ns=time.time_ns())
         inode = self._open_inodes.peek(ino)
         if inode is not None:
             inode.setid = bool(mode & 0o6000)
@@ -63,7 +62,7 @@ class AttributeChanges:
                 uid=node.uid if uid is None else uid,
                 gid=node.gid if gid is None else gid,
                 mode=node.mode if node.is_dir else without_setid(node.mode),
-                ctime_ns=self._now(),
+                ctime_ns=time.time_ns(),
             )
             if node.is_file:
                 change.remove_xattr(ino, CAPABILITIES)
@@ -78,7 +77,7 @@ class AttributeChanges:
         with self._names.changing() as change:
             node = self._node(change, ino)
             new_atime = node.atime_ns if atime_ns is None else atime_ns
-            changes = {"atime_ns": new_atime, "ctime_ns": self._now()}
+            changes = {"atime_ns": new_atime, "ctime_ns": time.time_ns()}
             if mtime_ns is not None:
                 changes["mtime_ns"] = mtime_ns
                 if is_private(node):
@@ -125,14 +124,12 @@ class ExtendedAttributes:
         open_inodes: OpenInodes,
         classifier: Classifier,
         reports: Mapping[str, Callable[[], str]],
-        now: Callable[[], int],
     ) -> None:
         self._context = context
         self._names = names
         self._open_inodes = open_inodes
         self._classifier = classifier
         self._reports = reports
-        self._now = now
 
     def get(self, node: Node, name: str) -> bytes:
         """Return a value. A computed one waits until the file is classified, up to 30 seconds.
@@ -208,9 +205,10 @@ class ExtendedAttributes:
             limit = _LIST_BYTES - _computed_bytes() if node.is_file else _LIST_BYTES
             if encoded not in known and _list_bytes(known) + len(encoded) + 1 > limit:
                 raise os_error(errno.ENOSPC)
-            change.tree.alter(node.ino, ctime_ns=self._now())
+            change.tree.alter(node.ino, ctime_ns=time.time_ns())
             change.set_xattr(node.ino, encoded, value)
         inode = self._open_inodes.peek(node.ino)
+        # The next write must remove them, as the kernel does for other file systems.
         if inode is not None and encoded == CAPABILITIES:
             inode.has_capabilities = True
 
@@ -222,9 +220,10 @@ class ExtendedAttributes:
         with self._names.changing() as change:
             if not change.remove_xattr(node.ino, os.fsencode(name)):
                 raise os_error(errno.ENODATA)
-            change.tree.alter(node.ino, ctime_ns=self._now())
+            change.tree.alter(node.ino, ctime_ns=time.time_ns())
 
     def _computed(self, node: Node, key: str) -> bytes | None:
+        # A program that closes a file and asks for its codec expects an answer.
         settled = self._classifier.settle(node.ino, _SETTLE_SECONDS) or node
         if key == "state":
             return None if settled.state is None else settled.state.value.encode()
@@ -347,8 +346,8 @@ def _damaged(video: LogicalVideo, catalog: Catalog) -> str:
     return json.dumps(values)
 
 
+# Computed attributes that only some videos have.
 _OPTIONAL = frozenset(("replaced", "held", "damaged", "damaged_frames"))
-"""Computed attributes that only some videos have."""
 _VIDEO_ATTRIBUTES: dict[str, Callable[[LogicalVideo, Catalog], str]] = {
     "codec": lambda video, _: video.original.media.codec,
     "frames": lambda video, _: str(video.original.frames),

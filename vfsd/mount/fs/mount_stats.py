@@ -15,8 +15,8 @@ from typing import Any
 
 from vfsd.core.process_control import cpu_seconds, resident_bytes
 
+# Bucket i counts replies that took at least 2 ** (i - 1) and less than 2 ** i nanoseconds.
 _BUCKETS = 64
-"""Bucket i counts replies that took at least 2 ** (i - 1) and less than 2 ** i nanoseconds."""
 _JUST_NOW_NS = 100_000_000
 
 MOVING = frozenset(("read", "write", "copy_file_range"))

@@ -44,8 +44,8 @@ class PassthroughFile(NamedTuple):
 
 
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+# How long a closed file counts as in use.
 _RECENT_SECONDS = 1.0
-"""How long a closed file counts as in use."""
 _MAX_CLOSED = 1000
 
 CAPABILITIES = b"security.capability"
@@ -336,9 +336,8 @@ class OpenInodes:
         if not is_private(node):
             return posix.from_row(node)
         try:
-            found = os.stat(
-                f"{self._spool}/{node.ino}"
-            )  # os.stat: called thousands of times for a listing
+            # Not pathlib: a listing calls this thousands of times.
+            found = os.stat(f"{self._spool}/{node.ino}")
         except FileNotFoundError:
             now = self._names.reread(node.ino)  # it may just have become a video
             if now is None:
@@ -428,9 +427,8 @@ class OpenInodes:
             try:
                 if inode.checksums is not None:
                     length = inode.checksums.known(0, length)
-                    inode.checksums.require(
-                        0, length
-                    )  # do not copy damaged bytes as if they were written
+                    # Damaged bytes must not get new checksums as if they were written.
+                    inode.checksums.require(0, length)
                 copy_start(inode.fd, fd, length)
                 before = self.attributes(node)
                 os.utime(fd, ns=(before.atime_ns, before.mtime_ns))

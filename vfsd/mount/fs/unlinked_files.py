@@ -34,21 +34,19 @@ from vfsd.write.unfinished_files import (
     unfinished_recordings,
 )
 
+# How long a crash restores a hidden name.
+#
+# The second step follows in the same call of libfuse and waits only for locks. A longer time is
+# worse: the mount after a killed daemon would restore names of files that were deleted.
 _SETTLING_SECONDS = 0.05
-"""How long a crash restores a hidden name.
-
-The second step follows in the same call of libfuse and waits only for locks. A longer time is
-worse: the mount after a killed daemon would restore names of files that were deleted.
-"""
+# The same where a caller waits for the end of that time.
 _FOLLOW_SECONDS = 0.005
-"""The same where a caller waits for the end of that time."""
+# How long a failed rename can restore the name of a file that is no longer open.
+#
+# For so long a deleted file uses space, unless the space is needed.
 _PENDING_SECONDS = 1.0
-"""How long a failed rename can restore the name of a file that is no longer open.
-
-For so long a deleted file uses space, unless the space is needed.
-"""
+# Names that are hidden within this time are processed in one transaction.
 _GATHER_SECONDS = 0.01
-"""Names that are hidden within this time are processed in one transaction."""
 
 
 class _Stage(Enum):
@@ -108,14 +106,12 @@ class HiddenNames:
         open_inodes: OpenInodes,
         classifier: Classifier,
         cleanup: CleanupThread,
-        now: Callable[[], int],
     ) -> None:
         self._context = context
         self._names = names
         self._open_inodes = open_inodes
         self._classifier = classifier
         self._cleanup = cleanup
-        self._now = now
         self._hidden: set[HiddenName] = set()  # names that keep their files
         self._closed: set[int] = set()  # closed inodes without names, still to be checked
         self._task = cleanup.add_task(
@@ -136,7 +132,7 @@ class HiddenNames:
                 position = self._names.position(path)
                 if change.node_at(position).is_dir:
                     raise os_error(errno.EISDIR)
-                now = self._now()
+                now = time.time_ns()
                 at = (position.parent.ino, position.name)
                 left = change.tree.unlink(*at, now_ns=now)
                 is_orphan = left.nlink == 0
@@ -182,14 +178,13 @@ class HiddenNames:
 
         Not if another process has used the name, or if the file or the directory is gone.
         """
-        there = change.tree.nodes([hidden.ino, hidden.parent])
+        nodes = change.tree.nodes([hidden.ino, hidden.parent])
         is_free = change.tree.lookup(hidden.parent, hidden.name) is None
-        if len(there) == 2 and is_free:
-            is_orphan = (
-                there[hidden.ino].nlink == 0
-            )  # it may have lost its other names in the meantime
+        if len(nodes) == 2 and is_free:
+            # It may have lost its other names since `hide`.
+            is_orphan = nodes[hidden.ino].nlink == 0
             give_back = change.tree.adopt_orphan if is_orphan else change.tree.link
-            give_back(hidden.ino, hidden.parent, hidden.name, now_ns=self._now())
+            give_back(hidden.ino, hidden.parent, hidden.name, now_ns=time.time_ns())
             change.set_name(hidden.parent, hidden.name, hidden.ino)
         else:
             self.make_permanent(change, hidden)
@@ -217,9 +212,8 @@ class HiddenNames:
         if self.may_be_restored(ino):
             return  # the end of `_PENDING_SECONDS` checks the closed files again
         if self._task.is_failing:
-            self._task.schedule(
-                _PENDING_SECONDS
-            )  # a program that closes many files waits only once
+            # A program that closes many files must wait for the catalog only once.
+            self._task.schedule(_PENDING_SECONDS)
         else:
             self._task.run()
 
@@ -253,7 +247,7 @@ class HiddenNames:
         except BaseException:
             self._closed |= closed
             raise
-        # Before the names go: who needs room, and finds none of them, looks for bytes.
+        # Before the names are dropped: a writer on a full disk looks for pending deletes next.
         for each in gone:
             self._cleanup.discard_bytes(each)
         for hidden in due.to_restore:
@@ -290,9 +284,8 @@ class HiddenNames:
         self, closed: set[int], needed: Collection[HiddenName]
     ) -> tuple[_DueActions, list[ForgottenFile]]:
         with self._names.changing() as change:
-            due = self._due_actions(
-                closed, needed
-            )  # a rename may have followed, or the file was opened
+            # Again under the lock: a rename may have followed, or the file was opened.
+            due = self._due_actions(closed, needed)
             for hidden in due.to_restore:
                 self.restore(change, hidden)
             for hidden in due.settled:
@@ -401,9 +394,9 @@ CATALOG_BUSY = (BusyError, UnreachableError)
 """Errors that are raised after a long wait for the catalog, usually a minute."""
 
 _DELETE_BATCH_SECONDS = 0.2
+# A failed task is retried after `_RETRY_SECONDS`, then after twice as long each time, up to half a
+# minute.
 _RETRY_SECONDS, _DOUBLINGS = 1.0, 5
-"""A failed task is retried after `_RETRY_SECONDS`, then after twice as long each time, up to half a
-minute."""
 
 
 class DeferredTask:

@@ -26,15 +26,15 @@ from vfsd.mount.fs.posix import FIRST_VIEW_INO, Attributes, block_count, os_erro
 
 MARK = "@"
 
+# A view has the read permissions of its video, and no others.
 _READ = 0o444
-"""A view has the read permissions of its video, and no others."""
 
 _SETTLE_SECONDS = 30.0
 _MAX_FOUND = 1024
+# A name that cannot exist.
 _NO_NAME = "\0"
-"""A name that cannot exist."""
+# How many symbolic links are followed, as in the kernel.
 _MAX_LINKS = 40
-"""How many symbolic links are followed, as in the kernel."""
 
 
 class WritableView(Protocol):
@@ -76,7 +76,7 @@ class ViewSource(Protocol):
         """Open for reading. Raises `NotFoundError`, also for a directory."""
         ...
 
-    def offer(self, ino: int, path: str) -> WritableView:
+    def open_upload(self, ino: int, path: str) -> WritableView:
         """Open for writing. Raises `ReadOnlyError` where that is not possible."""
         ...
 
@@ -102,10 +102,10 @@ class ViewHandle:
     inode = None
     writable = False
 
-    def __init__(self, view: ViewPath, file: ViewFile, offers: int, kept: Closeable) -> None:
-        """`offers` is the number of uploads so far; `kept` is closed with the handle."""
+    def __init__(self, view: ViewPath, file: ViewFile, uploads: int, kept: Closeable) -> None:
+        """`uploads` is the number of uploads so far; `kept` is closed with the handle."""
         self._kept = kept
-        self.version = f"{file.version}/{offers}"  #: of the bytes
+        self.version = f"{file.version}/{uploads}"  #: of the bytes
         self._place = view
         self._file = file
 
@@ -145,43 +145,43 @@ class UploadHandle:
     inode = None
     writable = True
 
-    def __init__(self, view: ViewPath, offer: WritableView, number: int) -> None:
+    def __init__(self, view: ViewPath, upload: WritableView, number: int) -> None:
         """`number` counts the uploads to this path."""
         self.version = f"offered/{number}"
         self.ino = view.ino
         self._place = view
-        self._offer = offer
+        self._upload = upload
 
     def readinto(
         self, buffer: memoryview, offset: int, cancel_check: CancelCheck | None = None
     ) -> int:
-        return self._offer.readinto(buffer, offset)
+        return self._upload.readinto(buffer, offset)
 
     def expect(self) -> None:
         """Make it an error to close the view while it is empty."""
-        self._offer.expect()
+        self._upload.expect()
 
     def write(self, data: bytes | bytearray | memoryview, offset: int) -> int:
-        return self._offer.write(data, offset)
+        return self._upload.write(data, offset)
 
     def truncate(self, length: int) -> None:
-        self._offer.truncate(length)
+        self._upload.truncate(length)
 
     def commit(self) -> None:
-        self._offer.commit()
+        self._upload.commit()
 
     def attributes(self) -> Attributes:
         mtime_ns = self._place.video.mtime_ns
-        return _file_attributes(self._place, self._offer.size, mtime_ns, is_writable=True)
+        return _file_attributes(self._place, self._upload.size, mtime_ns, is_writable=True)
 
     def seek(self, offset: int, whence: int) -> int:
         """Return the next data or hole. There are no holes."""
-        if not 0 <= offset < self._offer.size:
+        if not 0 <= offset < self._upload.size:
             raise os_error(errno.ENXIO)
-        return offset if whence == os.SEEK_DATA else self._offer.size
+        return offset if whence == os.SEEK_DATA else self._upload.size
 
     def close(self) -> None:
-        self._offer.close()
+        self._upload.close()
 
 
 class UploadCounts:
@@ -216,10 +216,9 @@ class ViewDirectories:
         self._names = names
         self._classifier = classifier
         self._source = source
-        self._offers = UploadCounts()
-        self._found: dict[
-            str, tuple[int, ViewPath]
-        ] = {}  # by path, with `DentryCache.change_serial`
+        self._uploads = UploadCounts()
+        # By path, with `DentryCache.change_serial` at that time.
+        self._found: dict[str, tuple[int, ViewPath]] = {}
 
     def cached(self, path: str) -> ViewPath | None:
         """Return a recent result of `find`, if no name and no file has changed since."""
@@ -236,6 +235,7 @@ class ViewDirectories:
         state = self._names.change_serial()
         view = self._find(path)
         if view is not None:
+            # Cheaper than an order of use: all paths are found again quickly.
             if len(self._found) >= _MAX_FOUND:
                 self._found.clear()
             self._found[path] = (state, view)
@@ -265,6 +265,7 @@ class ViewDirectories:
             writable = info.is_writable
             return _file_attributes(view, info.size, info.mtime_ns, is_writable=writable)
         video, times = view.video, (info.mtime_ns,) * 3
+        # Readers of the video may list and enter the directory.
         readers = video.mode & _READ
         mode = stat.S_IFDIR | readers | readers >> 2
         return Attributes(view.ino, mode, 2, video.uid, video.gid, 0, 0, 0, *times)
@@ -284,12 +285,12 @@ class ViewDirectories:
     def open(self, view: ViewPath, kept: Closeable) -> ViewHandle:
         """Open a view for reading. `kept` keeps the video and is closed with the handle."""
         file = self._require_source().open(view.video.ino, view.path)
-        return ViewHandle(view, file, self._offers.so_far(view.ino), kept)
+        return ViewHandle(view, file, self._uploads.so_far(view.ino), kept)
 
-    def offer(self, view: ViewPath) -> UploadHandle:
+    def open_upload(self, view: ViewPath) -> UploadHandle:
         """Open a view for writing. Raises `ReadOnlyError` for a view that cannot be written."""
-        offer = self._require_source().offer(view.video.ino, view.path)
-        return UploadHandle(view, offer, self._offers.begin(view.ino))
+        upload = self._require_source().open_upload(view.video.ino, view.path)
+        return UploadHandle(view, upload, self._uploads.begin(view.ino))
 
     def _follow(self, parts: Sequence[str]) -> Node | None:
         """Return the node at a path; for a symbolic link, the node at its end.

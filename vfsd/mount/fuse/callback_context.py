@@ -108,9 +108,9 @@ def _at_exit() -> Callable[..., int] | None:
 
 _HIDDEN = re.compile(rb"\.fuse_hidden[0-9a-f]{8}([0-9a-f]{8})")
 _NUMBERS = 1 << 32
+# How far a number may be ahead of the last one. libfuse hides several files at once, and skips
+# numbers.
 _AHEAD = 4096
-"""How far a number may be ahead of the last one. libfuse hides several files at once, and skips
-numbers."""
 
 
 class _Context(ctypes.Structure):

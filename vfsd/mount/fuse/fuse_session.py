@@ -25,10 +25,10 @@ from vfsd.mount.fuse.passthrough import Passthrough, require_passthrough
 _log = logging.getLogger(__name__)
 
 _READ_AHEAD_KIB = 512
+# Some threads stay free when all background requests of the kernel wait for views.
 _THREADS = MAX_BACKGROUND + 64
-"""Some threads stay free when all background requests of the kernel wait for views."""
+# Idle threads that are kept; further ones end.
 _IDLE_THREADS = 16
-"""Idle threads that are kept; further ones end."""
 _ENDED_BY_SIGNAL = 8
 _FAILURES = {
     1: "an option was refused",
@@ -49,7 +49,6 @@ def serve(
     options: MountOptions,
     counters: OperationCounters,
     on_ready: Callable[[], None],
-    binding: str | None = None,
 ) -> None:
     """Mount at `place`; return when it was unmounted or a signal has ended it.
 
@@ -60,12 +59,11 @@ def serve(
         options: The mount options.
         counters: Count the requests.
         on_ready: Called by another thread when the mount answers.
-        binding: mfusepy or fusepy; see `load`.
 
     Must run in the main thread. SIGINT, SIGTERM and SIGHUP unmount, unless they have a handler.
     Raises `FuseMissingError`, `MountError`.
     """
-    chosen = load(binding)
+    chosen = load()
     if options.passthrough:
         require_passthrough(chosen, kernel_version())
 
@@ -85,8 +83,8 @@ def serve(
         *options.passed_on,
     ]
     libfuse = f"libfuse {chosen.major}.{chosen.minor} through {chosen.name}"
-    told = ",".join([*words[2:], *(["passthrough"] if options.passthrough else [])])
-    _log.info("serving %s at %s with %s, options %s", source, place, libfuse, told)
+    shown = ",".join([*words[2:], *(["passthrough"] if options.passthrough else [])])
+    _log.info("serving %s at %s with %s, options %s", source, place, libfuse, shown)
     if chosen.major == 3:
         code = _serve3(chosen, filesystem, place, words, options, counters, on_init)
     else:
@@ -116,8 +114,8 @@ def _serve3(
     table = adapter.operations()
     # Each thread answers one request at a time, and many may wait for views.
     threads = [] if options.value("max_threads") else [f"max_threads={_THREADS}"]
-    staying = _IDLE_THREADS if can_end() else _THREADS
-    idle = [] if options.value("max_idle_threads") else [f"max_idle_threads={staying}"]
+    max_idle = _IDLE_THREADS if can_end() else _THREADS
+    idle = [] if options.value("max_idle_threads") else [f"max_idle_threads={max_idle}"]
     if (binding.major, binding.minor) >= (3, 12):
         words = [*words, *threads, *idle]
     kept = ("max_background=", "negative_timeout=")  # these are set in `Libfuse3Adapter.init`

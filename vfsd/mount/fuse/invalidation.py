@@ -15,21 +15,21 @@ from ctypes import c_char_p, c_void_p
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from vfsd.mount.fs import RENAME_EXCHANGE, Attributes, Filesystem, block_count
+from vfsd.mount.fs import RENAME_EXCHANGE, Attributes, Filesystem, block_count, os_error
 from vfsd.mount.fuse.open_paths import OpenPaths, PathMap, ReadDispatch
 
 _log = logging.getLogger(__name__)
 
+# How long to wait for the kernel to invalidate a path.
 _INVALIDATE_SECONDS = 0.05
-"""How long to wait for the kernel to invalidate a path."""
 # The kernel opens a file with the size that it looked up within the last second. A new, longer file
 # of that name would be cut off, and `cp` would exit with 0. So the reported sizes are remembered.
 _MOST_NAMES = 10_000
 _READABLE = 0o444
+# How long a writer waits for the RELEASE of other handles, which arrives after close(2).
 _RELEASE_SECONDS = 0.5
-"""How long a writer waits for the RELEASE of other handles, which arrives after close(2)."""
+# A retry after ESTALE arrives at once, or never if the caller may not open the name any more.
 _RETRY_SECONDS = 1.0
-"""A retry after ESTALE arrives at once, or never if the caller may not open the name any more."""
 
 
 class _ReportedAttributes(NamedTuple):
@@ -234,7 +234,7 @@ class KernelCacheInvalidator:
             self._retries.clear()
         until = time.monotonic() + _RETRY_SECONDS
         self._retries[self._thread()] = _StaleOpen(until, path)
-        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        raise os_error(errno.ESTALE)
 
     def _thread(self) -> int:
         """Return the id of the thread that made the current request."""
@@ -274,7 +274,7 @@ class KernelCacheInvalidator:
     def require_only(self, path: bytes, ino: int | None) -> None:
         """Require that no other file is open by that name. Raises `OSError` (ETXTBSY)."""
         if not self._open.wait_for_others(path, ino, _RELEASE_SECONDS):
-            raise OSError(errno.ETXTBSY, os.strerror(errno.ETXTBSY))
+            raise os_error(errno.ETXTBSY)
 
     def is_end_known(self, handle: int) -> bool:
         """Return whether the kernel knows the size of the file that `handle` is open on.

@@ -40,13 +40,12 @@ class Binding:
     minor: int
 
 
-def load(choice: str | None = None) -> Binding:
-    """Import a binding: `choice`, or the best one installed.
+def load() -> Binding:
+    """Import the binding that ``VFSD_FUSE`` names, or the best one installed.
 
-    `choice` is mfusepy or fusepy; default: the variable ``VFSD_FUSE``. Raises `FuseMissingError`
-    without a binding or libfuse.
+    Raises `FuseMissingError` without a binding or libfuse, `UsageError` for another name.
     """
-    choice = choice or os.environ.get(BINDING_VARIABLE) or None
+    choice = os.environ.get(BINDING_VARIABLE) or None
     if choice is not None and choice not in _BINDINGS:
         raise UsageError(
             f"the binding must be mfusepy or fusepy, got {choice!r}", hint="mfusepy or fusepy"
@@ -98,8 +97,8 @@ def _libfuse_chosen(name: str) -> Iterator[None]:
     """Make mfusepy use libfuse 3 if both versions are installed and the environment has no
     choice."""
     key = "FUSE_LIBRARY_NAME"
-    told = key in os.environ or "FUSE_LIBRARY_PATH" in os.environ
-    if name != "mfusepy" or told or ctypes.util.find_library("fuse3") is None:
+    is_chosen = key in os.environ or "FUSE_LIBRARY_PATH" in os.environ
+    if name != "mfusepy" or is_chosen or ctypes.util.find_library("fuse3") is None:
         yield
         return
     os.environ[key] = "fuse3"

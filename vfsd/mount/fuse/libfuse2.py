@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from vfsd.mount.fs import Attributes, Caller, Filesystem, OperationCounters
+from vfsd.mount.fs import Attributes, Caller, Filesystem, OperationCounters, os_error
 from vfsd.mount.fuse.callback_context import (
     UTIME_NOW,
     UTIME_OMIT,
@@ -25,8 +25,8 @@ from vfsd.mount.fuse.callback_context import (
 )
 from vfsd.mount.fuse.libfuse import Binding
 
+# Encoding of paths in the bindings. It maps every byte to a character and back.
 _ENCODING = "latin-1"
-"""Encoding of paths in the bindings. It maps every byte to a character and back."""
 
 _ONLY_LIBFUSE_3 = ("max_threads=", "max_idle_threads=", "max_background=", "clone_fd")
 _STATFS = ("f_bsize", "f_frsize", "f_blocks", "f_bfree", "f_bavail", "f_files", "f_ffree")
@@ -91,7 +91,7 @@ def _operation(method: Callable[P, T]) -> Callable[P, T]:
         except BaseException as error:
             code = errno_of(error, method.__name__, path)
             size = -code
-            raise OSError(code, os.strerror(code)) from None
+            raise os_error(code) from None
         finally:
             counts.note(time.perf_counter_ns() - began, size)
         return result
@@ -227,10 +227,10 @@ class Libfuse2Adapter:
 
     @_operation
     def utimens(self, path: str, times: tuple[int, int] | None = None) -> int:
-        now = self._fs.now()
+        now = time.time_ns()
         # The bindings pass "now" and "omit" as these numbers of nanoseconds.
         special: dict[int, int | None] = {UTIME_NOW: now, UTIME_OMIT: None}
-        atime, mtime = (special.get(time, time) for time in times or (now, now))
+        atime, mtime = (special.get(each, each) for each in times or (now, now))
         self._fs.utimens(_decoded(path), atime, mtime)
         return 0
 

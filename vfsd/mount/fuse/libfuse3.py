@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from ctypes import c_int, c_ssize_t, c_uint64, c_void_p
 from typing import Any
 
-from vfsd.mount.fs import Attributes, Caller, Filesystem, OperationCounters
+from vfsd.mount.fs import Attributes, Caller, Filesystem, OperationCounters, os_error
 from vfsd.mount.fuse.callback_context import (
     UTIME_NOW,
     UTIME_OMIT,
@@ -251,7 +251,7 @@ class Libfuse3Adapter:
             about.st_ino = entry.ino
             about.st_mode = entry.mode
             if fill(buffer, os.fsencode(entry.name), about_at, 0, 0):
-                raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+                raise os_error(errno.ENOMEM)
 
     def releasedir(self, _path: int, info: int) -> None:
         self._fs.releasedir(self._handle(info))
@@ -305,7 +305,7 @@ class Libfuse3Adapter:
         )
 
     def utimens(self, path: bytes | None, times_at: int | None, info: int | None) -> None:
-        now = self._fs.now()
+        now = time.time_ns()
         times: list[int | None] = [now, now]
         if times_at:
             times = [self._time(each, now) for each in self._timespecs.from_address(times_at)]
@@ -425,7 +425,7 @@ class Libfuse3Adapter:
         if read in self._readers.past_cache and self._fs.is_view(read):
             # The caller then falls back to read and write. The kernel would copy through its cache,
             # which holds another file.
-            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+            raise os_error(errno.EINVAL)
         return self._fs.copy_range(read, source_offset, written, target_offset, length)
 
     def lseek(self, _path: int, offset: int, whence: int, info: int) -> int:
@@ -470,7 +470,7 @@ class Libfuse3Adapter:
             return
         has_more = offset < self._fs.getattr(None, handle).size // mmap.PAGESIZE * mmap.PAGESIZE
         code = errno.EINVAL if has_more else errno.ESTALE
-        raise OSError(code, os.strerror(code))
+        raise os_error(code)
 
     def _is_appended(self, handle: int, info: int) -> bool:
         """Return whether a write with O_APPEND goes to the end, instead of the kernel's offset.
@@ -559,6 +559,6 @@ def _reply_value(value: bytes, buffer: int | None, size: int) -> int:
     """
     if size and buffer:
         if len(value) > size:
-            raise OSError(errno.ERANGE, os.strerror(errno.ERANGE))
+            raise os_error(errno.ERANGE)
         ctypes.memmove(buffer, value, len(value))
     return len(value)

@@ -60,6 +60,7 @@ _SWITCHES = frozenset(
     ]
 )
 _LARGEST = (1 << 32) - 1
+# The largest allowed value of each option.
 _NUMBERS = {
     "uid": _LARGEST - 1,  # the largest uid_t stands for -1, an invalid id
     "gid": _LARGEST - 1,
@@ -70,7 +71,6 @@ _NUMBERS = {
     "max_background": _LARGEST,
     "max_read": _LARGEST,
 }
-"""The largest allowed value of each option."""
 _OCTAL = frozenset(["umask"])
 _SECONDS = frozenset(("attr_timeout", "entry_timeout", "negative_timeout"))
 _DECIMAL = re.compile(r"[0-9.]+(e[+-]?[0-9]+)?", re.IGNORECASE)

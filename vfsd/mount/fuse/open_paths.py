@@ -5,7 +5,6 @@ that reads each.
 from __future__ import annotations
 
 import errno
-import os
 import threading
 import time
 from collections import Counter
@@ -14,7 +13,7 @@ from ctypes import c_int
 from functools import partial
 from typing import Any, TypeVar
 
-from vfsd.mount.fs import Filesystem, ReadInto
+from vfsd.mount.fs import Filesystem, ReadInto, os_error
 
 V = TypeVar("V")
 
@@ -241,8 +240,8 @@ def _decrement(counter: Counter[T], what: T) -> None:
 Read = Callable[[memoryview, int], int]
 """Fills a buffer from an offset; returns the number of bytes."""
 
+# States in proc(5) of processes that have ended.
 _ENDED = (b"Z", b"X")
-"""States in proc(5) of processes that have ended."""
 
 
 class ViewReaders:
@@ -278,17 +277,13 @@ class ViewReaders:
         """Raise EINTR if the reader was interrupted or is gone. Call it in the thread of the
         request."""
         if self._interrupted():
-            raise _interrupted()
+            raise os_error(errno.EINTR)
         thread = int(self._context().contents.pid)
         if not thread:
             return  # the thread is in another pid namespace
         closed = self._closings.get(handle, {}).get(thread)
         if (closed is not None and closed >= since) or _has_ended(thread):
-            raise _interrupted()
-
-
-def _interrupted() -> OSError:
-    return InterruptedError(errno.EINTR, os.strerror(errno.EINTR))
+            raise os_error(errno.EINTR)
 
 
 def _has_ended(thread: int) -> bool:
@@ -350,5 +345,5 @@ class _UpToEnd:
 
     def __call__(self, buffer: memoryview, offset: int) -> int:
         if offset + len(buffer) > self._end():
-            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+            raise os_error(errno.ESTALE)
         return self._read(buffer, offset)

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vfsd.errors import MountError
-from vfsd.mount.fs import PassthroughFile
+from vfsd.mount.fs import PassthroughFile, os_error
 from vfsd.mount.fs.mount_stats import OperationCounters
 from vfsd.mount.fuse.libfuse import Binding
 
@@ -121,8 +121,8 @@ _MAP = struct.Struct("<iIQ")  # descriptor, flags, padding
 # Registering takes a system call without the interpreter lock. An OPEN and a RELEASE at the same
 # time would hand the lock to each other.
 _KEPT_SECONDS = 2.0
+# Each id keeps a file open in the kernel, without a descriptor of this process.
 _MOST_KEPT = 256
-"""Each id keeps a file open in the kernel, without a descriptor of this process."""
 
 
 @dataclass(slots=True)
@@ -375,7 +375,7 @@ class Passthrough:
             return use is None or not use.backing
 
         if not self._guard.wait_for(is_idle, _RELEASE_SECONDS):
-            raise OSError(errno.ETXTBSY, os.strerror(errno.ETXTBSY))
+            raise os_error(errno.ETXTBSY)
 
     def _leave(self, ino: int) -> None:
         use = self._uses[ino]
