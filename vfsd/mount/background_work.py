@@ -25,6 +25,23 @@ from vfsd.errors import NotFoundError, VfsdError
 from vfsd.storage.quarantine import QuarantineEntry
 from vfsd.views import Views, ViewUpload
 
+_log = logging.getLogger(__name__)
+
+ORDINARY, LOWEST = 0, LOWEST_PRIORITY
+# The render process has low priority until no plain file was read for this long.
+_QUIET_SECONDS = 1.0
+_WINDOW_SECONDS = 2.0
+# After a gap like this between requests the process may have been idle.
+_GAP_SECONDS = 0.5
+# Share of all cores that it must get at low priority; otherwise it gets ordinary priority.
+# With 36 busy processes on two cores, views took a hundred times longer with the smallest share
+# than with an equal one.
+_MIN_SHARE = 0.04
+# How long it then keeps ordinary priority.
+_RECOVERY_SECONDS = 30.0
+_PAUSE_SECONDS = 2.0
+_LOWEST_PRIORITY = 19
+
 
 class ForegroundReads:
     """Counts reads of views in progress. Thread-safe."""
@@ -111,20 +128,6 @@ class _ObservedFile:
         self._file.close()
 
 
-ORDINARY, LOWEST = 0, LOWEST_PRIORITY
-# The render process has low priority until no plain file was read for this long.
-_QUIET_SECONDS = 1.0
-_WINDOW_SECONDS = 2.0
-# After a gap like this between requests the process may have been idle.
-_GAP_SECONDS = 0.5
-# Share of all cores that it must get at low priority; otherwise it gets ordinary priority.
-# With 36 busy processes on two cores, views took a hundred times longer with the smallest share
-# than with an equal one.
-_MIN_SHARE = 0.04
-# How long it then keeps ordinary priority.
-_RECOVERY_SECONDS = 30.0
-
-
 class PriorityControl:
     """Sets the CPU priority of the render process over time. Thread-safe."""
 
@@ -173,12 +176,6 @@ class PriorityControl:
         if now >= last + _GAP_SECONDS or self._applied != (pid, LOWEST):
             return False
         return (self._window[1] - computed) / (now - began) / available_cores() < self._minimum
-
-
-_PAUSE_SECONDS = 2.0
-_LOWEST_PRIORITY = 19
-
-_log = logging.getLogger(__name__)
 
 
 class _VerifierStopError(Exception):

@@ -55,6 +55,10 @@ from vfsd.views import Views
 _log = logging.getLogger(__name__)
 
 READY, STOPPING = "READY=1", "STOPPING=1"
+_SHARE_OF_WHOLE_VIEWS = 4  # of what rendered views may take up
+# Limit of open files to request from the system.
+_OPEN_FILES = 65536
+_SWITCH_SECONDS = 0.0002  # a thread that computes must not keep the kernel waiting for 5 ms
 
 
 def notify(state: str) -> None:
@@ -66,12 +70,6 @@ def notify(state: str) -> None:
         address = "\0" + address[1:]
     with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sending:
         sending.sendto(state.encode(), address)
-
-
-_SHARE_OF_WHOLE_VIEWS = 4  # of what rendered views may take up
-# Limit of open files to request from the system.
-_OPEN_FILES = 65536
-_SWITCH_SECONDS = 0.0002  # a thread that computes must not keep the kernel waiting for 5 ms
 
 
 def mount_in_foreground(

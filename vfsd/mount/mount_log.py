@@ -1,5 +1,13 @@
 """The log of a mount: one line for each event, to a terminal, a file or the journal.
 
+=========  =====================================================================================
+error      bytes or names cannot be served correctly; the line says which, and what to do
+warning    something was done differently, or later, than requested
+info       mounting and unmounting; repairs after a crash; tiles made by background tuning;
+           refused requests for views, with the reason
+debug      each classified file; the source line of an error
+=========  =====================================================================================
+
 `LogFile` is the file of a background mount; `LogSizeLimiter` keeps it small.
 """
 
@@ -24,6 +32,8 @@ from vfsd.disk.safe_open import open_own
 from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import MountError, StoreError, UnreachableError, UsageError
 
+_log = logging.getLogger(__name__)
+
 LEVELS: Mapping[str, int] = MappingProxyType(
     {
         "error": logging.ERROR,
@@ -33,12 +43,13 @@ LEVELS: Mapping[str, int] = MappingProxyType(
     }
 )
 DEFAULT = "info"
-
 _REPEAT_SECONDS = 60.0
 # Distinct lines that are remembered.
 _MAX_REMEMBERED = 1000
-
 _PRIORITIES = ((logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6), (0, 7))
+MAX_BYTES = 10 << 20
+"""A default log that grows longer is moved to ``NAME.1``."""
+_CHECK_SECONDS = 5.0
 
 
 class OneLineFormatter(logging.Formatter):
@@ -191,13 +202,6 @@ def _is_journal() -> bool:
     except OSError:
         return False
     return os.environ.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
-
-
-MAX_BYTES = 10 << 20
-"""A default log that grows longer is moved to ``NAME.1``."""
-_CHECK_SECONDS = 5.0
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

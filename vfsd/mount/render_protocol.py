@@ -33,6 +33,28 @@ _SIZE_STEP = 1 << 18
 _MIN_SHARED = 1 << 20
 # Idle buffers that are kept for reuse.
 _MOST_IDLE = 8
+MADE, REPLACED, CANCELLED, FAILED = b"M", b"O", b"G", b"F"
+"""Kinds of replies: the bytes are in the buffer; another file is at the path; cancelled; an error
+(see `error_of`)."""
+STOP = b"S"
+"""Cancels the current request of a connection."""
+START, KILL = b"s", b"k"
+"""Commands to the starter process: start a render process, with the socket that is sent along; kill
+it."""
+READY = b"ready"
+"""First message of a render process; an `ErrorReport` if it cannot work."""
+HEAD = struct.Struct("<cQQ")
+REQUEST_BYTES = 1 << 16
+REPLY_BYTES = HEAD.size + MAX_ERROR_BYTES
+_SYSTEM = "OSError"
+# Errors that have only a message and a hint, by name.
+_KINDS = {
+    kind.__name__: kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type)
+    and issubclass(kind, VfsdError)
+    and kind.__init__ is VfsdError.__init__
+}
 
 
 class SharedBuffer:
@@ -159,33 +181,6 @@ class BufferMappings:
         with self._guard:
             for number in closed:
                 self._mapped.pop(number, None)
-
-
-MADE, REPLACED, CANCELLED, FAILED = b"M", b"O", b"G", b"F"
-"""Kinds of replies: the bytes are in the buffer; another file is at the path; cancelled; an error
-(see `error_of`)."""
-STOP = b"S"
-"""Cancels the current request of a connection."""
-START, KILL = b"s", b"k"
-"""Commands to the starter process: start a render process, with the socket that is sent along; kill
-it."""
-
-READY = b"ready"
-"""First message of a render process; an `ErrorReport` if it cannot work."""
-
-HEAD = struct.Struct("<cQQ")
-REQUEST_BYTES = 1 << 16
-REPLY_BYTES = HEAD.size + MAX_ERROR_BYTES
-
-_SYSTEM = "OSError"
-# Errors that have only a message and a hint, by name.
-_KINDS = {
-    kind.__name__: kind
-    for kind in vars(errors).values()
-    if isinstance(kind, type)
-    and issubclass(kind, VfsdError)
-    and kind.__init__ is VfsdError.__init__
-}
 
 
 @dataclass(frozen=True, slots=True)

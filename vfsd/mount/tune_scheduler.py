@@ -1,5 +1,7 @@
 """Background tuning of a mount: when the tuning process may work, and the messages to and from it.
-Commands are single bytes, reports are lines of JSON.
+
+`BackgroundTuner` runs the worker process through `TunerProcess`. Commands are single bytes; the
+last one counts. The end of their pipe means that the mount is gone. Reports are lines of JSON.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING
 
 from vfsd.api.store import Store
 from vfsd.core.process_control import CpuMeter, cpu_seconds
@@ -23,8 +26,11 @@ from vfsd.core.timebase import QuietHours, human_bytes
 from vfsd.disk.store_config import StoreSettings
 from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import VfsdError
-from vfsd.mount.background_work import ForegroundReads
 from vfsd.tiling.cost import LOSSLESS
+
+if TYPE_CHECKING:
+    # The worker imports this module for the messages and must not load the views.
+    from vfsd.mount.background_work import ForegroundReads
 
 _log = logging.getLogger(__name__)
 
@@ -32,9 +38,26 @@ CALM_SECONDS = 1.0
 """No work starts within this time after the last read of a view: readers tend to come back."""
 LEAST_FREE = 1 << 30
 """Bytes of free disk space that tuning never uses."""
-
 # Length of a burst: the allowance for this time may be used at once.
 _BURST_SECONDS = 2.0
+MODULE = "vfsd.mount.tune_worker"
+# How long the process may take to end before it is killed.
+_END_SECONDS = 0.6
+# Time between two checks, with a process and without one.
+_TICK_SECONDS, _IDLE_TICK_SECONDS = 0.25, 1.0
+# Time between two checks of the catalog for new reads and lossless segments.
+_CATALOG_SECONDS = 2.0
+# The load is measured over intervals of this length.
+_LOAD_SECONDS = 1.0
+# The process may spend this share of the time on searches for work.
+_SEARCH_SHARE = 0.05
+RUN, PAUSE = b"g", b"p"
+MAKING, MADE, FAILED, NOTE, DONE = "making", "made", "failed", "note", "done"
+ALL = 0
+"""Stands for all videos in a report, instead of the id of one."""
+LINGER_SECONDS = 30.0
+"""How long an idle or paused process waits for a command before it ends. Starting one takes a
+second of imports."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +147,6 @@ class FailureBackoff:
     def resting(self, at: float) -> list[int]:
         """Return the ids that are still delayed at time `at`, in ascending order."""
         return sorted(what for what, (until, _) in self._until.items() if at < until)
-
-
-MODULE = "vfsd.mount.tune_worker"
-
-# How long the process may take to end before it is killed.
-_END_SECONDS = 0.6
 
 
 class TunerProcess:
@@ -224,16 +241,6 @@ class TunerProcess:
             # The process may have ended, or be stuck with a full pipe. The caller checks that.
             with suppress(OSError):
                 os.write(self._commands, command)
-
-
-# Time between two checks, with a process and without one.
-_TICK_SECONDS, _IDLE_TICK_SECONDS = 0.25, 1.0
-# Time between two checks of the catalog for new reads and lossless segments.
-_CATALOG_SECONDS = 2.0
-# The load is measured over intervals of this length.
-_LOAD_SECONDS = 1.0
-# The process may spend this share of the time on searches for work.
-_SEARCH_SHARE = 0.05
 
 
 class BackgroundTuner:
@@ -415,18 +422,6 @@ class _LoadMeter:
         if now - self._at >= _LOAD_SECONDS:
             self.share = self._cores.share(without=self._tuner_seconds)
             self._at, self._tuner_seconds = now, 0.0
-
-
-RUN, PAUSE = b"g", b"p"
-
-MAKING, MADE, FAILED, NOTE, DONE = "making", "made", "failed", "note", "done"
-
-ALL = 0
-"""Stands for all videos in a report, instead of the id of one."""
-
-LINGER_SECONDS = 30.0
-"""How long an idle or paused process waits for a command before it ends. Starting one takes a
-second of imports."""
 
 
 class TunerStopError(Exception):

@@ -28,8 +28,9 @@ from vfsd.views.view_input import (
 )
 
 _EXAMPLE_VIEWS = "t=10-20.mp4  roi=400x300+600+300,size=200x150,fps=5.h264  frames/000123.png"
-
 AUDIO_NOT_INDEXED = "its sound is not indexed; `vfsd verify` indexes it"
+_MP4 = ViewForm("mp4")
+_MILLISECONDS = 1000
 
 
 def copied_audio_track(sound: Sound) -> AudioTrack:
@@ -209,10 +210,6 @@ def _encoding_record(physical: PhysicalVideo) -> dict[str, Any]:
         "created_ns": physical.created_ns,
         "notes": list(physical.notes),
     }
-
-
-_MP4 = ViewForm("mp4")
-_MILLISECONDS = 1000
 
 
 def readme_text(video: LogicalVideo, table: FrameTable) -> bytes:

@@ -1,5 +1,6 @@
-"""The tile layout of a video as text and as the files `layout.png` and `layout/SECONDS.png`: a
-frame with its tiles, detections and reads.
+"""The tile layout of a video as text and as pictures with tiles, detections and reads.
+
+The pictures are the files `layout.png` and `layout/SECONDS.png` below `NAME@/`.
 """
 
 from __future__ import annotations
@@ -54,6 +55,31 @@ HEAT_COLORS: tuple[Color, ...] = ((40, 70, 235), (140, 40, 230), (235, 30, 140),
 """From rarely read to often read."""
 _FAINT: Color = (190, 190, 190)
 _LINES = 3
+# Smaller frames are enlarged, because the labels need space.
+_SHORTEST_SIDE = 720
+_EDGE: Color = (255, 220, 40)
+# Colors of labels, reused if there are more labels.
+_LABELS: tuple[Color, ...] = (
+    (90, 200, 250),
+    (120, 230, 120),
+    (255, 150, 60),
+    (250, 130, 210),
+    (180, 160, 255),
+    (80, 230, 205),
+    (255, 120, 110),
+    (205, 220, 120),
+)
+# Opacity of the heat map for a single read and for the most frequent.
+_COOL, _HOT = 0.22, 0.50
+# Opacity of the outline of one box of another frame, and of many that overlap.
+_TRAIL, _MOST_TRAIL = 0.26, 0.70
+_MOST_TRAILS = 4000
+LAYOUT_DIR = "layout"
+LAYOUT_FILE = "layout.png"
+_LAYOUT_PATH = re.compile(r"layout/([0-9]{1,9}(?:\.[0-9]{1,18})?)\.png")
+# Ranges that are listed individually.
+_MAX_LAYOUTS = 32
+_UNTILED = "untiled"
 
 
 def headline_height(unit: float) -> int:
@@ -175,27 +201,6 @@ def _stretched(swatch: Sequence[Color], length: int) -> Picture:
     at, stops = np.linspace(0, 1, length), np.linspace(0, 1, len(swatch))
     parts = [np.interp(at, stops, [color[part] for color in swatch]) for part in range(3)]
     return np.stack(parts, axis=-1).astype(np.uint8)
-
-
-# Smaller frames are enlarged, because the labels need space.
-_SHORTEST_SIDE = 720
-_EDGE: Color = (255, 220, 40)
-# Colors of labels, reused if there are more labels.
-_LABELS: tuple[Color, ...] = (
-    (90, 200, 250),
-    (120, 230, 120),
-    (255, 150, 60),
-    (250, 130, 210),
-    (180, 160, 255),
-    (80, 230, 205),
-    (255, 120, 110),
-    (205, 220, 120),
-)
-# Opacity of the heat map for a single read and for the most frequent.
-_COOL, _HOT = 0.22, 0.50
-# Opacity of the outline of one box of another frame, and of many that overlap.
-_TRAIL, _MOST_TRAIL = 0.26, 0.70
-_MOST_TRAILS = 4000
 
 
 def picture_size(width: int, height: int) -> tuple[int, int]:
@@ -383,12 +388,6 @@ def _fits(lines: list[str], size: float, room: tuple[float, float]) -> bool:
     return width <= room[0] and height <= room[1]
 
 
-LAYOUT_DIR = "layout"
-LAYOUT_FILE = "layout.png"
-
-_LAYOUT_PATH = re.compile(r"layout/([0-9]{1,9}(?:\.[0-9]{1,18})?)\.png")
-
-
 class LayoutView:
     """A picture of the current state of the catalog, drawn when it is first read.
 
@@ -559,11 +558,6 @@ def _start(original: PhysicalVideo, table: FrameTable, frame: int) -> Fraction:
     if frame >= len(table):
         return original.duration
     return (table.frame_pts(frame) - original.first_pts) * original.time_base
-
-
-# Ranges that are listed individually.
-_MAX_LAYOUTS = 32
-_UNTILED = "untiled"
 
 
 def layout_text(original: PhysicalVideo, table: FrameTable, segments: Sequence[Segment]) -> str:

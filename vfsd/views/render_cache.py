@@ -30,9 +30,17 @@ from vfsd.views.render_context import Checkpoint, EncodeTimes
 from vfsd.views.rendered_view import PlannedView, RenderedView
 from vfsd.views.transcode import TranscodedView
 
+_log = logging.getLogger(__name__)
+
 _CLOSE_SECONDS = 10.0
 # A waiting reader calls its cancel check this often.
 _POLL_SECONDS = 0.1
+# Fewer pixels are not a reliable measurement.  One second of 640x360 has 7 million.
+_MIN_PIXELS = 5_000_000
+# Each file uses a descriptor.
+_MAX_OPEN = 256
+# Buffer size for writing, because the slots of short views are small.
+_COPY_BYTES = 1 << 20
 
 
 class RenderCancelledError(Exception):
@@ -361,12 +369,6 @@ class RenderCache:
                 del self._renders[key]
 
 
-_log = logging.getLogger(__name__)
-
-# Fewer pixels are not a reliable measurement.  One second of 640x360 has 7 million.
-_MIN_PIXELS = 5_000_000
-
-
 def cached_slot_name(rendered: RenderedView, slot: int) -> str:
     """Return the file name of a slot in the cache, see `vfsd.storage.file_cache`."""
     if isinstance(rendered, TranscodedView):
@@ -448,12 +450,6 @@ class CachedSlotCounts:
     def forget(self, rendered: RenderedView) -> None:
         """Reset the count, because a slot has to be rendered."""
         self._found.pop(rendered, None)
-
-
-# Each file uses a descriptor.
-_MAX_OPEN = 256
-# Buffer size for writing, because the slots of short views are small.
-_COPY_BYTES = 1 << 20
 
 
 class _MaterialisedFile(NamedTuple):

@@ -44,12 +44,20 @@ _MAX_SKIPPED_FRAMES = 4
 _MAX_IDLE_CURSORS = 16
 # Pictures in a decoder besides those of its threads and of the reorder buffer.
 _BUFFERED_PICTURES = 10
-
+T = TypeVar("T")
+# Codecs that encode in the calling thread; the others use threads of their own.
+_SINGLE_THREADED_CODECS = ("h264", "mjpeg")
+_MAX_IDLE_READERS = 4
+_CHECK_SECONDS = 0.1
+# Pictures farther apart than this rarely share a group of pictures.
+_NEARBY_FRAMES = 512
 
 Checkpoint = Callable[[], None]
 """Returns at once, or raises `RenderCancelledError`; call it for each picture or packet."""
+
 ByteBuffer = npt.NDArray[np.uint8]
 """The buffer that a slot is rendered into: one dimension."""
+
 DecodedPicture = tuple[VideoFrame, FrameRegion | None]
 """A picture and the part of the stored picture that it holds; None for all of it."""
 
@@ -288,12 +296,6 @@ def _decoded_from_original(
                         yield picture, None
 
 
-T = TypeVar("T")
-
-# Codecs that encode in the calling thread; the others use threads of their own.
-_SINGLE_THREADED_CODECS = ("h264", "mjpeg")
-
-
 class EncodeTimes:
     """Sums of pixels and CPU seconds, by codec.  Thread-safe."""
 
@@ -346,11 +348,6 @@ class EncodeTimer:
 
 
 ViewAudioReader = AudioPacketReader | AudioDecoder
-
-_MAX_IDLE_READERS = 4
-_CHECK_SECONDS = 0.1
-# Pictures farther apart than this rarely share a group of pictures.
-_NEARBY_FRAMES = 512
 
 
 class PacketReaders:

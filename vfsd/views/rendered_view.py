@@ -56,9 +56,16 @@ from vfsd.views.view_slots import DecodedFrames, FixedSizeSlots, RenderedPart, S
 
 STILL_SIZES = {"npy": npy_file_size, "png": uncompressed_png_size}
 """Still formats with a size that follows from width and height."""
-
 # Increase it whenever the same request yields other bytes, also between releases.
 _REVISION = 15
+_Y4M_FRAME = b"FRAME\n"
+# Color space tags as FFmpeg writes them.
+_Y4M_LAYOUTS = {
+    "yuv420p": "C420mpeg2 XYSCSS=420MPEG2",
+    "yuv422p": "C422 XYSCSS=422",
+    "yuv444p": "C444 XYSCSS=444",
+    "yuv420p10": "C420p10 XYSCSS=420P10",
+}
 
 
 class RenderedView(Protocol):
@@ -340,16 +347,6 @@ def view_key(source: ViewInput, what: str) -> str:
     """Return a key for `what` of a video that changes whenever the bytes may change."""
     text = "\n".join((__version__, str(_REVISION), library_versions(), source.key, what))
     return blake3(text.encode()).hexdigest()
-
-
-_Y4M_FRAME = b"FRAME\n"
-# Color space tags as FFmpeg writes them.
-_Y4M_LAYOUTS = {
-    "yuv420p": "C420mpeg2 XYSCSS=420MPEG2",
-    "yuv422p": "C422 XYSCSS=422",
-    "yuv444p": "C444 XYSCSS=444",
-    "yuv420p10": "C420p10 XYSCSS=420P10",
-}
 
 
 class RawView:

@@ -46,6 +46,19 @@ from vfsd.views.view_slots import SlotReadLog, Slots
 _BYTES_PER_SECOND = 1.25e9
 # A shorter pause would end before another thread could run; it is added to the next one.
 _MIN_PAUSE_SECONDS = 50e-6
+# Number of slots that are rendered ahead of the reader, at most.
+# Players read the head and a second or two of pictures, then jump. Rendering too far ahead delays
+# the segment that the player wants after its jump.
+_MAX_PREFETCH_SLOTS = 8
+_MEMORY_BYTES = 64 << 20
+_PREFETCH_BYTES = 16 << 20
+# Slot sizes that are prefetched at most.  Cached slots may be larger, because they are rarely full.
+_PREFETCH_CACHED_BYTES = 3 * _PREFETCH_BYTES
+_MIN_ENCODERS, _MAX_ENCODERS = 2, 16
+# More than the number of cores: one thread decodes or reads while the others encode.
+_EXTRA_ENCODERS = 1
+DECODERS_PER_CORE = 2
+"""Single pictures rendered at a time: some wait for the disk or for each other."""
 
 
 class RateLimiter:
@@ -69,11 +82,6 @@ class RateLimiter:
             yield
             self._next = max(self._next, time.perf_counter()) + count / _BYTES_PER_SECOND
 
-
-# Number of slots that are rendered ahead of the reader, at most.
-# Players read the head and a second or two of pictures, then jump. Rendering too far ahead delays
-# the segment that the player wants after its jump.
-_MAX_PREFETCH_SLOTS = 8
 
 PrefetchSlot = Callable[[int, Callable[[], None]], RenderTask | None]
 """Starts to render a slot and calls the callback when it is done; see `RenderCache.prefetch`."""
@@ -201,17 +209,6 @@ def _release_tasks(renders: Iterable[RenderTask | None]) -> None:
     for render in renders:
         if render is not None:
             render.remove_reader()
-
-
-_MEMORY_BYTES = 64 << 20
-_PREFETCH_BYTES = 16 << 20
-# Slot sizes that are prefetched at most.  Cached slots may be larger, because they are rarely full.
-_PREFETCH_CACHED_BYTES = 3 * _PREFETCH_BYTES
-_MIN_ENCODERS, _MAX_ENCODERS = 2, 16
-# More than the number of cores: one thread decodes or reads while the others encode.
-_EXTRA_ENCODERS = 1
-DECODERS_PER_CORE = 2
-"""Single pictures rendered at a time: some wait for the disk or for each other."""
 
 
 def encoder_threads() -> int:

@@ -51,6 +51,11 @@ from vfsd.views.view_slots import CopiedPart, DecodedFrames, Slots, VariableSize
 
 _log = logging.getLogger(__name__)
 
+# Approximate memory of a block.
+_BLOCK_BYTES = 2000
+# Layouts, with the parameter sets of their tiles, that are cached.
+_MAX_STITCHERS = 256
+
 
 @dataclass(frozen=True, slots=True)
 class TileBlock:
@@ -144,12 +149,6 @@ def _tile_rects(grid: TileEdges) -> Iterator[Rect]:
     for y1, y2 in pairwise(rows):
         for x1, x2 in pairwise(columns):
             yield Rect(x1, y1, x2, y2)
-
-
-# Approximate memory of a block.
-_BLOCK_BYTES = 2000
-# Layouts, with the parameter sets of their tiles, that are cached.
-_MAX_STITCHERS = 256
 
 
 def find_stitch(

@@ -84,9 +84,10 @@ from vfsd.views.view_slots import (
     slot_sizes,
 )
 
+_log = logging.getLogger(__name__)
+
 MIN_SEGMENT_PICTURES = 8
 """Shorter segments would spend most of their bytes on key pictures."""
-
 # After this many pictures, or this fraction of a segment, its final size is extrapolated.
 _MIN_SAMPLE_PICTURES, _SAMPLE_DIVISOR = 6, 4
 # A predicted size between these multiples of the limit aborts the encode.
@@ -98,8 +99,12 @@ _EXCESS_TO_ABORT = 1.03, 1.25
 # Pictures of a segment are decoded first and encoded later, so that the next thread can go on
 # decoding the same GOP: 2.8 s of CPU instead of 4.0 for 10 s of 1080p to 540p.
 _PENDING_PICTURE_BYTES = 128 << 20
-
-_log = logging.getLogger(__name__)
+DEFAULT_CODEC = "h264"
+# The kernel reads whole pages. If slots shared a page, a seek to one segment would also render the
+# segment before it. Rounding adds 2 kB a segment.
+_PAGE_BYTES = 4096
+CONFIGURATION_BYTES = 512
+"""Space in the header for the parameter sets, known only to the encoder: about 100 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -435,14 +440,6 @@ def _segment_starts(timeline: ViewTimeline) -> Ints:
     ticks = segment_ticks(timeline, MIN_SEGMENT_PICTURES)
     stretches = (timeline.starts + ticks - ticks // 4) // ticks
     return np.flatnonzero(np.diff(stretches, prepend=-1))
-
-
-DEFAULT_CODEC = "h264"
-# The kernel reads whole pages. If slots shared a page, a seek to one segment would also render the
-# segment before it. Rounding adds 2 kB a segment.
-_PAGE_BYTES = 4096
-CONFIGURATION_BYTES = 512
-"""Space in the header for the parameter sets, known only to the encoder: about 100 bytes."""
 
 
 class TranscodedView:

@@ -50,6 +50,13 @@ from vfsd.views.view_input import (
 )
 from vfsd.views.view_slots import CopiedPart, RenderedPart, ViewPart
 
+_ENCODED = ("encoded", "stitched", "spliced")
+EXPLAIN_DIR = "explain"
+_STILLS_DIR = "frames"
+EXPLAIN_DIRS = (EXPLAIN_DIR, f"{EXPLAIN_DIR}/{_STILLS_DIR}")
+"""Both list no files, because any view can be explained."""
+_JSON_SUFFIX = ".json"
+
 
 @dataclass(frozen=True, slots=True)
 class ExplainStep:
@@ -284,9 +291,6 @@ def _lost_data(
     return "; ".join(losses) or None
 
 
-_ENCODED = ("encoded", "stitched", "spliced")
-
-
 def _picture_data_names(marks: list[str]) -> list[str]:
     return [f"{name} of its pictures" for name in marks]
 
@@ -313,14 +317,6 @@ def _is_lossy(run: SourceRun, media: MediaInfo) -> bool:
     if segment is None:
         return False
     return segment.profile != LOSSLESS or segment.picture != (media.width, media.height)
-
-
-EXPLAIN_DIR = "explain"
-
-_STILLS_DIR = "frames"
-EXPLAIN_DIRS = (EXPLAIN_DIR, f"{EXPLAIN_DIR}/{_STILLS_DIR}")
-"""Both list no files, because any view can be explained."""
-_JSON_SUFFIX = ".json"
 
 
 def explain_file(

@@ -49,6 +49,22 @@ from vfsd.write.ingest_file import describe_original
 
 MAX_VIEW_PIXELS = 1 << 26
 """Area of a picture of a view: 8192 x 8192."""
+SEGMENT_SECONDS = 1
+MAX_SEGMENTS = 60_000
+"""The index of an MP4 file lists up to 65,535."""
+_MAX_PICTURE_SECONDS = 1001  # the largest denominator that headers can hold
+MAX_PICTURES = 1 << 23
+"""77 hours at 30 per second; more pictures are taken for a typing error."""
+_STREAM_DIR = re.compile(r"stream=(0|[1-9][0-9]{0,3})")
+# Frame tables of streams that are kept in memory.
+_MAX_STREAM_TABLES = 16
+_WHOLE_FRAME_ONLY = frozenset((SPHERICAL, STEREO))
+# Tags about the file itself, in lower case; views may drop them.
+_WRITER_TAGS = frozenset(
+    ("encoder", "handler_name", "vendor_id", "major_brand", "minor_version", "compatible_brands")
+)
+# Prefixes of Matroska tags that count packets, in lower case.
+_STATISTICS_TAGS = ("duration", "bps", "number_of_", "_statistics_")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,14 +152,6 @@ class PictureConverter:
         converter = self._converter.for_scaled(*held.picture)
         assert converter is not None
         return converter.convert(frame, out, held=held.rect)
-
-
-SEGMENT_SECONDS = 1
-MAX_SEGMENTS = 60_000
-"""The index of an MP4 file lists up to 65,535."""
-_MAX_PICTURE_SECONDS = 1001  # the largest denominator that headers can hold
-MAX_PICTURES = 1 << 23
-"""77 hours at 30 per second; more pictures are taken for a typing error."""
 
 
 @dataclass(frozen=True)
@@ -404,11 +412,6 @@ def undamaged_packets(columns: PacketColumns, damage: Sequence[range]) -> Packet
     return whole
 
 
-_STREAM_DIR = re.compile(r"stream=(0|[1-9][0-9]{0,3})")
-# Frame tables of streams that are kept in memory.
-_MAX_STREAM_TABLES = 16
-
-
 def why_not_copied(source: ViewInput, view: View, form: ViewForm) -> str | None:
     """Return why a view is not every stored picture of its span in the stored codec, or None."""
     media = source.physical.media
@@ -531,15 +534,6 @@ def _table_in_memory(
     if len(columns):
         table.extend(columns, order, end_pts)
     return table
-
-
-_WHOLE_FRAME_ONLY = frozenset((SPHERICAL, STEREO))
-# Tags about the file itself, in lower case; views may drop them.
-_WRITER_TAGS = frozenset(
-    ("encoder", "handler_name", "vendor_id", "major_brand", "minor_version", "compatible_brands")
-)
-# Prefixes of Matroska tags that count packets, in lower case.
-_STATISTICS_TAGS = ("duration", "bps", "number_of_", "_statistics_")
 
 
 def side_data_of_copy(media: MediaInfo, container: str) -> Mapping[str, str]:

@@ -1,6 +1,7 @@
-"""`ViewResolver` turns a path below `NAME@/` into a `RenderedView` and keeps recent ones in
-memory. `ObjectTree` is the tree `objects/`: crops of detections and clips of tracks. Files
-below `why/` contain the error for a path.
+"""`ViewResolver` turns a path below `NAME@/` into a `RenderedView` and keeps recent ones in memory.
+
+`ObjectTree` is the tree `objects/`: crops of detections and clips of tracks. Files below `why/`
+contain the error for a path.
 """
 
 from __future__ import annotations
@@ -39,6 +40,19 @@ from vfsd.views.view_input import (
 )
 
 WHY_DIR = "why"
+INFO_FILE = "info.json"
+README_FILE = "README.txt"
+FRAMES_DIR = "frames"
+_MAX_KNOWN_VIDEOS = 64
+_RECENT_VIEW_BYTES = 32 << 20
+# Memory of the smallest view with its key and cache entry.
+_ENTRY_BYTES = 2048
+OBJECTS_DIR = "objects"
+TRACKS_DIR = "tracks"
+_CROP = re.compile(r"(\d{1,12})-(\d{1,6})\.(png|npy|jpg)")
+_STILL = re.compile(r"(\d{1,12})\.(png|npy|jpg)")
+_NUMBER = re.compile(r"\d{1,18}")
+_CLIP = re.compile(r"(\d{1,18})\.mp4")
 
 
 def is_below(path: str, directory: str) -> bool:
@@ -79,16 +93,8 @@ def reason_text(path: str, plan: Callable[[str], object]) -> TextView:
     return TextView(("\n".join(lines) + "\n").encode("utf-8", "replace"))
 
 
-INFO_FILE = "info.json"
-README_FILE = "README.txt"
-FRAMES_DIR = "frames"
-
-_MAX_KNOWN_VIDEOS = 64
-_RECENT_VIEW_BYTES = 32 << 20
-# Memory of the smallest view with its key and cache entry.
-_ENTRY_BYTES = 2048
-
 Key = TypeVar("Key")
+
 
 WrapView = Callable[[RenderedView, int, str], RenderedView]
 """Called with a resolved view, the inode of its video and its path; returns the view to use."""
@@ -294,14 +300,6 @@ class ViewResolver:
             known.info_file = TextView(data)
         return known.info_file
 
-
-OBJECTS_DIR = "objects"
-TRACKS_DIR = "tracks"
-
-_CROP = re.compile(r"(\d{1,12})-(\d{1,6})\.(png|npy|jpg)")
-_STILL = re.compile(r"(\d{1,12})\.(png|npy|jpg)")
-_NUMBER = re.compile(r"\d{1,18}")
-_CLIP = re.compile(r"(\d{1,18})\.mp4")
 
 Entries = list[tuple[str, bool]]
 """Names, each with whether it is a directory."""

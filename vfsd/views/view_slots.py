@@ -28,6 +28,42 @@ from vfsd.read.read_plan import plan_frames
 from vfsd.read.tile_planner import DecodeCosts
 from vfsd.views.view_input import PictureForm, ViewInput
 
+DEFAULT_QUALITY = {"h264": 20, "hevc": 20, "av1": 28, "mjpeg": 3, "ffv1": 0}
+"""Quantisers that are hard to distinguish from the source, see `EncoderSettings`; unused by FFV1.
+"""
+# Quantiser steps that halve the size, measured.  With lower values the next attempt is too large
+# again.
+_STEPS_PER_HALF = {"h264": 7.0, "hevc": 5.5, "av1": 10.0}
+# The quantiser of JPEG is a factor; it grows with this power of the size reduction.
+_JPEG_EXPONENT = 2.0
+# Per sample.  Uniform noise took 0.5 to 0.7 bits (8-bit samples) or 0.4 (10-bit) more than the
+# samples have, for pictures of a quarter of a megapixel and more.
+_LOSSLESS_SPARE_BITS = 2
+# Cost of adapting the contexts of a picture's slices: 1 KiB for noise of 16 to 176 pixels.
+_LOSSLESS_PICTURE_BYTES = 16 << 10
+_BITS_RELATIVE_TO_H264 = {
+    # H.264 bytes that one byte of this codec corresponds to.
+    "hevc": 2.0,
+    "av1": 1.7,
+    "vp9": 1.2,
+    "vp8": 0.6,
+    "mpeg4": 0.9,
+    "mpeg2video": 0.8,
+    "mpeg1video": 0.8,
+    "mjpeg": 0.9,
+}
+# Share of a further key picture's bytes that it would have cost as a predicted picture.
+_INTRA_SHARE = 0.35
+# Other formulas, state from other segments, giving up after four pictures, and x265's VBV were
+# measured and rejected: see docs/adr/view-layout.md.
+_SIZE_MARGIN = 1.4
+_MIN_KEY_BITS, _MIN_OTHER_BITS = 0.05, 0.002  # bits per pixel
+_REGION_EXPONENT = -0.22
+_RATE_EXPONENT = -0.1
+# Packet headers and the container's overhead for a packet.
+_PICTURE_BYTES = 48
+_SEGMENT_BYTES = 640
+
 
 @dataclass(frozen=True, slots=True)
 class Slot:
@@ -190,17 +226,6 @@ class RenderedPart:
 ViewPart = CopiedPart | RenderedPart
 
 
-DEFAULT_QUALITY = {"h264": 20, "hevc": 20, "av1": 28, "mjpeg": 3, "ffv1": 0}
-"""Quantisers that are hard to distinguish from the source, see `EncoderSettings`; unused by FFV1.
-"""
-
-# Quantiser steps that halve the size, measured.  With lower values the next attempt is too large
-# again.
-_STEPS_PER_HALF = {"h264": 7.0, "hevc": 5.5, "av1": 10.0}
-# The quantiser of JPEG is a factor; it grows with this power of the size reduction.
-_JPEG_EXPONENT = 2.0
-
-
 def coarser(codec: str, quality: int, excess: float) -> int:
     """Return the next quality for a segment of `excess` times its allowed size.
 
@@ -211,27 +236,6 @@ def coarser(codec: str, quality: int, excess: float) -> int:
     else:
         wanted = quality + _STEPS_PER_HALF[codec] * math.log2(excess)
     return min(WORST_QUALITY[codec], max(quality + 1, math.ceil(wanted)))
-
-
-# Per sample.  Uniform noise took 0.5 to 0.7 bits (8-bit samples) or 0.4 (10-bit) more than the
-# samples have, for pictures of a quarter of a megapixel and more.
-_LOSSLESS_SPARE_BITS = 2
-# Cost of adapting the contexts of a picture's slices: 1 KiB for noise of 16 to 176 pixels.
-_LOSSLESS_PICTURE_BYTES = 16 << 10
-
-_BITS_RELATIVE_TO_H264 = {
-    # H.264 bytes that one byte of this codec corresponds to.
-    "hevc": 2.0,
-    "av1": 1.7,
-    "vp9": 1.2,
-    "vp8": 0.6,
-    "mpeg4": 0.9,
-    "mpeg2video": 0.8,
-    "mpeg1video": 0.8,
-    "mjpeg": 0.9,
-}
-# Share of a further key picture's bytes that it would have cost as a predicted picture.
-_INTRA_SHARE = 0.35
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,22 +249,12 @@ class _SizeFit:
     scale_exponent: float
 
 
-# Other formulas, state from other segments, giving up after four pictures, and x265's VBV were
-# measured and rejected: see docs/adr/view-layout.md.
-_SIZE_MARGIN = 1.4
 _SIZE_FITS = {
     "h264": _SizeFit(1.15, 0.6, 0.30, 0.36, -0.4),
     "hevc": _SizeFit(0.94, 0.8, 0.47, 0.60, -0.6),
     "av1": _SizeFit(1.18, 0.8, 0.354, 0.50, -0.4),
     "mjpeg": _SizeFit(1.2, 0.67, 0.0, 0.0, -0.26),
 }
-_MIN_KEY_BITS, _MIN_OTHER_BITS = 0.05, 0.002  # bits per pixel
-_REGION_EXPONENT = -0.22
-_RATE_EXPONENT = -0.1
-
-# Packet headers and the container's overhead for a packet.
-_PICTURE_BYTES = 48
-_SEGMENT_BYTES = 640
 
 
 _Bits = np.ndarray[tuple[int], np.dtype[np.float64]]

@@ -91,6 +91,30 @@ from vfsd.write.frame_input import Y4M_MAGIC, iter_raw_frames, read_y4m_frames, 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
+_log = logging.getLogger(__name__)
+
+MAX_LISTED = 100_000
+_ENTRIES = [
+    (README_FILE, False),
+    (EXPLAIN_DIR, True),
+    (FRAMES_DIR, True),
+    (INFO_FILE, False),
+    (LAYOUT_DIR, True),
+    (LAYOUT_FILE, False),
+    (OBJECTS_DIR, True),
+    (WHY_DIR, True),
+]
+# Without labels and tiles, which belong to the video's main stream.
+_ENTRIES_OF_STREAM = [
+    (README_FILE, False),
+    (EXPLAIN_DIR, True),
+    (FRAMES_DIR, True),
+    (INFO_FILE, False),
+    (WHY_DIR, True),
+]
+_BUFFER_BYTES = 1 << 20
+_CHUNK = 1 << 20
+
 
 class OpenViews:
     """The views that are open, by path.  Thread-safe.
@@ -155,28 +179,6 @@ class _OpenView(RenderedFile):
 
 def _open_view_key(video: LogicalVideo, path: str) -> tuple[int, str, str]:
     return (video.ino, path, video.digest)
-
-
-MAX_LISTED = 100_000
-
-_ENTRIES = [
-    (README_FILE, False),
-    (EXPLAIN_DIR, True),
-    (FRAMES_DIR, True),
-    (INFO_FILE, False),
-    (LAYOUT_DIR, True),
-    (LAYOUT_FILE, False),
-    (OBJECTS_DIR, True),
-    (WHY_DIR, True),
-]
-# Without labels and tiles, which belong to the video's main stream.
-_ENTRIES_OF_STREAM = [
-    (README_FILE, False),
-    (EXPLAIN_DIR, True),
-    (FRAMES_DIR, True),
-    (INFO_FILE, False),
-    (WHY_DIR, True),
-]
 
 
 class Views:
@@ -317,11 +319,6 @@ class Views:
             return  # the render process would have to examine the stream first
         if self._remote is not None and not isinstance(rendered, TextView):
             self._remote.add(rendered, ino, path)
-
-
-_BUFFER_BYTES = 1 << 20
-
-_log = logging.getLogger(__name__)
 
 
 @lru_cache(maxsize=1024)
@@ -475,9 +472,6 @@ class ViewUpload:
             raise RefusedMediaError(
                 f"pictures must have {self._size[0]}x{self._size[1]} pixels, got {width}x{height}"
             )
-
-
-_CHUNK = 1 << 20
 
 
 def render(

@@ -31,6 +31,10 @@ from vfsd.storage.context import StoreContext
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+_COPY_AT_ONCE = 1 << 26
+# FALLOC_FL_PUNCH_HOLE and FALLOC_FL_COLLAPSE_RANGE of fallocate(2): these need no free space.
+_FREES = 0x02 | 0x08
+_MAY_WRITE = (os.O_WRONLY, os.O_RDWR)
 
 
 class EnospcRetry:
@@ -71,12 +75,6 @@ class EnospcRetry:
 
 
 Buffer = bytes | bytearray | memoryview
-
-
-_COPY_AT_ONCE = 1 << 26
-# FALLOC_FL_PUNCH_HOLE and FALLOC_FL_COLLAPSE_RANGE of fallocate(2): these need no free space.
-_FREES = 0x02 | 0x08
-_MAY_WRITE = (os.O_WRONLY, os.O_RDWR)
 
 
 class ReadInto(Protocol):

@@ -28,6 +28,19 @@ from vfsd.storage.original_guard import ATTRIBUTE
 from vfsd.views.layout_files import layout_text
 
 _LATEST_NS = (1 << 63) - 1
+COMPUTED = "user.vfsd."
+TUNER = COMPUTED + "tuner"
+"""State of the background tuner. An attribute of the root that is in no listing."""
+STATS = COMPUTED + "stats"
+"""Statistics of the mount (`vfsd.mount.fs.mount_stats`). An attribute of the root that is in no
+listing."""
+_TRUSTED = "trusted."
+_NAMESPACES = ("user.", _TRUSTED, "security.")
+_VALUE_BYTES = 65536
+_LIST_BYTES = 65536
+_SETTLE_SECONDS = 30.0
+# Computed attributes that only some videos have.
+_OPTIONAL = frozenset(("replaced", "held", "damaged", "damaged_frames"))
 
 
 class AttributeChanges:
@@ -95,20 +108,6 @@ class AttributeChanges:
 
 def _within_limits(time_ns: int | None) -> int | None:
     return None if time_ns is None else min(max(time_ns, -_LATEST_NS), _LATEST_NS)
-
-
-COMPUTED = "user.vfsd."
-TUNER = COMPUTED + "tuner"
-"""State of the background tuner. An attribute of the root that is in no listing."""
-STATS = COMPUTED + "stats"
-"""Statistics of the mount (`vfsd.mount.fs.mount_stats`). An attribute of the root that is in no
-listing."""
-
-_TRUSTED = "trusted."
-_NAMESPACES = ("user.", _TRUSTED, "security.")
-_VALUE_BYTES = 65536
-_LIST_BYTES = 65536
-_SETTLE_SECONDS = 30.0
 
 
 class ExtendedAttributes:
@@ -346,8 +345,6 @@ def _damaged(video: LogicalVideo, catalog: Catalog) -> str:
     return json.dumps(values)
 
 
-# Computed attributes that only some videos have.
-_OPTIONAL = frozenset(("replaced", "held", "damaged", "damaged_frames"))
 _VIDEO_ATTRIBUTES: dict[str, Callable[[LogicalVideo, Catalog], str]] = {
     "codec": lambda video, _: video.original.media.codec,
     "frames": lambda video, _: str(video.original.frames),

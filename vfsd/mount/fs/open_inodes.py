@@ -34,6 +34,13 @@ from vfsd.storage.context import StoreContext
 
 _log = logging.getLogger(__name__)
 
+_CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+# How long a closed file counts as in use.
+_RECENT_SECONDS = 1.0
+_MAX_CLOSED = 1000
+CAPABILITIES = b"security.capability"
+"""The extended attribute with the capabilities of a program; see capabilities(7)."""
+
 
 class PassthroughFile(NamedTuple):
     """An inode and a descriptor that the kernel may read directly."""
@@ -41,15 +48,6 @@ class PassthroughFile(NamedTuple):
     ino: int
     fd: int | None  #: of an immutable file with these bytes; None: there is none
     version: str | None = None  #: of the bytes, for an inode that may have others later
-
-
-_CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-# How long a closed file counts as in use.
-_RECENT_SECONDS = 1.0
-_MAX_CLOSED = 1000
-
-CAPABILITIES = b"security.capability"
-"""The extended attribute with the capabilities of a program; see capabilities(7)."""
 
 
 class BackingKind(Enum):

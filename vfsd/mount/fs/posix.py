@@ -1,6 +1,4 @@
-"""`Attributes` (the result of `stat`) and `Caller`, and system calls that Python's `os` does not
-provide.
-"""
+"""Attributes of inodes as `stat` returns them, and system calls that Python's `os` lacks."""
 
 from __future__ import annotations
 
@@ -15,10 +13,19 @@ from vfsd.core.model import FileState, Node
 
 BLOCK = 512
 """Unit of `Attributes.blocks` in bytes, independent of the block size of the disk."""
-
-
 FIRST_VIEW_INO = 1 << 63
 """The smallest inode number of a view. Those of real files are far below."""
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_FICLONE = 0x40049409
+_CHUNK = 1 << 20
+_UNSUPPORTED = (
+    errno.EXDEV,
+    errno.ENOSYS,
+    errno.EOPNOTSUPP,
+    errno.EINVAL,
+    errno.ENOTTY,
+    errno.EBADF,
+)
 
 
 class Caller(NamedTuple):
@@ -101,18 +108,7 @@ def from_private(node: Node, found: os.stat_result, ctime_ns: int | None = None)
     )
 
 
-_LIBC = ctypes.CDLL(None, use_errno=True)
 _LIBC.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
-_FICLONE = 0x40049409
-_CHUNK = 1 << 20
-_UNSUPPORTED = (
-    errno.EXDEV,
-    errno.ENOSYS,
-    errno.EOPNOTSUPP,
-    errno.EINVAL,
-    errno.ENOTTY,
-    errno.EBADF,
-)
 
 
 def os_error(code: int) -> OSError:

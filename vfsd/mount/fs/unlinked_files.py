@@ -1,7 +1,13 @@
-"""Files without a name.
+"""Files without a name: hidden names of open files, and the deletion of bytes after the reply.
 
-`HiddenNames` tracks hidden names of open files ("silly renames" of libfuse), which a rename may be
-about to replace. `CleanupThread` deletes bytes after the reply to the kernel.
+libfuse knows files only by path. Before an open file loses its name, libfuse renames it to a hidden
+one ("silly rename"). So a rename over an open file arrives in two steps: the old name is hidden,
+then the other file gets it. `HiddenNames` makes both steps one. If the rename fails, the file gets
+its name back. If the catalog cannot record that, for instance on a full disk, it is retried, if
+necessary by the next mount. The catalog also keeps the name for a moment, and restores it if the
+process dies in between.
+
+`CleanupThread` deletes in batches; `recover` removes at mount time what a crash left.
 """
 
 from __future__ import annotations
@@ -34,6 +40,8 @@ from vfsd.write.unfinished_files import (
     unfinished_recordings,
 )
 
+_log = logging.getLogger(__name__)
+
 # How long a crash restores a hidden name.
 #
 # The second step follows in the same call of libfuse and waits only for locks. A longer time is
@@ -47,6 +55,12 @@ _FOLLOW_SECONDS = 0.005
 _PENDING_SECONDS = 1.0
 # Names that are hidden within this time are processed in one transaction.
 _GATHER_SECONDS = 0.01
+CATALOG_BUSY = (BusyError, UnreachableError)
+"""Errors that are raised after a long wait for the catalog, usually a minute."""
+_DELETE_BATCH_SECONDS = 0.2
+# A failed task is retried after `_RETRY_SECONDS`, then after twice as long each time, up to half a
+# minute.
+_RETRY_SECONDS, _DOUBLINGS = 1.0, 5
 
 
 class _Stage(Enum):
@@ -324,9 +338,6 @@ def _wait_for_rename(names: Collection[HiddenName]) -> None:
     time.sleep(max(0.0, latest + _FOLLOW_SECONDS - time.monotonic()))
 
 
-_log = logging.getLogger(__name__)
-
-
 @dataclass(frozen=True, slots=True)
 class RecoveryReport:
     """Counts and inodes of `recover`."""
@@ -388,15 +399,6 @@ def _remove_stray(context: StoreContext, private: set[int]) -> int:
         except STAYS as error:
             _log.warning("%s", error)
     return gone + len(delete_leftovers(context, left))
-
-
-CATALOG_BUSY = (BusyError, UnreachableError)
-"""Errors that are raised after a long wait for the catalog, usually a minute."""
-
-_DELETE_BATCH_SECONDS = 0.2
-# A failed task is retried after `_RETRY_SECONDS`, then after twice as long each time, up to half a
-# minute.
-_RETRY_SECONDS, _DOUBLINGS = 1.0, 5
 
 
 class DeferredTask:

@@ -1,5 +1,6 @@
-"""Shared by both libfuse adapters: errno mapping, utimensat(2) constants, thread state, and the
-renames by which libfuse hides open files.
+"""Shared by both libfuse adapters: errno mapping, thread state and hidden names.
+
+`HiddenPaths` recognises the renames by which libfuse hides open files before unlink and rename.
 """
 
 from __future__ import annotations
@@ -18,11 +19,16 @@ from vfsd.errors import StoreError, VfsdError
 from vfsd.mount.fs import HiddenName, OperationCounters
 from vfsd.mount.fs.mount_stats import ThreadCounters
 
+_log = logging.getLogger(__name__)
+
 UTIME_NOW = (1 << 30) - 1
 UTIME_OMIT = (1 << 30) - 2
-
-
-_log = logging.getLogger(__name__)
+_HIDDEN = re.compile(rb"\.fuse_hidden[0-9a-f]{8}([0-9a-f]{8})")
+_NUMBERS = 1 << 32
+# How far a number may be ahead of the last one. libfuse hides several files at once, and skips
+# numbers.
+_AHEAD = 4096
+_HAS_HIDDEN = 1 << 31  # a bit that no umask uses
 
 
 def errno_of(error: BaseException, operation: str, path: object) -> int:
@@ -106,13 +112,6 @@ def _at_exit() -> Callable[..., int] | None:
     return found
 
 
-_HIDDEN = re.compile(rb"\.fuse_hidden[0-9a-f]{8}([0-9a-f]{8})")
-_NUMBERS = 1 << 32
-# How far a number may be ahead of the last one. libfuse hides several files at once, and skips
-# numbers.
-_AHEAD = 4096
-
-
 class _Context(ctypes.Structure):
     """``struct fuse_context``. The bindings define only a part of it."""
 
@@ -124,9 +123,6 @@ class _Context(ctypes.Structure):
         ("private_data", c_void_p),
         ("umask", c_uint),
     )
-
-
-_HAS_HIDDEN = 1 << 31  # a bit that no umask uses
 
 
 class HideRequests:

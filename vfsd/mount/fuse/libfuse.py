@@ -1,5 +1,7 @@
-"""libfuse as seen from Python: selects the binding, checks whether this machine can mount, and
-declares the C interface of libfuse 3.
+"""The Python binding of libfuse, and the C interface of libfuse 3.
+
+mfusepy with libfuse 3 is the normal case. fusepy, its predecessor, knows only libfuse 2, with fewer
+features.
 """
 
 from __future__ import annotations
@@ -21,13 +23,59 @@ from typing import Any
 from vfsd.errors import FuseMissingError, MountError, UsageError
 from vfsd.mount.fuse.mount_options import MountOptions
 
+_log = logging.getLogger(__name__)
+
 BINDING_VARIABLE = "VFSD_FUSE"
 """Environment variable with the name of the binding: mfusepy or fusepy."""
-
 _BINDINGS = {"mfusepy": "mfusepy", "fusepy": "fuse"}
 _INSTALL = "apt install fuse3 (Debian, Ubuntu), dnf install fuse3 (Fedora)"
 _DEVICE = "/dev/fuse"
 _SETTINGS = Path("/etc/fuse.conf")
+ARGUMENTS: dict[str, list[Any]] = {
+    "getattr": [c_char_p, c_void_p, c_void_p],
+    "readlink": [c_char_p, c_void_p, c_size_t],
+    "mknod": [c_char_p, c_uint, c_uint64],
+    "mkdir": [c_char_p, c_uint],
+    "unlink": [c_char_p],
+    "rmdir": [c_char_p],
+    "symlink": [c_char_p, c_char_p],
+    "rename": [c_char_p, c_char_p, c_uint],
+    "link": [c_char_p, c_char_p],
+    "chmod": [c_char_p, c_uint, c_void_p],
+    "chown": [c_char_p, c_uint, c_uint, c_void_p],
+    "truncate": [c_char_p, c_int64, c_void_p],
+    "open": [c_char_p, c_void_p],
+    "read": [c_void_p, c_void_p, c_size_t, c_int64, c_void_p],
+    "write": [c_void_p, c_void_p, c_size_t, c_int64, c_void_p],
+    "statfs": [c_char_p, c_void_p],
+    "flush": [c_void_p, c_void_p],
+    "release": [c_void_p, c_void_p],
+    "fsync": [c_void_p, c_int, c_void_p],
+    "setxattr": [c_char_p, c_char_p, c_void_p, c_size_t, c_int],
+    "getxattr": [c_char_p, c_char_p, c_void_p, c_size_t],
+    "listxattr": [c_char_p, c_void_p, c_size_t],
+    "removexattr": [c_char_p, c_char_p],
+    "opendir": [c_char_p, c_void_p],
+    "readdir": [c_void_p, c_void_p, c_void_p, c_int64, c_void_p, c_int],
+    "releasedir": [c_void_p, c_void_p],
+    "fsyncdir": [c_void_p, c_int, c_void_p],
+    "init": [c_void_p, c_void_p],
+    "create": [c_char_p, c_uint, c_void_p],
+    "utimens": [c_char_p, c_void_p, c_void_p],
+    "fallocate": [c_void_p, c_int, c_int64, c_int64, c_void_p],
+    "copy_file_range": [
+        c_void_p,
+        c_void_p,
+        c_int64,
+        c_void_p,
+        c_void_p,
+        c_int64,
+        c_size_t,
+        c_int,
+    ],
+    "lseek": [c_void_p, c_int64, c_int, c_void_p],
+}
+RESULTS: dict[str, Any] = {"copy_file_range": c_ssize_t, "lseek": c_int64, "init": c_void_p}
 
 
 @dataclass(frozen=True)
@@ -114,55 +162,6 @@ def _version(module: Any) -> tuple[int, int]:
 
 
 Filler = ctypes.CFUNCTYPE(c_int, c_void_p, c_char_p, c_void_p, c_int64, c_int)
-
-ARGUMENTS: dict[str, list[Any]] = {
-    "getattr": [c_char_p, c_void_p, c_void_p],
-    "readlink": [c_char_p, c_void_p, c_size_t],
-    "mknod": [c_char_p, c_uint, c_uint64],
-    "mkdir": [c_char_p, c_uint],
-    "unlink": [c_char_p],
-    "rmdir": [c_char_p],
-    "symlink": [c_char_p, c_char_p],
-    "rename": [c_char_p, c_char_p, c_uint],
-    "link": [c_char_p, c_char_p],
-    "chmod": [c_char_p, c_uint, c_void_p],
-    "chown": [c_char_p, c_uint, c_uint, c_void_p],
-    "truncate": [c_char_p, c_int64, c_void_p],
-    "open": [c_char_p, c_void_p],
-    "read": [c_void_p, c_void_p, c_size_t, c_int64, c_void_p],
-    "write": [c_void_p, c_void_p, c_size_t, c_int64, c_void_p],
-    "statfs": [c_char_p, c_void_p],
-    "flush": [c_void_p, c_void_p],
-    "release": [c_void_p, c_void_p],
-    "fsync": [c_void_p, c_int, c_void_p],
-    "setxattr": [c_char_p, c_char_p, c_void_p, c_size_t, c_int],
-    "getxattr": [c_char_p, c_char_p, c_void_p, c_size_t],
-    "listxattr": [c_char_p, c_void_p, c_size_t],
-    "removexattr": [c_char_p, c_char_p],
-    "opendir": [c_char_p, c_void_p],
-    "readdir": [c_void_p, c_void_p, c_void_p, c_int64, c_void_p, c_int],
-    "releasedir": [c_void_p, c_void_p],
-    "fsyncdir": [c_void_p, c_int, c_void_p],
-    "init": [c_void_p, c_void_p],
-    "create": [c_char_p, c_uint, c_void_p],
-    "utimens": [c_char_p, c_void_p, c_void_p],
-    "fallocate": [c_void_p, c_int, c_int64, c_int64, c_void_p],
-    "copy_file_range": [
-        c_void_p,
-        c_void_p,
-        c_int64,
-        c_void_p,
-        c_void_p,
-        c_int64,
-        c_size_t,
-        c_int,
-    ],
-    "lseek": [c_void_p, c_int64, c_int, c_void_p],
-}
-RESULTS: dict[str, Any] = {"copy_file_range": c_ssize_t, "lseek": c_int64, "init": c_void_p}
-
-
-_log = logging.getLogger(__name__)
 
 
 class _Table(ctypes.Structure):

@@ -1,5 +1,6 @@
-"""The open handles of a mount: which are open by each path that the kernel knows, and the function
-that reads each.
+"""The open handles of a mount, by the path that the kernel knows, and how each is read.
+
+Reads of views are cancelled when the requesting process is interrupted or has ended.
 """
 
 from __future__ import annotations
@@ -16,6 +17,10 @@ from typing import Any, TypeVar
 from vfsd.mount.fs import Filesystem, ReadInto, os_error
 
 V = TypeVar("V")
+_MOST_NAMES = 10_000
+T = TypeVar("T", bound=Hashable)
+# States in proc(5) of processes that have ended.
+_ENDED = (b"Z", b"X")
 
 
 class PathMap(dict[bytes, V]):
@@ -51,11 +56,6 @@ class PathMap(dict[bytes, V]):
         self.pop(path, None)
         for rest, one in found.items():
             self[path + rest] = one
-
-
-_MOST_NAMES = 10_000
-
-T = TypeVar("T", bound=Hashable)
 
 
 class _OpenPath:
@@ -239,9 +239,6 @@ def _decrement(counter: Counter[T], what: T) -> None:
 
 Read = Callable[[memoryview, int], int]
 """Fills a buffer from an offset; returns the number of bytes."""
-
-# States in proc(5) of processes that have ended.
-_ENDED = (b"Z", b"X")
 
 
 class ViewReaders:

@@ -34,10 +34,25 @@ _INIT2_PASSTHROUGH = 1 << 5
 _HEADER_ERROR = 4
 _INIT_FLAGS, _INIT_FLAGS2, _INIT_STACK_DEPTH = 12, 32, 36
 _OPEN_FLAGS, _OPEN_BACKING_ID = 8, 12
-
+_SECOND = ctypes.sizeof(c_void_p) * 2  # offset of the second ``struct iovec``
+# linux/fuse.h
+_BACKING_OPEN, _BACKING_CLOSE = 0x4010E501, 0x4004E502
+_MAP = struct.Struct("<iIQ")  # descriptor, flags, padding
+# Registering takes a system call without the interpreter lock. An OPEN and a RELEASE at the same
+# time would hand the lock to each other.
+_KEPT_SECONDS = 2.0
+# Each id keeps a file open in the kernel, without a descriptor of this process.
+_MOST_KEPT = 256
+KERNEL = (6, 9)
+_LIBFUSE, _LIBFUSE_WITH_BACKING_ID = (3, 14), (3, 17)
+_CAP_PASSTHROUGH = 1 << 29  # FUSE_CAP_PASSTHROUGH
+# RELEASE arrives some time after close(2). A program that reads a file, closes it and then writes
+# it must not get ETXTBSY.
+_RELEASE_SECONDS = 0.5
+# The same, for a second read of a view that has just become a file.
+_HANDOVER_SECONDS = 0.002
 
 _Writev = CFUNCTYPE(c_ssize_t, c_int, c_void_p, c_int, c_void_p, use_errno=True)
-_SECOND = ctypes.sizeof(c_void_p) * 2  # offset of the second ``struct iovec``
 
 
 class _CustomIo(ctypes.Structure):
@@ -112,17 +127,6 @@ def _prototype(writev: Any) -> Any:
     writev.restype = c_ssize_t
     writev.argtypes = [c_int, c_void_p, c_int]
     return writev
-
-
-# linux/fuse.h
-_BACKING_OPEN, _BACKING_CLOSE = 0x4010E501, 0x4004E502
-_MAP = struct.Struct("<iIQ")  # descriptor, flags, padding
-
-# Registering takes a system call without the interpreter lock. An OPEN and a RELEASE at the same
-# time would hand the lock to each other.
-_KEPT_SECONDS = 2.0
-# Each id keeps a file open in the kernel, without a descriptor of this process.
-_MOST_KEPT = 256
 
 
 @dataclass(slots=True)
@@ -226,18 +230,6 @@ class BackingIds:
                 self._drop_oldest()
             if self._idle:
                 self._sweep_later()
-
-
-KERNEL = (6, 9)
-_LIBFUSE, _LIBFUSE_WITH_BACKING_ID = (3, 14), (3, 17)
-_CAP_PASSTHROUGH = 1 << 29  # FUSE_CAP_PASSTHROUGH
-
-# RELEASE arrives some time after close(2). A program that reads a file, closes it and then writes
-# it must not get ETXTBSY.
-_RELEASE_SECONDS = 0.5
-
-# The same, for a second read of a view that has just become a file.
-_HANDOVER_SECONDS = 0.002
 
 
 class _InodeUse:
