@@ -15,11 +15,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from heapq import heappop, heappush
-from typing import Any, Protocol
+from typing import Annotated, Protocol
 
+import msgspec
 import numpy as np
 from av.stream import Stream
 from blake3 import blake3
+from msgspec import Meta
 
 from vfsd.codecs.decoding.demuxer import open_all_tracks
 from vfsd.codecs.pyav import tick_seconds
@@ -33,6 +35,21 @@ MAX_INVENTORY_BYTES = 1 << 26
 _MAX_PATH = 1000
 _MAX_TEXT = 80
 _DIGEST_DIGITS = 32
+
+_Count = Annotated[int, Meta(ge=0, lt=1 << 62)]
+_Rows = Annotated[
+    list[
+        tuple[
+            Annotated[str, Meta(max_length=_MAX_PATH)],
+            _Count,
+            _Count,
+            Annotated[str, Meta(max_length=_DIGEST_DIGITS)],
+            Annotated[str, Meta(max_length=_MAX_TEXT + len("..."))],
+        ]
+    ],
+    Meta(max_length=MAX_ITEMS),
+]
+"""The wire format: path, and the fields of an `InventoryItem`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,22 +164,10 @@ def unpack_inventory(data: bytes) -> dict[str, InventoryItem]:
     Raises `IntegrityError` for data that `pack_inventory` does not write.
     """
     try:
-        return dict(_unpacked_rows(json.loads(data)))
-    except (ValueError, TypeError, RecursionError) as error:
+        rows = msgspec.convert(json.loads(data), _Rows)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise IntegrityError(f"not an inventory of a file: {error}") from error
-
-
-def _unpacked_rows(rows: Any) -> Iterator[tuple[str, InventoryItem]]:
-    if type(rows) is not list or len(rows) > MAX_ITEMS:
-        raise ValueError("not a list of items")
-    for path, count, size, digest, text in rows:
-        if any(type(one) is not str for one in (path, digest, text)):
-            raise ValueError("path, digest and text must be text")
-        if any(type(one) is not int or not 0 <= one < 1 << 62 for one in (count, size)):
-            raise ValueError("count or size out of range")
-        if len(path) > _MAX_PATH or len(digest) > _DIGEST_DIGITS or len(text) > _MAX_TEXT + 3:
-            raise ValueError("item too long")
-        yield path, InventoryItem(count, size, digest, text)
+    return {row[0]: InventoryItem(*row[1:]) for row in rows}
 
 
 class PictureAdder:

@@ -1,19 +1,21 @@
 """The wire format of an examination between the sandboxed process and its parent.
 
-The reader checks every field, since the sender is not trusted.
+The sender is not trusted. The types below bound every field, and the reader then checks what holds
+between fields.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any, TypeVar
+from typing import Annotated, Literal, TypeVar
 
+import msgspec
 import numpy as np
+from msgspec import Meta, Struct
 
 from vfsd.codecs.containers.detect_container import container_of, max_packets
 from vfsd.codecs.containers.tracks import (
@@ -28,15 +30,12 @@ from vfsd.codecs.probing.audio_scan import AudioScan
 from vfsd.codecs.probing.probe import Examination
 from vfsd.codecs.pyav import MAX_PIXELS
 from vfsd.core.frame_table_pages import Ints, PacketColumns, PacketFlag
-from vfsd.core.model import Access, CropMargins, MediaInfo, SideStream, Sound
+from vfsd.core.model import Access, MediaInfo, Sound
 from vfsd.errors import IntegrityError
 
 _MAGIC = b"vfx1"
 _HEAD = struct.Struct("<4sI")
 _MAX_HEAD_BYTES = 1 << 26
-_MAX_TEXT = 1 << 16
-_MAX_ITEMS = 1000
-_MAX_DIGITS = 64
 _MAX_TICK = 1 << 60
 """Largest absolute timestamp of a table, in ticks."""
 _MAX_SIDE = 1 << 16
@@ -44,10 +43,104 @@ _MAX_PACKET_BYTES = 1 << 31
 _FLAGS = int(PacketFlag.KEY | PacketFlag.HIDDEN | PacketFlag.DISPOSABLE | PacketFlag.LEADING)
 _COLUMN_BYTES = 4 * 8 + 1
 _MAX_CODEC_ID = 64
-_NAME = re.compile(r"[A-Za-z0-9_.+-]{1,64}")
-_NUMBER = re.compile(r"-?[0-9]{1,30}(/[0-9]{1,30})?")
+_NUMBER = re.compile(r"[0-9]{1,30}(/[0-9]{1,30})?")
+
+_INVALID = (
+    *(msgspec.MsgspecError, struct.error, RecursionError),
+    *(ValueError, KeyError, TypeError, ArithmeticError),
+)
+"""Errors of unpacking; a fraction may have the denominator 0."""
+
+_Text = Annotated[str, Meta(max_length=1 << 16)]
+_Name = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9_.+-]{1,64}\Z")]
+_Side = Annotated[int, Meta(ge=0, le=_MAX_SIDE)]
+_Small = Annotated[int, Meta(ge=0, le=1 << 31)]
+_Stream = Annotated[int, Meta(ge=0, le=MAX_STREAMS)]
+_Tick = Annotated[int, Meta(ge=-_MAX_TICK, le=_MAX_TICK)]
+_AudioPackets = Annotated[int, Meta(ge=0, le=MOST_SOUND_PACKETS)]
+_Few = Meta(max_length=1000)
 
 _Value = TypeVar("_Value")
+
+
+class _SideStreamFields(Struct, forbid_unknown_fields=True):
+    """The fields of `SideStream`."""
+
+    index: _Stream
+    kind: _Name
+    codec: _Name
+    language: _Text | None
+    channels: _Small | None
+    sample_rate: _Small | None
+
+
+class _MediaFields(Struct, forbid_unknown_fields=True):
+    """The fields of `MediaInfo`."""
+
+    container: _Name
+    codec: _Name
+    profile: _Text | None
+    width: Annotated[int, Meta(ge=1, le=_MAX_SIDE)]
+    height: Annotated[int, Meta(ge=1, le=_MAX_SIDE)]
+    pixel_format: _Name
+    time_base: Fraction
+    average_rate: Fraction | None
+    stream_index: _Stream
+    rotation: Literal[0, 90, 180, 270]
+    sample_aspect_ratio: Fraction | None
+    color_range: _Name | None
+    color_space: _Name | None
+    color_primaries: _Name | None
+    color_transfer: _Name | None
+    bit_depth: Annotated[int, Meta(ge=1, le=32)]
+    interlaced: bool
+    variable_rate: bool
+    edit_list: bool
+    reorder_delay: _Side
+    extradata: bytes
+    codec_tag: _Text
+    side_streams: Annotated[tuple[_SideStreamFields, ...], _Few]
+    tags: dict[_Text, _Text]
+    mirrored: bool
+    crop: tuple[_Side, _Side, _Side, _Side]
+    in_largest_size: bool
+    marks: Annotated[dict[_Text, _Text], _Few] | None
+
+
+class _SoundFields(Struct, forbid_unknown_fields=True):
+    """The fields of `Sound`."""
+
+    codec: _Name
+    stream_index: Annotated[int, Meta(ge=-1, le=MAX_STREAMS)]
+    time_base: Fraction
+    sample_rate: _Small
+    channels: _Small
+    bit_depth: Annotated[int, Meta(ge=0, le=64)]
+    configuration: bytes
+    packets: _AudioPackets
+    first_pts: _Tick
+    end_pts: _Tick
+    language: _Text | None
+    reason: _Text | None
+    access: Access
+    matroska_codec: _Text
+    matroska_private: bytes
+    mp4_entry: bytes
+
+
+class _Head(Struct, forbid_unknown_fields=True):
+    """All fields of an examination; the columns of packets follow."""
+
+    media: _MediaFields
+    access: Access
+    packets: int
+    frames: int
+    end_pts: _Tick
+    verified: bool
+    notes: Annotated[tuple[_Text, ...], _Few]
+    damage: tuple[tuple[int, int], ...] | None
+    sound: _SoundFields | None
+    sound_packets: _AudioPackets
 
 
 def max_examination_bytes(size: int) -> int:
@@ -58,26 +151,25 @@ def max_examination_bytes(size: int) -> int:
 
 def pack_examination(found: Examination) -> bytes:
     """Return an examination in the wire format; see `unpack_examination`."""
-    head: dict[str, Any] = {
-        "media": _packed_fields(found.media)
-        | {"side_streams": [_packed_fields(s) for s in _packed_streams(found.media)]},
-        "access": found.access.value,
+    sound = found.sound
+    head = {
+        "media": found.media,
+        "access": found.access,
         "packets": len(found.columns),
         "frames": len(found.order),
         "end_pts": int(found.end_pts),
         "verified": found.verified,
-        "notes": list(found.notes),
-        "damage": None
-        if found.damage is None
-        else [[part.start, part.stop] for part in found.damage],
-        "sound": None if found.sound is None else _packed_fields(found.sound.sound),
-        "sound_packets": 0 if found.sound is None else len(found.sound.columns),
+        "notes": found.notes,
+        "damage": found.damage and [(part.start, part.stop) for part in found.damage],
+        "sound": sound and sound.sound,
+        "sound_packets": len(sound.columns) if sound else 0,
     }
-    text = json.dumps(head).encode("ascii")
+    # Not msgspec's encoder: tags that are not UTF-8 have lone surrogates.
+    text = json.dumps(msgspec.to_builtins(head, enc_hook=str)).encode("ascii")
     parts = [_HEAD.pack(_MAGIC, len(text)), text, *_packed_columns(found.columns)]
     parts.append(found.order.astype("<i8").tobytes())
-    if found.sound is not None:
-        parts += _packed_columns(found.sound.columns)
+    if sound is not None:
+        parts += _packed_columns(sound.columns)
     return b"".join(parts)
 
 
@@ -88,7 +180,7 @@ def unpack_examination(data: bytes, size: int) -> Examination:
     """
     try:
         return _unpacked_examination(data, size)
-    except (ValueError, KeyError, TypeError, OverflowError, RecursionError, struct.error) as error:
+    except _INVALID as error:
         raise IntegrityError(f"invalid examination: {error}") from error
 
 
@@ -96,47 +188,47 @@ def _unpacked_examination(data: bytes, size: int) -> Examination:
     magic, length = _HEAD.unpack_from(data)
     if magic != _MAGIC or length > _MAX_HEAD_BYTES:
         raise ValueError("wrong magic, or header too long")
-    head = json.loads(data[_HEAD.size : _HEAD.size + length])
+    text = data[_HEAD.size : _HEAD.size + length]
+    head = msgspec.convert(json.loads(text), _Head, dec_hook=_decoded)
     rest = memoryview(data)[_HEAD.size + length :]
-    packets = _checked_int(head["packets"], 1, max_packets(size))
-    frames = _checked_int(head["frames"], 1, packets)
-    sound_packets = _checked_int(head["sound_packets"], 0, MOST_SOUND_PACKETS)
-    if len(rest) != _COLUMN_BYTES * (packets + sound_packets) + 8 * frames:
+    packets = _checked_int(head.packets, 1, max_packets(size))
+    frames = _checked_int(head.frames, 1, packets)
+    if len(rest) != _COLUMN_BYTES * (packets + head.sound_packets) + 8 * frames:
         raise ValueError("length does not match the header")
     columns = _unpacked_columns(rest, packets)
     order = np.frombuffer(rest, "<i8", frames, _COLUMN_BYTES * packets).astype(np.int64)
-    media = _checked_media(head["media"])
-    access = Access(head["access"])
-    end_pts = _checked_int(head["end_pts"], -_MAX_TICK, _MAX_TICK)
-    _require_table(columns, order, access, end_pts, size)
+    _require_table(columns, order, head.access, head.end_pts, size)
     sound = None
-    if head["sound"] is not None:
-        heard = _unpacked_columns(rest[_COLUMN_BYTES * packets + 8 * frames :], sound_packets)
-        sound = AudioScan(_checked_audio(head["sound"]), heard)
-        if sound_packets:
+    if head.sound is not None:
+        heard = _unpacked_columns(rest[_COLUMN_BYTES * packets + 8 * frames :], head.sound_packets)
+        head.sound.matroska_codec = head.sound.matroska_codec[:_MAX_CODEC_ID]
+        sound = AudioScan(_model(head.sound, Sound), heard)
+        if head.sound_packets:
             _require_columns(heard, sound.sound.access, size)
-        if sound.sound.packets != sound_packets:
+        if sound.sound.packets != head.sound_packets:
             raise ValueError("numbers of audio packets differ")
-    elif sound_packets:
+    elif head.sound_packets:
         raise ValueError("audio packets without audio")
+    container_of(head.media.container)
+    if head.media.width * head.media.height > MAX_PIXELS:
+        raise ValueError("pictures too large")
+    _require_side_data(head.media.marks or {})
     return Examination(
-        media=media,
-        access=access,
+        media=_model(head.media, MediaInfo),
+        access=head.access,
         columns=columns,
         order=order,
-        end_pts=end_pts,
-        verified=_checked_bool(head["verified"]),
-        notes=tuple(_checked_text(note) for note in _checked_list(head["notes"])),
-        damage=_optional(lambda parts: _checked_damage(parts, frames), head["damage"]),
+        end_pts=head.end_pts,
+        verified=head.verified,
+        notes=head.notes,
+        damage=None if head.damage is None else _checked_damage(head.damage, frames),
         sound=sound,
     )
 
 
-def _checked_damage(parts: Any, frames: int) -> tuple[range, ...]:
+def _checked_damage(parts: tuple[tuple[int, int], ...], frames: int) -> tuple[range, ...]:
     """Return ranges of frames that ascend and do not touch."""
     found, least = [], 0
-    if not isinstance(parts, list):
-        raise ValueError("damage must be a list")
     for first, end in parts:
         found.append(
             range(_checked_int(first, least, frames - 1), _checked_int(end, first + 1, frames))
@@ -189,152 +281,25 @@ def _require_table(
         raise ValueError("hidden packets do not match the frames")
 
 
-def _packed_fields(value: Any) -> dict[str, Any]:
-    """Return the plain fields of a dataclass; fractions as text, bytes as hexadecimal digits."""
-    fields: dict[str, Any] = {}
-    for field in dataclasses.fields(value):
-        raw = getattr(value, field.name)
-        if isinstance(raw, Fraction):
-            raw = str(raw)
-        elif isinstance(raw, Access):
-            raw = raw.value
-        elif isinstance(raw, bytes):
-            raw = raw.hex()
-        elif isinstance(raw, Mapping):
-            raw = dict(raw)
-        if field.name != "side_streams":
-            fields[field.name] = raw
-    return fields
-
-
-def _packed_streams(media: MediaInfo) -> tuple[SideStream, ...]:
-    return media.side_streams
-
-
-def _checked_media(raw: Mapping[str, Any]) -> MediaInfo:
-    container_of(raw["container"])
-    width, height = (_checked_int(raw[side], 1, _MAX_SIDE) for side in ("width", "height"))
-    if width * height > MAX_PIXELS:
-        raise ValueError("pictures too large")
-    rotation = _checked_int(raw["rotation"], 0, 270)
-    if rotation % 90:
-        raise ValueError(f"rotation must be a multiple of 90 degrees, got {rotation}")
-    return MediaInfo(
-        container=raw["container"],
-        codec=_checked_name(raw["codec"]),
-        profile=_optional(_checked_text, raw["profile"]),
-        width=width,
-        height=height,
-        pixel_format=_checked_name(raw["pixel_format"]),
-        time_base=_positive_fraction(raw["time_base"]),
-        average_rate=_optional(_positive_fraction, raw["average_rate"]),
-        stream_index=_checked_int(raw["stream_index"], 0, MAX_STREAMS),
-        rotation=rotation,
-        sample_aspect_ratio=_optional(_positive_fraction, raw["sample_aspect_ratio"]),
-        color_range=_optional(_checked_name, raw["color_range"]),
-        color_space=_optional(_checked_name, raw["color_space"]),
-        color_primaries=_optional(_checked_name, raw["color_primaries"]),
-        color_transfer=_optional(_checked_name, raw["color_transfer"]),
-        bit_depth=_checked_int(raw["bit_depth"], 1, 32),
-        interlaced=_checked_bool(raw["interlaced"]),
-        variable_rate=_checked_bool(raw["variable_rate"]),
-        edit_list=_checked_bool(raw["edit_list"]),
-        reorder_delay=_checked_int(raw["reorder_delay"], 0, 1 << 16),
-        extradata=_checked_bytes(raw["extradata"]),
-        codec_tag=_checked_text(raw["codec_tag"]),
-        side_streams=tuple(_checked_stream(one) for one in _checked_list(raw["side_streams"])),
-        tags={_checked_text(key): _checked_text(value) for key, value in dict(raw["tags"]).items()},
-        mirrored=_checked_bool(raw["mirrored"]),
-        crop=_checked_crop(raw["crop"]),
-        in_largest_size=_checked_bool(raw["in_largest_size"]),
-        marks=_optional(_checked_side_data, raw["marks"]),
-    )
-
-
-def _checked_side_data(raw: Any) -> dict[str, str]:
-    """Return side data. Raises `ValueError` also for values that cannot be written to a header."""
-    found = {_checked_text(name): _checked_text(value) for name, value in dict(raw).items()}
-    if len(found) > _MAX_ITEMS:
-        raise ValueError("too many entries of side data")
+def _require_side_data(data: Mapping[str, str]) -> None:
+    """Raise `ValueError` for side data that cannot be written to a header."""
     for container in ("mp4", "matroska"):
-        container_side_data(container, found)
-    side_data_boxes(found)
-    side_data_video_elements(found)
-    side_data_colour_elements(found)
-    return found
+        container_side_data(container, data)
+    side_data_boxes(data)
+    side_data_video_elements(data)
+    side_data_colour_elements(data)
 
 
-def _checked_crop(raw: Any) -> CropMargins:
-    left, top, right, bottom = (_checked_int(side, 0, _MAX_SIDE) for side in _checked_list(raw))
-    return left, top, right, bottom
+def _model(fields: Struct, kind: type[_Value]) -> _Value:
+    """Return the value of the model that has these fields."""
+    return msgspec.convert(fields, kind, from_attributes=True, dec_hook=_decoded)
 
 
-def _checked_stream(raw: Mapping[str, Any]) -> SideStream:
-    return SideStream(
-        index=_checked_int(raw["index"], 0, MAX_STREAMS),
-        kind=_checked_name(raw["kind"]),
-        codec=_checked_name(raw["codec"]),
-        language=_optional(_checked_text, raw["language"]),
-        channels=_optional(_small_int, raw["channels"]),
-        sample_rate=_optional(_small_int, raw["sample_rate"]),
-    )
-
-
-def _checked_audio(raw: Mapping[str, Any]) -> Sound:
-    return Sound(
-        codec=_checked_name(raw["codec"]),
-        stream_index=_checked_int(raw["stream_index"], -1, MAX_STREAMS),
-        time_base=_positive_fraction(raw["time_base"]),
-        sample_rate=_small_int(raw["sample_rate"]),
-        channels=_small_int(raw["channels"]),
-        bit_depth=_checked_int(raw["bit_depth"], 0, 64),
-        configuration=_checked_bytes(raw["configuration"]),
-        packets=_checked_int(raw["packets"], 0, MOST_SOUND_PACKETS),
-        first_pts=_checked_int(raw["first_pts"], -_MAX_TICK, _MAX_TICK),
-        end_pts=_checked_int(raw["end_pts"], -_MAX_TICK, _MAX_TICK),
-        language=_optional(_checked_text, raw["language"]),
-        reason=_optional(_checked_text, raw["reason"]),
-        access=Access(raw["access"]),
-        matroska_codec=_checked_text(raw["matroska_codec"])[:_MAX_CODEC_ID],
-        matroska_private=_checked_bytes(raw["matroska_private"]),
-        mp4_entry=_checked_bytes(raw["mp4_entry"]),
-    )
-
-
-def _optional(check: Callable[[Any], _Value], raw: Any) -> _Value | None:
-    return None if raw is None else check(raw)
-
-
-def _checked_int(raw: Any, least: int, most: int) -> int:
-    if type(raw) is not int or not least <= raw <= most:
-        raise ValueError(f"value must be {least} to {most}, got {str(raw)[:_MAX_DIGITS]}")
-    return raw
-
-
-def _small_int(raw: Any) -> int:
-    return _checked_int(raw, 0, 1 << 31)
-
-
-def _checked_bool(raw: Any) -> bool:
-    if type(raw) is not bool:
-        raise ValueError("value must be true or false")
-    return raw
-
-
-def _checked_text(raw: Any) -> str:
-    if type(raw) is not str or len(raw) > _MAX_TEXT:
-        raise ValueError("value must be a text of limited length")
-    return raw
-
-
-def _checked_name(raw: Any) -> str:
-    if type(raw) is not str or not _NAME.fullmatch(raw):
-        raise ValueError("value must be a name")
-    return raw
-
-
-def _positive_fraction(raw: Any) -> Fraction:
-    if type(raw) is not str or not _NUMBER.fullmatch(raw):
+def _decoded(kind: type, raw: object) -> object:
+    """Return a positive fraction of its text."""
+    if isinstance(raw, kind):
+        return raw
+    if kind is not Fraction or not isinstance(raw, str) or not _NUMBER.fullmatch(raw):
         raise ValueError("value must be a fraction")
     number = Fraction(raw)
     if number <= 0:
@@ -342,13 +307,7 @@ def _positive_fraction(raw: Any) -> Fraction:
     return number
 
 
-def _checked_bytes(raw: Any) -> bytes:
-    if type(raw) is not str:
-        raise ValueError("value must be hexadecimal digits")
-    return bytes.fromhex(raw)
-
-
-def _checked_list(raw: Any) -> list[Any]:
-    if type(raw) is not list or len(raw) > _MAX_ITEMS:
-        raise ValueError("value must be a list of limited length")
+def _checked_int(raw: int, least: int, most: int) -> int:
+    if not least <= raw <= most:
+        raise ValueError(f"value must be {least} to {most}, got {raw}")
     return raw

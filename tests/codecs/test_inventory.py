@@ -36,7 +36,18 @@ def test_an_inventory_survives_its_transport(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"{}", b"[1]", b'[["a", -1, 0, "", ""]]', b'[["a", 1, 0, 5, ""]]', b"[" * 5000]
+    "data",
+    [
+        *(b"", b"{}", b"[1]", b"[[]]", b"[" * 5000, b'[["a", 1, 0, "", ""'),
+        *(b'[["a", -1, 0, "", ""]]', b'[["a", NaN, 0, "", ""]]', b'[["a", 1.0, 0, "", ""]]'),
+        *(b'[["a", true, 0, "", ""]]', b'[["a", 1, 4611686018427387904, "", ""]]'),
+        *(b'[["a", 1, 0, 5, ""]]', b'[[5, 1, 0, "", ""]]', b'[["a", 1, 0, "", "", ""]]'),
+        b'[["%s", 1, 0, "", ""]]' % (b"a" * 1001),
+        b'[["a", 1, 0, "%s", ""]]' % (b"a" * 33),
+        b'[["a", 1, 0, "", "%s"]]' % (b"a" * 84),
+        b"[%s]" % b",".join([b'["a", 1, 0, "", ""]'] * 20_001),
+    ],
+    ids=lambda data: data[:30].decode(),
 )
 def test_other_answers_are_refused(data: bytes) -> None:
     with pytest.raises(IntegrityError):

@@ -8,16 +8,19 @@ An installation that cannot examine files reports the cause.
 from __future__ import annotations
 
 import json
+import math
 import os
 import resource
 import signal
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from fractions import Fraction
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
@@ -234,6 +237,114 @@ def test_an_examination_is_the_same_when_it_arrives(name: str) -> None:
     assert alike(unpack_examination(packed, size), EXAMINED[name])
     with pytest.raises(IntegrityError):
         unpack_examination(packed, size // 2)  # of a file that is shorter than what it tells of
+
+
+def _with_head(change: Callable[[dict[str, Any]], object]) -> bytes:
+    """The examination of a video, with another head."""
+    packed = pack_examination(EXAMINED["late-start.mp4"])
+    (length,) = struct.unpack_from("<I", packed, 4)
+    head = json.loads(packed[8 : 8 + length])
+    change(head)
+    text = json.dumps(head).encode()
+    return struct.pack("<4sI", packed[:4], len(text)) + text + packed[8 + length :]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        # too large
+        {"width": 65_537},
+        {"width": 65_536, "height": 65_536},
+        {"width": 10**400},
+        {"profile": "x" * 65_537},
+        {"codec": "x" * 65},
+        {"marks": {str(number): "" for number in range(1001)}},
+        {"side_streams": [None] * 1001},
+        {"crop": [0, 0, 0, 0, 0]},
+        {"time_base": "1/" + "9" * 31},
+        # of another type
+        {"width": "640"},
+        {"width": 640.0},
+        {"width": True},
+        {"width": None},
+        {"codec": "h264\n"},
+        {"codec": ["h264"]},
+        {"container": "../mp4"},
+        {"interlaced": 0},
+        {"rotation": 45},
+        {"extradata": "no base64"},
+        {"tags": {"title": 5}},
+        {"side_streams": {}},
+        {"side_streams": [{"index": 0}]},
+        {"time_base": 0.5},
+        {"time_base": True},
+        # not a number, or not positive
+        {"width": math.nan},
+        {"bit_depth": math.inf},
+        {"time_base": "nan"},
+        {"width": 0},
+        {"width": -640},
+        {"stream_index": -1},
+        {"time_base": "0"},
+        {"time_base": "-1/25"},
+        {"average_rate": "25/0"},
+        # not a field
+        {"object": "os.system"},
+    ],
+    ids=lambda changed: str(changed)[:40],
+)
+def test_fields_out_of_bounds_are_refused(changed: dict[str, Any]) -> None:
+    size = (FOLDER / "late-start.mp4").stat().st_size
+    with pytest.raises(IntegrityError):
+        unpack_examination(_with_head(lambda head: head["media"].update(changed)), size)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"packets": -1},
+        {"frames": 10**9},
+        {"sound_packets": 10**12},
+        {"end_pts": 1 << 61},
+        {"end_pts": math.nan},
+        {"access": "anywhere"},
+        {"notes": [""] * 1001},
+        {"notes": ["x" * 65_537]},
+        {"damage": [[-1, 3]]},
+        {"damage": [[0, 2, 4]]},
+        {"sound": []},
+        {"media": None},
+    ],
+    ids=lambda changed: str(changed)[:40],
+)
+def test_heads_out_of_bounds_are_refused(changed: dict[str, Any]) -> None:
+    size = (FOLDER / "late-start.mp4").stat().st_size
+    with pytest.raises(IntegrityError):
+        unpack_examination(_with_head(lambda head: head.update(changed)), size)
+
+
+@pytest.mark.parametrize("kept", [0, 7, 8, 100, -1])
+def test_truncated_examinations_are_refused(kept: int) -> None:
+    size = (FOLDER / "late-start.mp4").stat().st_size
+    with pytest.raises(IntegrityError):
+        unpack_examination(pack_examination(EXAMINED["late-start.mp4"])[:kept], size)
+
+
+def test_missing_fields_and_deep_nesting_are_refused() -> None:
+    size = (FOLDER / "late-start.mp4").stat().st_size
+    with pytest.raises(IntegrityError):
+        unpack_examination(_with_head(lambda head: head["media"].pop("crop")), size)
+    nested = b"[" * 200_000
+    with pytest.raises(IntegrityError):
+        unpack_examination(struct.pack("<4sI", b"vfx1", len(nested)) + nested, size)
+
+
+def test_tags_that_are_not_utf8_arrive() -> None:
+    """They have lone surrogates, which the JSON of other libraries refuses."""
+    found = EXAMINED["late-start.mp4"]
+    found = replace(found, media=replace(found.media, tags={"title": "caf\udce9"}))
+    size = (FOLDER / "late-start.mp4").stat().st_size
+    assert unpack_examination(pack_examination(found), size).media.tags == {"title": "caf\udce9"}
 
 
 @given(data=st.data())
