@@ -15,9 +15,9 @@ import numpy.typing as npt
 from vfsd.codecs.bitstreams import nal
 from vfsd.codecs.bitstreams.nal import BitReader, BitstreamError
 from vfsd.codecs.bitstreams.picture_headers import (
+    JpegHeaderParser,
     PacketTrait,
     PictureSize,
-    parse_jpeg_header,
     picture_size_reader,
 )
 
@@ -257,12 +257,13 @@ class _MotionJpegInspector:
     """
 
     def __init__(self) -> None:
+        self._parser = JpegHeaderParser()
         self._size: bytes | None = None  # size of the first picture
         self._has_codes = False  # the default Huffman tables may have been replaced
         self._settings = 0
 
     def __call__(self, packet: bytes, key: bool) -> int:
-        header = parse_jpeg_header(packet)
+        header = self._parser.parse(packet)
         if header is None:
             return PacketTrait.ODD
         lacks = (
@@ -353,9 +354,9 @@ _I, _P, _B = 1, 2, 3
 _FIELDS = ({1, 2}, {2, 1})
 _FRAME = 3
 _PICTURE_CODING = 8
+# extension_start_code_identifier (ITU-T H.262, table 6-2) of sequences, displays, copyright,
+# pan-scan and pictures. Other extensions change how samples decode.
 _PLAIN_EXTENSIONS = frozenset({1, 2, 4, 7, _PICTURE_CODING})
-"""extension_start_code_identifier (ITU-T H.262, table 6-2) of sequences, displays, copyright,
-pan-scan and pictures. Other extensions change how samples decode."""
 
 
 class Mpeg12Inspector:
@@ -443,9 +444,9 @@ _OBJECT_I, _OBJECT_B = 0, 2
 _RECTANGULAR = 0
 _EXTENDED_ASPECT = 15
 _MAX_SECONDS = 64
+# Most bytes of a placeholder packet. FFmpeg delays the content of a longer packet that shows a
+# picture of the previous one.
 _MAX_REST = 7
-"""Most bytes of a placeholder packet. FFmpeg delays the content of a longer packet that shows a
-picture of the previous one."""
 
 
 class Mpeg4Inspector:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -118,8 +118,8 @@ def _flv1_size(packet: bytes) -> PictureSize | None:
         return None
 
 
+# Bits of an explicit size, by the three bits of the format.
 _FLV1_BITS = {0: 16, 1: 32}
-"""Bits of an explicit size, by the three bits of the format."""
 _SIZE_READERS = {
     "flv1": _flv1_size,
     "vp8": _vp8_size,
@@ -134,25 +134,25 @@ _SIZE_READERS = {
 
 _SOI = b"\xff\xd8"
 _EOI, _SOS, _DQT, _DHT, _COM = 0xD9, 0xDA, 0xDB, 0xC4, 0xFE
+# SOF markers (ISO/IEC 10918-1, table B.1). Others may use other kinds of tables.
 _SEQUENTIAL, _PROGRESSIVE = (0xC0, 0xC1), 0xC2
-"""SOF markers (ISO/IEC 10918-1, table B.1). Others may use other kinds of tables."""
 _COMMENT_MARKER = b"\xff\xfe"
+# A marker of a segment; other bytes after 0xFF have no segment, or are not markers.
 _MARKER = re.compile(rb"\xff([\x02-\xcf\xd9-\xfe])")
-"""A marker of a segment; other bytes after 0xFF have no segment, or are not markers."""
 _RANGE, _TURNED, _FIELDS, _AVID, _POLARITY = (1 << bit for bit in range(5))
 _UPSIDE_DOWN = (b"Intel(R) JPEG Library, version 1", b"Metasoft MJPEG Codec")
 _POLARITIES = (b"\x01", b"\x02")
+# Most bytes of a comment to search; known settings are shorter.
 _SETTINGS_SEARCH_BYTES = 64
-"""Most bytes of a comment to search; known settings are shorter."""
+# A comment with settings at any offset, even within another comment.
 _SETTINGS_COMMENT = re.compile(
     rb"\xff\xfe(?=..(?:AVID|CS=ITU601|MULTISCOPE II|%s))" % b"|".join(map(re.escape, _UPSIDE_DOWN)),
     re.DOTALL,
 )
-"""A comment with settings at any offset, even within another comment."""
 _QUANTISER_BYTES = (64, 128)
 _COUNTS = 16
+# Cached results of each function; segments are at most 64 KiB long.
 _CACHED_SEGMENTS = 32
-"""Cached results of each function; segments are at most 64 KiB long."""
 
 
 class JpegHeader(NamedTuple):
@@ -166,43 +166,104 @@ class JpegHeader(NamedTuple):
     settings_first: bool  #: whether all settings precede the samples
 
 
-def parse_jpeg_header(packet: bytes) -> JpegHeader | None:
-    """Parse the segments of a JPEG picture; None if that fails."""
-    size, parts = b"", 0
-    is_progressive = is_coded = lacks_codes = False
-    wanted: frozenset[int] = frozenset()
-    quantisers: set[int] = set()
-    codes: set[int] = set()
-    settings = 0
-    start = packet.find(_SOI)
-    settings_first = start <= 0 or not _has_settings_between(packet, 0, start)
-    try:
-        for kind, segment, end in _segments(packet, start):
-            if kind == _DQT:
-                quantisers.update(_quantisation_tables(segment))
-            elif kind == _DHT:
-                codes.update(_huffman_tables(segment))
-            elif kind in _SEQUENTIAL or kind == _PROGRESSIVE:
-                is_progressive = kind == _PROGRESSIVE
-                size = segment[1:5]
-                parts = segment[5]
-                wanted = _component_quantisation_tables(segment)
-            elif kind == _SOS:
-                is_coded = True
-                lacks_codes |= not codes.issuperset(_scan_huffman_tables(segment, is_progressive))
-                if not is_progressive and segment[0] == parts:
-                    settings_first &= not _has_settings_between(packet, end, len(packet))
-                    break  # no other scan follows
-            elif kind == _COM and (more := _decoder_settings(segment)):
-                settings |= more
-                settings_first &= not is_coded
-    except IndexError:
-        return None
-    if not (size and is_coded):
-        return None
-    return JpegHeader(
-        size, not wanted <= quantisers, lacks_codes, bool(codes), settings, settings_first
-    )
+class _RepeatedHeader(NamedTuple):
+    """The bytes of a header that the next picture is likely to repeat."""
+
+    before: bytes  #: up to the only segment of Huffman tables, or up to the samples
+    codes: (
+        frozenset[int] | None
+    )  #: numbers of the tables in that segment; None: there is no `after`
+    after: bytes  #: from the end of that segment to the samples
+    header: JpegHeader
+
+
+class JpegHeaderParser:
+    """Parses the headers of the pictures of one stream."""
+
+    def __init__(self) -> None:
+        self._repeated: _RepeatedHeader | None = None
+
+    def parse(self, packet: bytes) -> JpegHeader | None:
+        """Parse the segments of a picture; None if that fails."""
+        # Pictures of a stream differ in optimal Huffman tables at most, so nearly all are parsed
+        # here. That takes a third of the time.
+        last = self._repeated
+        if last is not None and packet.startswith(last.before):
+            end = len(last.before)
+            codes = None
+            if last.codes is not None:
+                length = int.from_bytes(packet[end : end + 2])
+                try:
+                    codes = _huffman_tables(packet[end + 2 : end + length])
+                except IndexError:
+                    return None
+                end += length
+            if (
+                codes == last.codes
+                and packet.startswith(last.after, end)
+                and packet.find(_COMMENT_MARKER, end) < 0
+            ):
+                return last.header
+        return self._parse(packet)
+
+    def _parse(self, packet: bytes) -> JpegHeader | None:
+        self._repeated = None
+        size, parts = b"", 0
+        is_progressive = is_coded = lacks_codes = False
+        wanted: frozenset[int] = frozenset()
+        quantisers: frozenset[int] = frozenset()
+        codes: frozenset[int] = frozenset()
+        tables: list[tuple[int, int]] = []  # start and end of each segment of Huffman tables
+        settings = 0
+        start = packet.find(_SOI)
+        if start < 0:
+            return None
+        settings_first = not _has_settings_between(packet, 0, start)
+        at, is_whole = start, False
+        try:
+            # Decoders skip bytes before a marker.
+            while (marker := _MARKER.search(packet, at)) and (kind := marker[1][0]) != _EOI:
+                begin = marker.end()
+                length = packet[begin] << 8 | packet[begin + 1]
+                if length < 2:
+                    return None
+                at = begin + length
+                segment = packet[begin + 2 : at]
+                if kind == _DQT:
+                    quantisers |= _quantisation_tables(segment)
+                elif kind == _DHT:
+                    codes |= _huffman_tables(segment)
+                    tables.append((begin, at))
+                elif kind in _SEQUENTIAL or kind == _PROGRESSIVE:
+                    is_progressive = kind == _PROGRESSIVE
+                    size = segment[1:5]
+                    parts = segment[5]
+                    wanted = _component_quantisation_tables(segment)
+                elif kind == _SOS:
+                    is_coded = True
+                    lacks_codes |= not codes >= _scan_huffman_tables(segment, is_progressive)
+                    if not is_progressive and segment[0] == parts:
+                        is_whole = True
+                        break  # no other scan follows
+                elif kind == _COM and (more := _decoder_settings(segment)):
+                    settings |= more
+                    settings_first &= not is_coded
+        except IndexError:
+            return None
+        if is_whole:
+            settings_first &= not _has_settings_between(packet, at, len(packet))
+        if not (size and is_coded):
+            return None
+        header = JpegHeader(
+            size, not wanted <= quantisers, lacks_codes, bool(codes), settings, settings_first
+        )
+        if is_whole and settings_first:
+            if len(tables) == 1:
+                (begin, end), own = tables[0], codes
+                self._repeated = _RepeatedHeader(packet[:begin], own, packet[end:at], header)
+            else:
+                self._repeated = _RepeatedHeader(packet[:at], None, b"", header)
+        return header
 
 
 @lru_cache(maxsize=_CACHED_SEGMENTS)
@@ -229,23 +290,6 @@ def _has_settings_between(packet: bytes, start: int, end: int) -> bool:
         if _decoder_settings(packet[at + 2 : at + min(length, _SETTINGS_SEARCH_BYTES)]):
             return True
     return False
-
-
-def _segments(packet: bytes, at: int) -> Iterator[tuple[int, bytes, int]]:
-    """Yield (marker, payload, end offset) from the start of a picture to its end.
-
-    Samples are skipped. Raises `IndexError` if it cannot be parsed.
-    """
-    if at < 0:
-        raise IndexError
-    # Decoders skip bytes before a marker.
-    while (marker := _MARKER.search(packet, at)) and (kind := marker[1][0]) != _EOI:
-        at = marker.end()
-        size = packet[at] << 8 | packet[at + 1]
-        if size < 2:
-            raise IndexError
-        yield kind, packet[at + 2 : at + size], at + size
-        at += size
 
 
 # Most pictures of a stream have the same segments.
@@ -278,7 +322,6 @@ def _quantisation_tables(segment: bytes) -> frozenset[int]:
     return frozenset(found)
 
 
-@lru_cache(maxsize=_CACHED_SEGMENTS)
 def _huffman_tables(segment: bytes) -> frozenset[int]:
     """Return the numbers of Huffman tables in a DHT segment, plus 0x10 for AC tables."""
     found, at = set(), 0
