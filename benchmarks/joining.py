@@ -17,17 +17,15 @@ from sample_videos.cameras import Cameras
 from sample_videos.scene import Scene
 from vfsd.codecs.cells.cell_decoders import cell_decoder
 from vfsd.codecs.cells.cell_encoders import encode_cells, tile_codec
-from vfsd.codecs.cells.overlap_geometry import PixelArray, image_size
+from vfsd.codecs.cells.overlap_geometry import PixelArray, SeamCut, image_size, inverse_homography
 from vfsd.codecs.cells.pack import CellStream, PackedCell
 from vfsd.codecs.cells.plane_merge import (
     MERGES,
+    ExposureMatch,
     MergeFunction,
-    OverlapPieces,
     mean_square,
     psnr_of_square,
-    restore_left,
-    restore_right,
-    split_pair,
+    warp_with_mask,
 )
 from vfsd.codecs.frames.quality import SourcePicture
 from vfsd.core.model import MediaInfo
@@ -302,3 +300,39 @@ def saved_together(rows: Sequence[dict[str, Any]], merge: str) -> float:
 def saved_of(found: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]]) -> float:
     joined_bytes = sum(int(one["bytes"]) for one in found)
     return 1 - joined_bytes / sum(int(row["separate"]) for row in rows)
+
+
+@dataclass(frozen=True, eq=False)
+class OverlapPieces:
+    """The three pieces of two pictures; a piece may have no columns."""
+
+    left: PixelArray
+    middle: PixelArray
+    right: PixelArray
+
+
+def split_pair(
+    left: PixelArray, right: PixelArray, cut: SeamCut, light: ExposureMatch, merge: MergeFunction
+) -> OverlapPieces:
+    """Cut a pair of RGB pictures into pieces."""
+    middle, seen = warp_with_mask(light.to_left(right), cut.to_middle, cut.middle)
+    common = _common_part(cut)
+    middle[common] = merge(left[:, cut.seam :], middle[common].copy(), seen[common])
+    return OverlapPieces(left[:, : cut.seam].copy(), middle, right[:, cut.edge :].copy())
+
+
+def restore_left(pieces: OverlapPieces, cut: SeamCut) -> PixelArray:
+    """Return the left picture from the pieces."""
+    return np.hstack([pieces.left, pieces.middle[_common_part(cut)]])
+
+
+def restore_right(pieces: OverlapPieces, cut: SeamCut, light: ExposureMatch) -> PixelArray:
+    """Return the right picture from the pieces."""
+    size = cut.edge, cut.right[1]
+    laid, _ = warp_with_mask(pieces.middle, inverse_homography(cut.to_middle), size)
+    return np.hstack([light.to_right(laid), pieces.right])
+
+
+def _common_part(cut: SeamCut) -> tuple[slice, slice]:
+    place = cut.left_in_middle
+    return slice(place.y1, place.y2), slice(place.x1, place.x2)

@@ -59,11 +59,11 @@ def match_exposure(pairs: Sequence[tuple[PixelArray, PixelArray, PixelMask]]) ->
     Means and deviations are made equal. Unlike least squares, this is symmetric. Returns
     `SAME_EXPOSURE` if there is hardly any contrast, or if a gain exceeds `MAX_GAIN`.
     """
-    seen = [(left[mask], right[mask]) for left, right, mask in pairs if mask.any()]
-    if not seen:
+    common = [(left[mask], right[mask]) for left, right, mask in pairs if mask.any()]
+    if not common:
         return SAME_EXPOSURE
-    left = np.concatenate([one for one, _ in seen]).astype(np.float32)
-    right = np.concatenate([one for _, one in seen]).astype(np.float32)
+    left = np.concatenate([one for one, _ in common]).astype(np.float32)
+    right = np.concatenate([one for _, one in common]).astype(np.float32)
     spread = left.std(axis=0), right.std(axis=0)
     if min(spread[0].min(), spread[1].min()) < 1:
         return SAME_EXPOSURE
@@ -84,10 +84,8 @@ def _looked_up(picture: PixelArray, levels: npt.NDArray[np.float64]) -> PixelArr
 LOSSLESS_DECIBELS = 100.0
 """PSNR in dB of identical pictures."""
 
+# Edge pixels of a warped picture that mix with the outside: the cubic filter reaches two pixels.
 _EDGE_PIXELS = 2
-"""Edge pixels of a warped picture that mix with the outside: the cubic filter reaches two
-pixels.
-"""
 
 
 def warp_with_mask(
@@ -102,10 +100,10 @@ def warp_picture(picture: PixelArray, matrix: Homography, size: ImageSize) -> Pi
 
     Outside, the edge is repeated, which encodes cheaply.
     """
-    laid = cv2.warpPerspective(
+    warped = cv2.warpPerspective(
         picture, matrix, size, flags=cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE
     )
-    return np.asarray(laid, dtype=np.uint8)
+    return np.asarray(warped, dtype=np.uint8)
 
 
 def warp_mask(picture: ImageSize, matrix: Homography, size: ImageSize) -> PixelMask:
@@ -142,60 +140,22 @@ the right.
 """
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class OverlapPieces:
-    """The three pieces of two pictures; a piece may have no columns."""
-
-    left: PixelArray
-    middle: PixelArray
-    right: PixelArray
-
-
-def keep_left(left: PixelArray, right: PixelArray, seen: PixelMask) -> PixelArray:
+def keep_left(left: PixelArray, right: PixelArray, mask: PixelMask) -> PixelArray:
     """Return the left picture alone."""
     return left
 
 
-def average_pair(left: PixelArray, right: PixelArray, seen: PixelMask) -> PixelArray:
+def average_pair(left: PixelArray, right: PixelArray, mask: PixelMask) -> PixelArray:
     """Return the mean of both pictures where both are known."""
     both = cv2.addWeighted(left, 0.5, right, 0.5, 0)
-    seen = seen if left.ndim == 2 else seen[:, :, np.newaxis]
-    return np.where(seen, both, left).astype(np.uint8)
+    mask = mask if left.ndim == 2 else mask[:, :, np.newaxis]
+    return np.where(mask, both, left).astype(np.uint8)
 
 
 MERGES: Mapping[str, MergeFunction] = MappingProxyType(
     {"unprojected": keep_left, "mean": average_pair}
 )
 """Merge functions by their stored name."""
-
-
-def split_pair(
-    left: PixelArray, right: PixelArray, cut: SeamCut, light: ExposureMatch, merge: MergeFunction
-) -> OverlapPieces:
-    """Cut a pair of pictures into pieces."""
-    laid, seen = warp_with_mask(light.to_left(right), cut.to_middle, cut.middle)
-    x1, y1, x2, y2 = _cut_corners(cut)
-    middle = laid
-    middle[y1:y2, x1:x2] = merge(left[:, cut.seam :], laid[y1:y2, x1:x2].copy(), seen[y1:y2, x1:x2])
-    return OverlapPieces(left[:, : cut.seam].copy(), middle, right[:, cut.edge :].copy())
-
-
-def restore_left(pieces: OverlapPieces, cut: SeamCut) -> PixelArray:
-    """Return the left picture from the pieces."""
-    x1, y1, x2, y2 = _cut_corners(cut)
-    return np.hstack([pieces.left, pieces.middle[y1:y2, x1:x2]])
-
-
-def restore_right(pieces: OverlapPieces, cut: SeamCut, light: ExposureMatch) -> PixelArray:
-    """Return the right picture from the pieces."""
-    size = cut.edge, cut.right[1]
-    laid, _ = warp_with_mask(pieces.middle, inverse_homography(cut.to_middle), size)
-    return np.hstack([light.to_right(laid), pieces.right])
-
-
-def _cut_corners(cut: SeamCut) -> tuple[int, int, int, int]:
-    place = cut.left_in_middle
-    return place.x1, place.y1, place.x2, place.y2
 
 
 PlaneArray = PixelArray
@@ -207,10 +167,10 @@ Subsampling = tuple[int, int]
 PIECE_NAMES = ("left", "middle", "right")
 """The order in a pack, so that the two pieces of either side are adjacent."""
 
+# Deviation in levels below which noise dominates, so that gains are unreliable.
 _FLAT_DEVIATION = 4.0
-"""Deviation in levels below which noise dominates, so that gains are unreliable."""
+# Smaller differences in gain and offset are ignored.
 _SAME_GAIN, _SAME_OFFSET = 0.01, 0.5
-"""Smaller differences in gain and offset are ignored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,15 +294,15 @@ class PlaneMerger:
         result = []
         for number, cut in enumerate(self._cuts):
             lit = self.joint.light.to_left(number, right[number])
-            laid = self._projected(lit, number)
+            warped = self._projected(lit, number)
             place = cut.left_in_middle
             rows, columns = slice(place.y1, place.y2), slice(place.x1, place.x2)
-            laid[rows, columns] = merge(
+            warped[rows, columns] = merge(
                 left[number][:, cut.seam :],
-                laid[rows, columns].copy(),
+                warped[rows, columns].copy(),
                 self._masks()[number][rows, columns],
             )
-            result.append(laid)
+            result.append(warped)
         return result
 
     def left(self, piece: PlaneArrays | None, middle: PlaneArrays, out: PlaneArrays) -> None:
@@ -358,10 +318,12 @@ class PlaneMerger:
         for number, cut in enumerate(self._cuts):
             size = cut.edge, cut.right[1]
             if self._is_still:
-                laid = middle[number][: size[1], : size[0]]
+                warped = middle[number][: size[1], : size[0]]
             else:
-                laid = warp_picture(np.ascontiguousarray(middle[number]), self._back[number], size)
-            out[number][:, : cut.edge] = self.joint.light.to_right(number, laid)
+                warped = warp_picture(
+                    np.ascontiguousarray(middle[number]), self._back[number], size
+                )
+            out[number][:, : cut.edge] = self.joint.light.to_right(number, warped)
             if piece is not None:
                 out[number][:, cut.edge :] = piece[number]
 
@@ -387,12 +349,14 @@ def match_plane_exposure(
     gains: list[float] = []
     offsets: list[float] = []
     for number, share in enumerate(shares):
-        mine = _plane_cut(cut, share)
-        seen = warp_mask(mine.right, mine.matrix, mine.left)
-        left = np.concatenate([one[number][seen] for one, _ in pairs]).astype(np.float32)
+        plane_cut = _plane_cut(cut, share)
+        mask = warp_mask(plane_cut.right, plane_cut.matrix, plane_cut.left)
+        left = np.concatenate([one[number][mask] for one, _ in pairs]).astype(np.float32)
         right = np.concatenate(
             [
-                warp_picture(np.ascontiguousarray(other[number]), mine.matrix, mine.left)[seen]
+                warp_picture(np.ascontiguousarray(other[number]), plane_cut.matrix, plane_cut.left)[
+                    mask
+                ]
                 for _, other in pairs
             ]
         ).astype(np.float32)
@@ -423,12 +387,12 @@ def rotated_planes(planes: PlaneArrays, degrees: int) -> list[PlaneArray]:
     return [np.rot90(plane, -degrees // 90) for plane in planes]
 
 
-def plane_mean_squares(shown: PlaneArrays, seen: PlaneArrays) -> list[float]:
+def plane_mean_squares(original: PlaneArrays, decoded: PlaneArrays) -> list[float]:
     """Return the mean square error of each plane."""
     return [
         float(cv2.norm(np.ascontiguousarray(one), np.ascontiguousarray(other), cv2.NORM_L2SQR))
         / other.size
-        for one, other in zip(shown, seen, strict=True)
+        for one, other in zip(original, decoded, strict=True)
     ]
 
 

@@ -28,22 +28,17 @@ from vfsd.codecs.cells.overlap_geometry import (
     resize_homography,
 )
 from vfsd.codecs.cells.plane_merge import (
-    SAME_EXPOSURE,
+    MERGES,
     ExposureMatch,
     PlaneArray,
     PlaneExposure,
     PlaneJoint,
     PlaneMerger,
-    average_pair,
     is_divisible,
-    keep_left,
     match_plane_exposure,
     mean_square,
     plane_mean_squares,
     psnr_of_square,
-    restore_left,
-    restore_right,
-    split_pair,
     warp_with_mask,
 )
 
@@ -238,8 +233,26 @@ def test_there_and_back() -> None:
 # A pair becomes three pieces, and both pictures come back
 
 
-LIGHT = ExposureMatch((1 / 1.05,) * 3, (4 / 1.05,) * 3)
+LIGHT = PlaneExposure((1 / 1.05,) * 3, (4 / 1.05,) * 3)
 """Of the right one of `Cameras` to the left one."""
+SAME = PlaneExposure((1.0,) * 3, (0.0,) * 3)
+
+
+def restored(
+    left: PixelArray, right: PixelArray, where: SeamCut, light: PlaneExposure, merge: str
+) -> tuple[PixelArray, PixelArray]:
+    """Both pictures from the pieces of a pair."""
+    merger = PlaneMerger(PlaneJoint(where, light, merge, ((1, 1),) * 3))
+    lefts, rights = planes_of(left), planes_of(right)
+    middle = merger.middle(lefts, rights)
+    again = np.empty_like(left), np.empty_like(right)
+    merger.left([plane[:, : where.seam] for plane in lefts], middle, planes_of(again[0]))
+    merger.right(middle, [plane[:, where.edge :] for plane in rights], planes_of(again[1]))
+    return again
+
+
+def planes_of(picture: PixelArray) -> list[PixelArray]:
+    return [picture[:, :, number] for number in range(3)]
 
 
 def cut_of(cameras: Cameras) -> SeamCut:
@@ -253,9 +266,8 @@ def test_the_left_picture_comes_back_as_it_was(overlap: float) -> None:
     filmed = FilmedScene.of(Cameras(overlap=overlap), seed=1)
     left, right = filmed.left(7), filmed.right(7)
     where = cut_of(filmed.cameras)
-    pieces = split_pair(left, right, where, LIGHT, keep_left)
-    np.testing.assert_array_equal(restore_left(pieces, where), left)
-    again = restore_right(pieces, where, LIGHT)
+    same, again = restored(left, right, where, LIGHT, "unprojected")
+    np.testing.assert_array_equal(same, left)
     np.testing.assert_array_equal(again[:, where.edge :], right[:, where.edge :])
     # Both have noise of their own: 2 levels each; projection removes some of it.
     assert psnr_of_square(mean_square(again, right)) > 38
@@ -266,12 +278,12 @@ def test_the_mean_is_near_both(overlap: float) -> None:
     filmed = FilmedScene.of(Cameras(overlap=overlap), seed=2)
     left, right = filmed.left(7), filmed.right(7)
     where = cut_of(filmed.cameras)
-    pieces = split_pair(left, right, where, LIGHT, average_pair)
-    first = psnr_of_square(mean_square(restore_left(pieces, where), left))
-    second = psnr_of_square(mean_square(restore_right(pieces, where, LIGHT), right))
+    lefts, rights = restored(left, right, where, LIGHT, "mean")
+    first = psnr_of_square(mean_square(lefts, left))
+    second = psnr_of_square(mean_square(rights, right))
     assert min(first, second) > 42
-    others = split_pair(left, right, where, LIGHT, keep_left)
-    assert second > psnr_of_square(mean_square(restore_right(others, where, LIGHT), right)) + 2
+    _, projected = restored(left, right, where, LIGHT, "unprojected")
+    assert second > psnr_of_square(mean_square(projected, right)) + 2
 
 
 @pytest.mark.parametrize("overlap", [0.3, 0.5, 0.75])
@@ -286,10 +298,10 @@ def test_side_by_side_nothing_is_kept_twice_and_everything_comes_back() -> None:
     left, right = filmed.left(3), filmed.right(3)
     where = cut_of(filmed.cameras)
     assert (where.seam, where.edge, where.origin, where.middle) == (160, 160, (160, 0), (160, 240))
-    for merge in (keep_left, average_pair):
-        pieces = split_pair(left, right, where, SAME_EXPOSURE, merge)
-        np.testing.assert_array_equal(restore_left(pieces, where), left)
-        np.testing.assert_array_equal(restore_right(pieces, where, SAME_EXPOSURE), right)
+    for merge in MERGES:
+        lefts, rights = restored(left, right, where, SAME, merge)
+        np.testing.assert_array_equal(lefts, left)
+        np.testing.assert_array_equal(rights, right)
 
 
 def test_rows_outside_of_the_left_frame_are_kept() -> None:
@@ -300,9 +312,9 @@ def test_rows_outside_of_the_left_frame_are_kept() -> None:
     right[20:, :160] = left[:220, 160:]
     where = cut_at_seam(matrix, SIZE, SIZE)
     assert where is not None
-    pieces = split_pair(left, right, where, SAME_EXPOSURE, keep_left)
-    np.testing.assert_array_equal(restore_left(pieces, where), left)
-    np.testing.assert_array_equal(restore_right(pieces, where, SAME_EXPOSURE), right)
+    lefts, rights = restored(left, right, where, SAME, "unprojected")
+    np.testing.assert_array_equal(lefts, left)
+    np.testing.assert_array_equal(rights, right)
 
 
 def test_a_picture_within_the_left_one_needs_no_piece_of_its_own() -> None:
@@ -313,9 +325,8 @@ def test_a_picture_within_the_left_one_needs_no_piece_of_its_own() -> None:
     rng = np.random.default_rng(1)
     left = rng.integers(0, 256, (240, 320, 3), dtype=np.uint8)
     right = left[50:170, 100:260]
-    pieces = split_pair(left, right, where, SAME_EXPOSURE, keep_left)
-    assert pieces.right.shape[1] == 0
-    np.testing.assert_array_equal(restore_right(pieces, where, SAME_EXPOSURE), right)
+    _, again = restored(left, right, where, SAME, "unprojected")
+    np.testing.assert_array_equal(again, right)
 
 
 @pytest.mark.parametrize(
