@@ -159,13 +159,13 @@ def fit_decode_cost(
     times = np.array(seconds, np.float64)
     weights = 1 / np.sqrt(times)
     rows = counts * weights[:, None]
-    best, least = np.zeros(4), np.inf
+    best, lowest = np.zeros(4), np.inf
     for count in range(1, 5):
         for terms in combinations(range(4), count):
             part, *_ = np.linalg.lstsq(rows[:, terms], times * weights, rcond=None)
             error = float(np.square(rows[:, terms] @ part - times * weights).sum())
-            if (part >= 0).all() and error < least:
-                best, least = np.zeros(4), error
+            if (part >= 0).all() and error < lowest:
+                best, lowest = np.zeros(4), error
                 best[list(terms)] = part
     predicted = counts @ best
     spread = np.square(times - times.mean()).sum()

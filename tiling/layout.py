@@ -438,8 +438,8 @@ def _layout_score(layout: TileLayout, rect: Rect) -> tuple[int, int]:
 
 
 _SHORTEST = 0.5
+# Shortest and longest SOT that aligns with GOPs, as multiples of the target.
 _LONGEST = 1.5
-"""Shortest and longest SOT that aligns with GOPs, as multiples of the target."""
 
 
 def overlaps(some: range, others: range) -> bool:
@@ -506,14 +506,14 @@ def _next_end(
     maximum_frames: int,
 ) -> int:
     """Return the end of the SOT that starts with frame `start`: the first frame after it."""
-    most = min(start + maximum_frames, len(times) - 1)
+    last = min(start + maximum_frames, len(times) - 1)
     # Only possible ends: frames from `start` + 1 to `most`, as times since the start.
-    passed = times[start + 1 : most + 1] - times[start]
+    passed = times[start + 1 : last + 1] - times[start]
     shortest = start + 1 + int(np.searchsorted(passed, _SHORTEST * target))
     longest = start + 1 + int(np.searchsorted(passed, _LONGEST * target, side="right"))
-    near = keys[np.searchsorted(keys, shortest) : np.searchsorted(keys, longest)]
-    if len(near):
-        return int(near[np.abs(times[near] - times[start] - target).argmin()])
-    if shortest > most:
-        return most
+    candidates = keys[np.searchsorted(keys, shortest) : np.searchsorted(keys, longest)]
+    if len(candidates):
+        return int(candidates[np.abs(times[candidates] - times[start] - target).argmin()])
+    if shortest > last:
+        return last
     return shortest + int(np.abs(passed[shortest - start - 1 :] - target).argmin())

@@ -37,18 +37,18 @@ SampleBlock = npt.NDArray[np.float32]
 """channels x samples, from -1 to 1."""
 
 _BLOCK_SECONDS = 10
+# Most packets of a block.
 _MAX_PACKETS = 8192
-"""Most packets of a block."""
+# Decoded blocks to keep.
 _CACHED_BLOCKS = 3
-"""Decoded blocks to keep."""
+# Packets decoded before a block to restore the state of the decoder.
 _LEAD_PACKETS = 32
-"""Packets decoded before a block to restore the state of the decoder."""
 _LEAD_SECONDS = 2
 _GAP_TICKS = 3
+# Largest difference in seconds of a timestamp from the end of the previous samples.
 _GAP_SECONDS = Fraction(1, 100)
-"""Largest difference in seconds of a timestamp from the end of the previous samples."""
+# Missing samples between blocks that are filled by repeating the next one.
 _TINY_GAP = 16
-"""Missing samples between blocks that are filled by repeating the next one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,18 +228,18 @@ def _decoder(
 SPLITTING_CONTAINERS = frozenset({"mpegts", "mpegps", "avi"})
 """Containers whose audio is always read through the demuxer, which seeks to a unit."""
 
+# Units before the wanted packet that seeks target, in the order of attempts.
 _SEEK_BACK_UNITS = (2, 8, 32)
-"""Units before the wanted packet that seeks target, in the order of attempts."""
+# Packets before the wanted one in which these units are searched.
 _SEARCHED_PACKETS = 256
-"""Packets before the wanted one in which these units are searched."""
+# Consecutive packets that must match the table to identify the target of a seek.
 _MATCHED_UNITS = 3
-"""Consecutive packets that must match the table to identify the target of a seek."""
+# Packets after a seek in which the match is searched.
 _MATCH_WINDOW = 64
-"""Packets after a seek in which the match is searched."""
+# The demuxer reads on, rather than seeks, to a packet within this distance.
 _NEAR_PACKETS = 64
-"""The demuxer reads on, rather than seeks, to a packet within this distance."""
+# Mask of the fourth byte of an ADTS header (ISO/IEC 14496-3, 1.A.2.2): the fixed part.
 _ADTS_FIXED = 0xF0
-"""Mask of the fourth byte of an ADTS header (ISO/IEC 14496-3, 1.A.2.2): the fixed part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,12 +263,12 @@ class AudioUnits:
         stream: AudioStream,
         *,
         head: list[Packet[AudioStream]] | None = None,
-        most: int = 0,
+        max_head: int = 0,
     ) -> None:
-        """The first `most` packets are added to `head` as the demuxer returns them."""
+        """The first `max_head` packets are added to `head` as the demuxer returns them."""
         self._opened = opened
         self._stream = stream
-        self._head, self._most = head, most
+        self._head, self._max_head = head, max_head
         is_filtered = has_adts_headers(stream)
         self._filter = BitStreamFilterContext("aac_adtstoasc", stream) if is_filtered else None
 
@@ -294,7 +294,7 @@ class AudioUnits:
     def _packets(self, is_cut: bool) -> Iterator[AudioUnit]:
         position = -1
         for packet in demux_packets(self._opened, self._stream):
-            if self._head is not None and len(self._head) < self._most:
+            if self._head is not None and len(self._head) < self._max_head:
                 self._head.append(packet)
             if packet.pos is not None:
                 position = packet.pos
@@ -320,8 +320,8 @@ class AudioUnits:
         if self._filter is None:
             return bytes(packet), b""
         (bare,) = self._filter.filter(packet)
-        reported = bare.has_sidedata("new_extradata")
-        return bytes(bare), bytes(bare.get_sidedata("new_extradata")) if reported else b""
+        has_configuration = bare.has_sidedata("new_extradata")
+        return bytes(bare), bytes(bare.get_sidedata("new_extradata")) if has_configuration else b""
 
 
 def has_adts_headers(stream: AudioStream) -> bool:
@@ -465,22 +465,22 @@ class AudioUnitReader:
         low = max(0, first - _SEARCHED_PACKETS)
         columns = self._table.columns(low, min(first + _MATCHED_UNITS, self._table.packets))
         positions = columns.position[: first - low + 1]
-        begun = np.unique(positions[positions >= 0])
-        if len(begun) <= back:
+        starts = np.unique(positions[positions >= 0])
+        if len(starts) <= back:
             return False
         rows = list(zip(columns.position.tolist(), columns.size.tolist(), strict=True))
         units = self._opened_units()
         assert self._opened is not None
         try:
-            self._opened.seek(int(begun[-1 - back]), unsupported_byte_offset=True)
+            self._opened.seek(int(starts[-1 - back]), unsupported_byte_offset=True)
         except FFmpegError:
             return False
         following = units.after_seek()
         met = list(islice(following, _MATCH_WINDOW))
-        seen = [(packet.position, len(packet.payload)) for packet in met]
-        for skipped in range(1, len(seen) - _MATCHED_UNITS + 1):
-            run = seen[skipped : skipped + _MATCHED_UNITS]
-            if run[0][0] != seen[skipped - 1][0] and run[0] in rows:
+        read = [(packet.position, len(packet.payload)) for packet in met]
+        for skipped in range(1, len(read) - _MATCHED_UNITS + 1):
+            run = read[skipped : skipped + _MATCHED_UNITS]
+            if run[0][0] != read[skipped - 1][0] and run[0] in rows:
                 row = rows.index(run[0])
                 if row <= first - low and rows[row : row + _MATCHED_UNITS] == run:
                     self._packets = chain(met[skipped:], following)

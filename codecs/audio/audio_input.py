@@ -39,9 +39,10 @@ from vfsd.codecs.pyav import exact_fraction, tick_seconds
 from vfsd.disk.checksums import MediaSource
 from vfsd.errors import RefusedMediaError, UsageError
 
+# Stored sample format by that of the input; of `s32`, 24 bits are stored.
 _STORED_SAMPLE_FORMATS = {"u8": "s16", "s16": "s16", "s32": "s32", "flt": "flt", "dbl": "flt"}
-"""Stored sample format by that of the input; of `s32`, 24 bits are stored."""
 _PCM_ENCODERS = {"s16": "pcm_s16le", "s32": "pcm_s24le", "flt": "pcm_f32le"}
+# (encoder, its sample format by the format to keep) by codec.
 _ENCODERS: Mapping[str, tuple[str, Mapping[str, str]]] = MappingProxyType(
     {
         "aac": ("aac", {}),
@@ -49,10 +50,9 @@ _ENCODERS: Mapping[str, tuple[str, Mapping[str, str]]] = MappingProxyType(
         "opus": ("libopus", {"s16": "s16", "s32": "flt", "flt": "flt"}),
     }
 )
-"""(encoder, its sample format by the format to keep) by codec."""
 _OPUS_RATE = 48_000
+# Samples per PCM packet, since Matroska's timestamps are milliseconds.
 _PCM_PACKET_SAMPLES = 1024
-"""Samples per PCM packet, since Matroska's timestamps are milliseconds."""
 
 
 class AudioEncoder:
@@ -87,7 +87,7 @@ class AudioEncoder:
             ) from error
         self._graph: Graph | None = None
         self._fifo = av.AudioFifo()
-        self._given = 0  # samples passed to the encoder
+        self._received = 0  # samples passed to the encoder
 
     def push(self, frame: av.AudioFrame | None) -> None:
         """Add samples; None: no more will come."""
@@ -103,19 +103,19 @@ class AudioEncoder:
 
     def packets(self, end: int) -> Iterator[Packet[Stream]]:
         """Yield packets of samples before number `end`, as far as they were added."""
-        wanted = min(end, self.taken) - self._given
+        wanted = min(end, self.taken) - self._received
         yield from self._encoded(wanted - wanted % self._block)
 
     def finish(self, end: int) -> Iterator[Packet[Stream]]:
         """Yield the remaining packets, without samples from number `end` on."""
-        yield from self._encoded(min(end, self.taken) - self._given)
+        yield from self._encoded(min(end, self.taken) - self._received)
         yield from self._stream.encode(None)
 
     def _encoded(self, count: int) -> Iterator[Packet[Stream]]:
         step = count if self._block == 1 else self._block
         while count > 0 and (cut := self._fifo.read(min(step, count))) is not None:
-            cut.pts, cut.time_base = self._given, Fraction(1, self.rate)
-            self._given += cut.samples
+            cut.pts, cut.time_base = self._received, Fraction(1, self.rate)
+            self._received += cut.samples
             count -= cut.samples
             yield from self._stream.encode(cut)
 
@@ -157,8 +157,8 @@ def _filtered_frames(graph: Graph) -> Iterator[av.AudioFrame]:
 # Audio ahead of its pictures waits, since it may have to end with a last picture not yet known.
 MAX_OFFSET_SECONDS = 10
 """Largest lead of audio over pictures, or of pictures over audio, in seconds."""
+# Seconds of audio after the last picture that are dropped silently.
 _MAX_TAIL_SECONDS = 1
-"""Seconds of audio after the last picture that are dropped silently."""
 
 
 class PushedAudio:
@@ -168,9 +168,9 @@ class PushedAudio:
     that far ahead, silence replaces the missing audio.
     """
 
-    def __init__(self, output: OutputContainer, codec: str, reported: AudioFormat) -> None:
+    def __init__(self, output: OutputContainer, codec: str, form: AudioFormat) -> None:
         """Raises `UsageError` for an unsupported format."""
-        self._form = SampleFramer(reported)
+        self._form = SampleFramer(form)
         self._encoder = AudioEncoder(
             output, codec, self._form.rate, self._form.layout, self._form.kind
         )
@@ -259,6 +259,7 @@ class PushedAudio:
         return f"{sample / self.rate:.3f} s"
 
 
+# FFmpeg's demuxer of audio files by their first bytes.
 _AUDIO_FILES = (
     (rb"RIFF....WAVE|RF64", "wav"),
     (rb"riff\x2e\x91\xcf\x11", "w64"),
@@ -269,9 +270,8 @@ _AUDIO_FILES = (
     (rb"\xff[\xf0\xf1\xf8\xf9]", "aac"),
     (rb"ID3|\xff[\xe2-\xe7\xf2-\xf7\xfa-\xff]", "mp3"),
 )
-"""FFmpeg's demuxer of audio files by their first bytes."""
+# Seconds: the first fragment waits for audio that begins earlier.
 _PROMPT_SECONDS = 10
-"""Seconds: the first fragment waits for audio that begins earlier."""
 
 
 class AudioFile:
@@ -448,6 +448,7 @@ AUDIO_CODECS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 """Containers by audio codec; flac and pcm are lossless."""
+# Codecs whose packets can be copied, by container.
 _COPIED_CODECS = {
     "mp4": frozenset({"aac", "mp3", "mp2", "ac3", "opus", "flac", "alac"}),
     "mov": frozenset(
@@ -458,7 +459,6 @@ _COPIED_CODECS = {
         | {"pcm_s16le", "pcm_s24le", "pcm_s32le", "pcm_f32le"}
     ),
 }
-"""Codecs whose packets can be copied, by container."""
 
 
 class AudioPacketSource(Protocol):
@@ -497,9 +497,9 @@ def open_audio_source(
     if isinstance(form.given, AudioFormat):
         return PushedAudio(output, codec, form.given)
     if isinstance(form.given, tuple):
-        reported, samples = framer_for(form.given)
-        encoder = AudioEncoder(output, codec, reported.rate, reported.layout, reported.kind)
-        return _EncodedAudio(encoder, reported.frames(samples, 0))
+        framer, samples = framer_for(form.given)
+        encoder = AudioEncoder(output, codec, framer.rate, framer.layout, framer.kind)
+        return _EncodedAudio(encoder, framer.frames(samples, 0))
     file = AudioFile(form.given)
     try:
         if form.codec is None and file.codec in _COPIED_CODECS[container] and file.is_configured:

@@ -53,20 +53,20 @@ class AudioFormat:
 class SampleFramer:
     """Checks and frames audio samples of a `AudioFormat`. Raises `UsageError`."""
 
-    def __init__(self, reported: AudioFormat) -> None:
-        self.rate = whole_number(reported.rate, "sample rate")
+    def __init__(self, form: AudioFormat) -> None:
+        self.rate = whole_number(form.rate, "sample rate")
         if not 0 < self.rate <= _MAX_SAMPLE_RATE:
             raise UsageError(f"sample rate must be 1 to {_MAX_SAMPLE_RATE}, got {shown(self.rate)}")
         try:
-            self.dtype = np.dtype(reported.dtype)
+            self.dtype = np.dtype(form.dtype)
         except TypeError as error:
             raise UsageError(
-                f"samples must be {_ACCEPTED_DTYPES}, got {reported.dtype}", hint=_ACCEPTED_DTYPES
+                f"samples must be {_ACCEPTED_DTYPES}, got {form.dtype}", hint=_ACCEPTED_DTYPES
             ) from error
         if self.dtype.name not in SAMPLE_FORMATS:
             raise UsageError(f"audio samples must be {_ACCEPTED_DTYPES}, got {self.dtype}")
         self.kind = SAMPLE_FORMATS[self.dtype.name]
-        self.layout = _channel_layout(reported.layout)
+        self.layout = _channel_layout(form.layout)
         self.channels = AudioLayout(self.layout).nb_channels
 
     def checked(self, given: AudioArray | AudioSamples) -> AudioArray:
@@ -137,21 +137,21 @@ def float_planes(frame: av.AudioFrame, channels: int) -> npt.NDArray[np.float32]
     return frame.to_ndarray().reshape(-1, channels).T.astype(np.float32)
 
 
-def _channel_layout(reported: str | int) -> str:
-    if isinstance(reported, str):
+def _channel_layout(layout: str | int) -> str:
+    if isinstance(layout, str):
         try:
-            return str(AudioLayout(reported).name)
+            return str(AudioLayout(layout).name)
         except ValueError as error:
             raise UsageError(
-                f"layout must be one of FFmpeg's, such as mono, stereo or 5.1, got {reported}",
+                f"layout must be one of FFmpeg's, such as mono, stereo or 5.1, got {layout}",
                 hint="FFmpeg's: mono, stereo, 5.1 ...",
             ) from error
-    if reported not in CHANNEL_LAYOUTS:
+    if layout not in CHANNEL_LAYOUTS:
         raise UsageError(
-            f"layout of {reported} channels is ambiguous",
+            f"layout of {layout} channels is ambiguous",
             hint="use layout='quad', '5.0', '6.1' ...",
         )
-    return CHANNEL_LAYOUTS[reported]
+    return CHANNEL_LAYOUTS[layout]
 
 
 def _require_finite(samples: AudioArray) -> None:
@@ -164,20 +164,20 @@ SEGMENT_AUDIO_CODECS = ("aac", "opus")
 
 _AAC_RATES = (8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000)
 _USUAL_RATE = 48_000
+# Bits per second of a channel at 48 kHz.
 _CHANNEL_BITS = 80_000
-"""Bits per second of a channel at 48 kHz."""
 _MIN_BIT_RATE = 8_000
+# Packets encoded before the kept ones, to settle the state of the encoder.
 _LEAD_PACKETS = 8
-"""Packets encoded before the kept ones, to settle the state of the encoder."""
+# Packets encoded after the kept ones, for the lookahead of the encoder.
 _TAIL_PACKETS = 2
-"""Packets encoded after the kept ones, for the lookahead of the encoder."""
+# Reserved bytes of packets, relative to the bit rate.
 _SIZE_MARGIN = Fraction(5, 4)
-"""Reserved bytes of packets, relative to the bit rate."""
+# Most bytes of a packet per channel (6144 bits, ISO/IEC 14496-3, 4.5.3.1).
 _LARGEST_AAC = 768
-"""Most bytes of a packet per channel (6144 bits, ISO/IEC 14496-3, 4.5.3.1)."""
 _BIT_RATE_STEP = 0.7
+# Seconds of extra samples on both sides of resampled ones.
 _MARGIN = 0.1
-"""Seconds of extra samples on both sides of resampled ones."""
 
 SegmentSamples = npt.NDArray[np.float32]
 
@@ -296,9 +296,9 @@ def resampled(
     resampler = av.AudioResampler("flt", layout, wanted)
     ready = [one for given in (frame, None) for one in resampler.resample(given)]
     parts = [float_planes(one, len(heard)) for one in ready]
-    made = np.concatenate(parts, axis=1)
+    joined = np.concatenate(parts, axis=1)
     begin = first - low * step
-    part: SegmentSamples = made[:, begin : begin + stop - first]
+    part: SegmentSamples = joined[:, begin : begin + stop - first]
     missing = stop - first - part.shape[1]
     return np.pad(part, ((0, 0), (0, missing))) if missing > 0 else part
 

@@ -10,8 +10,8 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+# Bytes after which a unit needs an emulation prevention byte (3).
 _EMULATION = re.compile(rb"\0\0(?=[\0-\3])")
-"""Bytes after which a unit needs an emulation prevention byte (3)."""
 
 
 class BitstreamError(ValueError):
@@ -425,8 +425,8 @@ def x264_build(packet: bytes) -> int | None:
 
 
 _SEQUENCE_HEADER, _TEMPORAL_DELIMITER = 1, 2
+# seq_level_idx from which seq_tier is present (AV1, 5.5.1).
 _HIGH_TIER_LEVEL = 8
-"""seq_level_idx from which seq_tier is present (AV1, 5.5.1)."""
 
 
 def obu_units(packet: bytes) -> Iterator[tuple[int, int, int]]:
@@ -491,11 +491,11 @@ def av1c(header: bytes, *, is_deep: bool) -> bytes:
     return bytes((0x81, profile << 5 | level, tier << 7 | is_deep << 6 | subsampled, 0)) + header
 
 
+# Profiles whose avcC record includes the chroma format (ISO/IEC 14496-15, 5.3.3.1.2).
 _EXTENDED_H264_PROFILES = frozenset((100, 110, 122, 144, 244))
-"""Profiles whose avcC record includes the chroma format (ISO/IEC 14496-15, 5.3.3.1.2)."""
 
+# The level for vpcC, which VP9 streams do not signal: enough for 4096x2176 at 60 Hz.
 _VP9_LEVEL = 50
-"""The level for vpcC, which VP9 streams do not signal: enough for 4096x2176 at 60 Hz."""
 _VP9_PIXELS = {"yuv420p": (0, 8, 1), "yuv422p": (1, 8, 2), "yuv444p": (1, 8, 3)}
 _UNSPECIFIED = 2
 
@@ -511,21 +511,21 @@ def avcc(sets: tuple[bytes, ...], prefix: int) -> bytes:
     pictures = [unit for unit in sets if unit_type("h264", unit) == H264_PPS]
     if not sequences or not pictures or len(sequences) > 31 or len(pictures) > 255:
         raise BitstreamError("no usable parameter sets")
-    all_reported = [parse_h264_sps(unit) for unit in sequences]
-    reported = max(all_reported, key=lambda each: each.profile_bytes[0])
+    parsed = [parse_h264_sps(unit) for unit in sequences]
+    highest = max(parsed, key=lambda each: each.profile_bytes[0])
     constraints, level = 0xFF, 0
-    for each in all_reported:
+    for each in parsed:
         constraints &= each.profile_bytes[1]
         level = max(level, each.profile_bytes[2])
-    profile = reported.profile_bytes[0]
+    profile = highest.profile_bytes[0]
     record = bytearray((1, profile, constraints, level, 0xFC | prefix - 1))
     record.append(0xE0 | len(sequences))
     record += b"".join(_length_prefixed(unit) for unit in sequences)
     record.append(len(pictures))
     record += b"".join(_length_prefixed(unit) for unit in pictures)
     if profile in _EXTENDED_H264_PROFILES:
-        record += bytes((0xFC | reported.chroma_format,))
-        record += bytes((0xF8 | reported.luma_depth - 8, 0xF8 | reported.chroma_depth - 8, 0))
+        record += bytes((0xFC | highest.chroma_format,))
+        record += bytes((0xF8 | highest.luma_depth - 8, 0xF8 | highest.chroma_depth - 8, 0))
     return bytes(record)
 
 
@@ -539,14 +539,12 @@ def hvcc(sets: tuple[bytes, ...], prefix: int, *, is_complete: bool = True) -> b
     if not all(arrays):
         raise BitstreamError("no usable parameter sets")
     # If there are several, the SPS with the highest profile and level.
-    all_reported = [parse_hevc_sps(unit) for unit in arrays[1]]
-    reported = max(
-        all_reported, key=lambda each: (each.profile_bytes[0] & 0x1F, each.profile_bytes[-1])
-    )
-    record = bytearray(b"\x01" + reported.profile_bytes + b"\xf0\x00\xfc")
-    record += bytes((0xFC | reported.chroma_format, 0xF8 | reported.luma_depth - 8))
-    record += bytes((0xF8 | reported.chroma_depth - 8, 0, 0))
-    record.append(reported.sublayers << 3 | reported.nested << 2 | prefix - 1)
+    parsed = [parse_hevc_sps(unit) for unit in arrays[1]]
+    highest = max(parsed, key=lambda each: (each.profile_bytes[0] & 0x1F, each.profile_bytes[-1]))
+    record = bytearray(b"\x01" + highest.profile_bytes + b"\xf0\x00\xfc")
+    record += bytes((0xFC | highest.chroma_format, 0xF8 | highest.luma_depth - 8))
+    record += bytes((0xF8 | highest.chroma_depth - 8, 0, 0))
+    record.append(highest.sublayers << 3 | highest.nested << 2 | prefix - 1)
     record.append(len(arrays))
     for kind, units in zip(kinds, arrays, strict=True):
         record += struct.pack(">BH", is_complete << 7 | kind, len(units))
@@ -559,10 +557,10 @@ def vpcc(pixel_format: str) -> bytes | None:
 
     Colors and other data of the packets are left unspecified.
     """
-    reported = _VP9_PIXELS.get(pixel_format)
-    if reported is None:
+    pixels = _VP9_PIXELS.get(pixel_format)
+    if pixels is None:
         return None
-    profile, depth, chroma = reported
+    profile, depth, chroma = pixels
     fields = (profile, _VP9_LEVEL, depth << 4 | chroma << 1) + (_UNSPECIFIED,) * 3
     return b"\x01\0\0\0" + bytes(fields) + b"\0\0"
 

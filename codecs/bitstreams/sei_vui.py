@@ -21,19 +21,19 @@ UUID_BYTES = 16
 _PREFIX, _SUFFIX = 39, 40
 _H264_SEI = nal.H264_SEI
 
+# Types that both codecs share: ITU-T T.35 and user data.
 _SHARED_TYPES = frozenset((USER_DATA_REGISTERED, USER_DATA_UNREGISTERED))
-"""Types that both codecs share: ITU-T T.35 and user data."""
 PERSISTENT_TYPES = frozenset((137, 144, 147, 148, 149))
 """Types that persist until the next key picture, which repeats them.
 
 Mastering display, content light level, transfer, ambient light, content color volume. Decoders of
 the two codecs keep them for different times.
 """
+# More types that can be carried within a codec, including pan-scan and time code.
 _CODEC_TYPES = {
     "h264": frozenset((2, *PERSISTENT_TYPES)),
     "hevc": frozenset((2, 136, *PERSISTENT_TYPES)),
 }
-"""More types that can be carried within a codec, including pan-scan and time code."""
 _ENCODER_UUIDS = (
     bytes.fromhex("dc45e9bde6d948b7962cd820d923eeef"),  # x264
     bytes.fromhex("2ca2de09b51747dbbb55a4fe7fc2fc4e"),  # x265
@@ -104,10 +104,10 @@ def _describes_pictures(kind: int, payload: bytes) -> bool:
     return kind != USER_DATA_REGISTERED or not payload.startswith(_DOLBY_VISION)
 
 
-def sei_unit(codec: str, reported: tuple[SeiMessage, ...]) -> bytes:
+def sei_unit(codec: str, messages: tuple[SeiMessage, ...]) -> bytes:
     """Return a NAL unit with messages, without a start code."""
     body = b"".join(
-        _sei_number(kind) + _sei_number(len(payload)) + payload for kind, payload in reported
+        _sei_number(kind) + _sei_number(len(payload)) + payload for kind, payload in messages
     )
     head = bytes((_PREFIX << 1, 1)) if codec == "hevc" else bytes((_H264_SEI,))
     return head + escaped(body + b"\x80")
@@ -118,12 +118,12 @@ def _sei_number(value: int) -> bytes:
 
 
 def with_sei_messages(
-    codec: str, packet: bytes, reported: tuple[tuple[SeiMessage, ...], ...]
+    codec: str, packet: bytes, units: tuple[tuple[SeiMessage, ...], ...]
 ) -> bytes:
     """Insert units of messages before the first slice of an Annex B packet."""
-    if not reported:
+    if not units:
         return packet
-    added = b"".join(nal.START_CODE + sei_unit(codec, one) for one in reported)
+    added = b"".join(nal.START_CODE + sei_unit(codec, one) for one in units)
     for start, end in nal.nal_units(packet, 0):
         if nal.holds_slice(codec, nal.unit_type(codec, packet[start:end])):
             at = start - 3
@@ -186,10 +186,10 @@ def with_vui_fields(codec: str, extradata: bytes, fields: Mapping[str, int]) -> 
 
     `fields` are options of FFmpeg's filters h264_metadata and hevc_metadata. Raises `FFmpegError`.
     """
-    reported = ":".join(f"{name}={value}" for name, value in fields.items())
-    if not reported or codec not in ("h264", "hevc"):
+    arguments = ":".join(f"{name}={value}" for name, value in fields.items())
+    if not arguments or codec not in ("h264", "hevc"):
         return extradata
-    context = BitStreamFilterContext(f"{codec}_metadata={reported}", codec)
+    context = BitStreamFilterContext(f"{codec}_metadata={arguments}", codec)
     (packet,) = context.filter(Packet(extradata))
     return bytes(packet)
 

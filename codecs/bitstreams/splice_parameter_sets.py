@@ -13,11 +13,11 @@ from vfsd.codecs.bitstreams.nal import BitReader, BitstreamError, BitString, Bit
 
 _MACROBLOCK = 16
 _HIGH = 100
+# profile_idc with 4:2:0 of 8 bits only, and x264's names.
 _PROFILES = {66: "baseline", 77: "main", _HIGH: "high"}
-"""profile_idc with 4:2:0 of 8 bits only, and x264's names."""
 _EXTENDED_RATIO = 255
+# The highest log2_max_mv_length, which does not limit motion vectors.
 _MAX_MOTION = 16
-"""The highest log2_max_mv_length, which does not limit motion vectors."""
 _MAX_CPBS = 32
 
 
@@ -165,11 +165,9 @@ _BLA_N_LP = 18  #: a BLA picture without leading pictures
 _FIRST_RANDOM_ACCESS, _LAST_RANDOM_ACCESS = 16, 23
 _FIRST_WITHOUT_SLICE = 32
 _HEADER_BITS = 16
+# As Exp-Golomb numbers, 0 takes one bit and 15 to 30 take nine. Replacing one by the other moves
+# all that follows by a whole byte, so the alignment stays the same.
 _FIRST_PPS_ID = 15
-"""As Exp-Golomb numbers, 0 takes one bit and 15 to 30 take nine.
-
-Replacing one by the other moves all that follows by a whole byte, so the alignment stays the same.
-"""
 _MAX_IDS = 16  #: number of VPS IDs and of SPS IDs
 _MAIN, _MAIN10 = 1, 2
 _BLOCKS = (8, 16, 32)  #: smallest coding blocks that x265 supports
@@ -242,10 +240,10 @@ def parse_hevc_sequence(unit: bytes) -> HevcSequence:
 
 def _skip_sublayers(reader: BitReader, sublayers: int) -> None:
     """Skip the end of profile_tier_level (7.3.3), after the level."""
-    reported = [(reader.flag(), reader.flag()) for _ in range(sublayers)]
+    present = [(reader.flag(), reader.flag()) for _ in range(sublayers)]
     if sublayers:
         reader.bits(2 * (8 - sublayers))
-    for has_profile, has_level in reported:
+    for has_profile, has_level in present:
         reader.bits(88 * has_profile + 8 * has_level)
 
 
@@ -310,12 +308,12 @@ def with_pps_id(unit: bytes, number: int) -> bytes:
     if len(payload) < 4:
         raise BitstreamError("a slice is too short")
     before = 2 if _FIRST_RANDOM_ACCESS <= kind <= _LAST_RANDOM_ACCESS else 1
-    reported, after = payload[2], 7 - before
-    if not reported >> after & 1:
+    byte, after = payload[2], 7 - before
+    if not byte >> after & 1:
         raise BitstreamError("the PPS ID of a slice is not 0")
-    value = reported >> after + 1
+    value = byte >> after + 1
     value = value << 9 | _FIRST_PPS_ID + number + 1
-    value = value << after | reported & (1 << after) - 1
+    value = value << after | byte & (1 << after) - 1
     return nal.escaped(payload[:2] + value.to_bytes(2, "big") + payload[3:])
 
 

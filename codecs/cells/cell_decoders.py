@@ -70,8 +70,8 @@ class StreamCellDecoder:
         self.fed = 0
 
     def fits(self, cell: PackedCell) -> bool:
-        mine = self._cell
-        return (mine.codec, mine.width, mine.height, mine.extradata) == (
+        own = self._cell
+        return (own.codec, own.width, own.height, own.extradata) == (
             cell.codec,
             cell.width,
             cell.height,
@@ -118,10 +118,10 @@ class StreamCellDecoder:
         return [(picture.pts or 0, picture) for picture in pictures]
 
 
+# Decoders by the codec of the cell.
 _DECODERS: Mapping[str, Callable[[PackedCell], CellDecoder]] = MappingProxyType(
     {
         LOSSLESS: LosslessCellDecoder,
         **dict.fromkeys(("h264", "hevc", "vp9", "av1"), StreamCellDecoder),
     }
 )
-"""Decoders by the codec of the cell."""

@@ -53,8 +53,8 @@ from vfsd.tiling import LayoutRules, Rect
 from vfsd.tiling.cost import LOSSLESS, VIEW_PROFILES
 from vfsd.validation import not_one_of
 
+# The type of reference pictures.
 _Source = TypeVar("_Source")
-"""The type of reference pictures."""
 
 
 class CellVerifier(Generic[_Source]):
@@ -71,7 +71,7 @@ class CellVerifier(Generic[_Source]):
         self._decoder: VideoCodecContext | None = None
         self._pending: deque[_Source] = deque()
         self._tally = QualityAccumulator()
-        self._given = self._fed = self._shown = 0
+        self._received = self._fed = self._shown = 0
 
     @property
     def pending(self) -> int:
@@ -81,7 +81,7 @@ class CellVerifier(Generic[_Source]):
     def source(self, picture: _Source) -> None:
         """Add the source of the next packet. It must not change until the packet is decoded."""
         self._pending.append(picture)
-        self._given += 1
+        self._received += 1
 
     def packet(self, payload: bytes, configuration: bytes | None) -> None:
         """Add the next packet; the first one needs the configuration of the stream."""
@@ -94,9 +94,10 @@ class CellVerifier(Generic[_Source]):
         """Return the PSNR figures of the cell; see `QualityAccumulator`."""
         if self._decoder is not None:
             self._compare(self._decoded(self._decoder, None))
-        if not self._fed == self._shown == self._given:
+        if not self._fed == self._shown == self._received:
             raise IntegrityError(
-                f"{self._given} pictures gave {self._fed} packets, and {self._shown} of them decode"
+                f"{self._received} pictures gave {self._fed} packets, "
+                f"and {self._shown} of them decode"
             )
         return self._tally.likeness
 
@@ -299,7 +300,7 @@ class CellEncoder:
         self._check = CellVerifier(codec.codec, self._comparer.compare)
         self._siting: str | None = None  # chroma location of the first picture
         self._packets: list[bytes] = []
-        self._given = 0
+        self._received = 0
         self._held: deque[av.VideoFrame] = deque()  # sources of packets not yet decoded
         self._spare: list[av.VideoFrame] = []  # reused: allocating takes as long as filling
 
@@ -311,9 +312,9 @@ class CellEncoder:
         copy_colors(picture, tile)
         self._held.append(tile)
         tile.pict_type = 0  # otherwise the encoder repeats the decoded picture type
-        tile.pts = self._given
+        tile.pts = self._received
         tile.time_base = self._context.time_base
-        self._given += 1
+        self._received += 1
         self._check.source(shot.part(self._rect, tile))
         self._take(self._context.encode(tile))
 
@@ -534,11 +535,9 @@ class _PaddedPictures:
         ]
 
 
+# Luma samples of pictures that one encoder gets before the next encoder. Its working set then
+# stays in the caches: sixteen tiles take a tenth less time.
 _MAX_HELD_SAMPLES = 32 << 20
-"""Luma samples of pictures that one encoder gets before the next encoder.
-
-Its working set then stays in the caches: sixteen tiles take a tenth less time.
-"""
 
 EncodedCell = tuple[CellStream, PsnrFigures]
 """A cell and its PSNR figures."""

@@ -30,8 +30,8 @@ from vfsd.tiling.cost import LOSSLESS, RAW_CELLS, DecodeWork
 _SIZES = ((64, 64), (128, 128), (320, 176), (640, 368), (1280, 720))
 _PICTURES = 24
 _REPEATS = 3
+# Standard deviations of the noise in levels, which sets the bits of static areas.
 _NOISE = (1.0, 3.0)
-"""Standard deviations of the noise in levels, which sets the bits of static areas."""
 
 _ENCODERS = {
     "h264": ("libx264", {"preset": "medium"}, (20, 28)),
@@ -39,6 +39,7 @@ _ENCODERS = {
     "vp9": ("libvpx-vp9", {"deadline": "realtime", "cpu-used": "8", "b": "0"}, (30, 45)),
     "av1": ("libsvtav1", {"preset": "10", "svtav1-params": "lp=1"}, (30, 45)),
 }
+# (tile codec, qualities to try) by the name of the cost.
 _TILES = {
     "fast": ("fast", (17, 21, 26)),
     "small": ("small", (25, 35, 45)),
@@ -46,7 +47,6 @@ _TILES = {
     LOSSLESS: (LOSSLESS, (1, 9)),
     RAW_CELLS: (LOSSLESS, (0,)),
 }
-"""(tile codec, qualities to try) by the name of the cost."""
 
 TIMED_CODECS = (*_ENCODERS, *_TILES)
 """Codecs by FFmpeg's name, tile codecs, and lossless cells that are not compressed."""

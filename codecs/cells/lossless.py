@@ -39,8 +39,8 @@ from vfsd.tiling.cost import LOSSLESS
 SamplePlane = npt.NDArray[Any]
 """rows x columns, uint8 or uint16."""
 
+# Most bytes with a sum that fits in 31 bits.
 _MAX_SUMMED = (1 << 31) // 256
-"""Most bytes with a sum that fits in 31 bits."""
 
 
 # FFV1's median predictor gives 1 to 4 % less data, but each sample depends on those before it. This
@@ -107,27 +107,25 @@ _HEAD = struct.Struct("<BB4H")
 # Four modes per picture: samples or residuals, alone or less the previous picture. Differences
 # along one direction, or a choice per plane, would save 0 to 3 % more on eight clips.
 _COMPRESSED, _SPATIAL, _TEMPORAL = 1, 2, 4
+# (green channel, channels stored as differences from green) by pixel format.
 _RGB_CHANNELS = {
     **dict.fromkeys(("rgb24", "bgr24"), (1, (0, 2))),
     **dict.fromkeys(("gbrp", "gbrp10le", "gbrp12le"), (0, (1, 2))),
 }
-"""(green channel, channels stored as differences from green) by pixel format."""
 _TRIAL_LEVEL = 1
+# The trial of modes compresses this many rows out of every period.
 _TRIAL_ROWS, _TRIAL_PERIOD = 8, 96
-"""The trial of modes compresses this many rows out of every period."""
+# The level from which on Zstandard's optimal parser is used, with parameters of our own.
+# Zstandard's presets are not the best for residuals: higher levels search for shorter matches.
+# With longer ones, seven filmed clips are up to 4 % smaller at level 19, and none is larger, in
+# 0.6 to 0.8 of the time (`benchmarks.deferred`). Parts of 64x64 pixels are up to 2 % larger.
 _OPTIMAL = 16
-"""The level from which on Zstandard's optimal parser is used, with parameters of our own.
-
-Zstandard's presets are not the best for residuals: higher levels search for shorter matches.
-With longer ones, seven filmed clips are up to 4 % smaller at level 19, and none is larger, in 0.6
-to 0.8 of the time (`benchmarks.deferred`). Parts of 64x64 pixels are up to 2 % larger.
-"""
+# Bytes: a match that ends the search, and the shortest match.
 _LONG_MATCH, _SHORTEST_MATCH = 1024, 5
-"""Bytes: a match that ends the search, and the shortest match."""
+# Binary logarithm of search attempts; one more with each level.
 _MIN_SEARCH_LOG = 4
-"""Binary logarithm of search attempts; one more with each level."""
+# A picture refers to the previous one only if that shrinks it to this fraction.
 _MIN_GAIN = 0.9
-"""A picture refers to the previous one only if that shrinks it to this fraction."""
 
 LOSSLESS_PIXEL_FORMATS = (
     *(
@@ -392,8 +390,8 @@ class LosslessCellEncoder:
         self._level = level
         self._tile: av.VideoFrame | None = None
         self._stream: _VerifiedPacker | None = None
-        seen = (rect.width, rect.height)
-        self._shown = RgbConverter(replace(media, width=seen[0], height=seen[1]), *seen)
+        size = (rect.width, rect.height)
+        self._shown = RgbConverter(replace(media, width=size[0], height=size[1]), *size)
         self._tally = QualityAccumulator()
         self._is_scaled = False
 
@@ -496,8 +494,8 @@ class _VerifiedPacker:
     def put(self, picture: av.VideoFrame) -> None:
         packet = self._packer.pack(picture)
         again = self._unpacker.unpack(memoryview(packet))
-        for given, came in zip(plane_bytes(picture), plane_bytes(again), strict=True):
-            if not np.array_equal(given, came):
+        for original, restored in zip(plane_bytes(picture), plane_bytes(again), strict=True):
+            if not np.array_equal(original, restored):
                 raise IntegrityError(f"picture {len(self._packets)} of a tile decodes differently")
         self._packets.append(packet)
 
@@ -511,8 +509,8 @@ class _VerifiedPacker:
 def _cell_format(cell: PackedCell) -> tuple[str, str, Sequence[int]]:
     """Return (pixel format, chroma location, numbers of key packets from 0)."""
     try:
-        reported = json.loads(cell.extradata)
-        pixel_format, siting, alone = reported["pixels"], reported["siting"], reported["alone"]
+        form = json.loads(cell.extradata)
+        pixel_format, siting, alone = form["pixels"], form["siting"], form["alone"]
         is_known = pixel_format in LOSSLESS_PIXEL_FORMATS and siting in SITINGS
         if not is_known or alone[0] != 0 or sorted(alone) != alone:
             raise ValueError("invalid description")

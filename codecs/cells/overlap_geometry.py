@@ -137,8 +137,8 @@ def _cross(one: Any, other: Any) -> Any:
 
 MIN_OVERLAP_COLUMNS = 32
 """Fewest columns of a piece; a narrower one costs more than it saves."""
+# Rounding error of a homography in pixels.
 _EXACT = 1e-6
-"""Rounding error of a homography in pixels."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -172,8 +172,8 @@ def _parsed_table(table: bytes, end: int) -> PackTable:
     return PackTable(cells, joint)
 
 
-def _is_count(value: object, most: int) -> bool:
-    return type(value) is int and 0 <= value <= most
+def _is_count(value: object, highest: int) -> bool:
+    return type(value) is int and 0 <= value <= highest
 
 
 def _packed_checksums(sums: Iterable[int]) -> str:

@@ -53,19 +53,19 @@ _CONTAINERS = {
     )
 }
 
+# The first byte of each packet of a transport stream.
 _SYNC = b"\x47"
-"""The first byte of each packet of a transport stream."""
+# Sync bytes in a row that identify a transport stream at any offset.
 _MANY_PACKETS = 16
-"""Sync bytes in a row that identify a transport stream at any offset."""
+# A temporal delimiter OBU and the first byte of a sequence header OBU (AV1, 5.3).
 _AV1_UNITS = b"\x12\x00\x0a"
-"""A temporal delimiter OBU and the first byte of a sequence header OBU (AV1, 5.3)."""
+# The key of the header's partition pack (SMPTE 377-1, 7.1).
 _MXF_PARTITION = b"\x06\x0e\x2b\x34\x02\x05\x01\x01\x0d\x01\x02\x01\x01\x02"
-"""The key of the header's partition pack (SMPTE 377-1, 7.1)."""
 _ANIMATED_PNG = re.compile(rb"\x89PNG\r\n\x1a\n(?:(?!IDAT).)*acTL", re.DOTALL)
 _MP4_BOXES = frozenset(b"ftyp moov mdat free skip wide styp sidx moof pnot uuid emsg prft".split())
 _STILL_BRANDS = frozenset(b"heic heix heim heis mif1 avif".split())
+# Brands of image files that also hold a track of moving pictures.
 _MOVING_BRANDS = frozenset(b"avis msf1 hevc hevx".split())
-"""Brands of image files that also hold a track of moving pictures."""
 
 _REFUSED = (
     (rb"#EXTM3U", "a playlist (M3U/HLS) is not a video"),
@@ -208,8 +208,8 @@ def _start_code_kind(head: bytes) -> str | None:
 
 
 _SPARE_PACKETS = 10_000
+# An index that lists more than `_SPARE_PACKETS` smaller packets on average is forged.
 _MIN_PACKET_BYTES = 4
-"""An index that lists more than `_SPARE_PACKETS` smaller packets on average is forged."""
 
 
 def max_packets(size: int) -> int:

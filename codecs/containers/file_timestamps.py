@@ -24,8 +24,8 @@ FFmpeg's muxer moves later pictures to one tick after the previous one.
 MAX_MATROSKA_TIME = 1 << 53
 """Milliseconds (285,000 years). FFmpeg reads them as floats, and rounds later times."""
 
+# FFmpeg doubles the timescale of mp4 and mov until it has at least this value.
 _MIN_TIMESCALE = 10_000
-"""FFmpeg doubles the timescale of mp4 and mov until it has at least this value."""
 _CONTAINER_TITLES = {"mp4": "mp4", "mov": "mov", "matroska": "Matroska"}
 
 
@@ -91,21 +91,21 @@ class FileTimestamps:
 
         `shown` is in ticks of `time_base`, in display order, with any start.
         """
-        given = np.frombuffer(self._ticks, np.int64)
-        if len(shown) != len(given):
-            raise IntegrityError(f"the new file must have {len(given)} pictures, got {len(shown)}")
+        ticks = np.frombuffer(self._ticks, np.int64)
+        if len(shown) != len(ticks):
+            raise IntegrityError(f"the new file must have {len(ticks)} pictures, got {len(shown)}")
         found = shown - shown[0]
         if time_base == self.tick:
-            wrong = np.flatnonzero(found != given).tolist()
+            wrong = np.flatnonzero(found != ticks).tolist()
         else:
-            pairs = enumerate(zip(found.tolist(), given.tolist(), strict=True))
+            pairs = enumerate(zip(found.tolist(), ticks.tolist(), strict=True))
             wrong = [n for n, (one, other) in pairs if one * time_base != other * self.tick]
         if wrong:
             number = wrong[0]
             raise IntegrityError(
                 f"the new file shows frame {number} at "
                 f"{_seconds(int(found[number]) * time_base)}, not at "
-                f"{_seconds(int(given[number]) * self.tick)}",
+                f"{_seconds(int(ticks[number]) * self.tick)}",
                 hint="the file was not stored; another container may represent these times",
             )
 

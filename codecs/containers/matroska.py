@@ -53,10 +53,10 @@ _REFERENCE_BYTES = 3
 _CUE_BYTES = 27
 _CUES_BYTES = 12
 _KEY = 0x80
+# PixelCropLeft, -Top, -Right and -Bottom, in the order of `VideoTrack.crop`.
 _CROPS = ("54cc", "54bb", "54dd", "54aa")
-"""PixelCropLeft, -Top, -Right and -Bottom, in the order of `VideoTrack.crop`."""
+# The DisplayUnit of a display aspect ratio.
 _ASPECT_UNIT = 3
-"""The DisplayUnit of a display aspect ratio."""
 _UNKNOWN = b"\x01\xff\xff\xff\xff\xff\xff\xff"
 
 
@@ -253,14 +253,14 @@ class MatroskaMuxer:
 
 
 def _audio_track_entry(track: AudioTrack) -> bytes:
-    identifier, reported = matroska_codec(track)
+    identifier, configuration = matroska_codec(track)
     fields = _element("d7", _number(2)) + _element("73c5", _number(2))
     fields += _element("83", _number(2)) + _element("9c", _number(0))
     if track.language is not None:
         fields += _element("22b59c", track.language.encode())
     fields += _element("86", identifier.encode())
-    if reported:
-        fields += _element("63a2", reported)
+    if configuration:
+        fields += _element("63a2", configuration)
     sound = _element("b5", struct.pack(">d", track.sample_rate))
     sound += _element("9f", _number(track.channels))
     if track.bit_depth:

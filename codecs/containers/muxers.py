@@ -36,13 +36,10 @@ from vfsd.errors import UsageError
 
 _START_CODE = nal.START_CODE
 _SHORT_START_CODE = 3  # the shortest
+# Most NAL units of a packet with short start codes or lengths. HEVC allows 600 slices per picture
+# at its highest level (H.265 table A.8). H.264 has no general limit, but encoders write at most
+# one per row of macroblocks: 270 at 8K. Parameter sets and the first unit have long start codes.
 _MAX_SLICES = 600
-"""Most NAL units of a packet with short start codes or lengths.
-
-HEVC allows 600 slices per picture at its highest level (H.265 table A.8). H.264 has no general
-limit, but encoders write at most one per row of macroblocks: 270 at 8K. Parameter sets and the
-first unit have long start codes.
-"""
 
 NAL_CODECS = ("h264", "hevc")
 
@@ -208,16 +205,16 @@ MP4_CODECS = frozenset(_ENTRIES)
 _KEY_SAMPLE = 0x0200_0000  # sample_depends_on = 2
 _OTHER_SAMPLE = 0x0101_0000  # sample_depends_on = 1, sample_is_non_sync_sample
 _SAMPLE = np.dtype([("duration", ">u4"), ("size", ">u4"), ("flags", ">u4"), ("shift", ">i4")])
+# Bytes of a segment's boxes: moof 8, mfhd 16, traf 8, tfhd 16, tfdt 20, trun 20, mdat 8.
 _FIXED_BYTES = 96
-"""Bytes of a segment's boxes: moof 8, mfhd 16, traf 8, tfhd 16, tfdt 20, trun 20, mdat 8."""
 _AUDIO_SAMPLE = np.dtype([("duration", ">u4"), ("size", ">u4")])
+# Additional bytes of a segment with audio: traf 8, tfhd 16, tfdt 20, trun 20.
 _AUDIO_BYTES = 64
-"""Additional bytes of a segment with audio: traf 8, tfhd 16, tfdt 20, trun 20."""
+# Durations of samples and segments have 32 bits, and some players treat the top bit as a sign.
 _MAX_TICKS = 1 << 31
-"""Durations of samples and segments have 32 bits, and some players treat the top bit as a sign."""
 _DEFAULT_TIMESCALE = 90_000
+# Coarser timescales than a millisecond are refused.
 _MIN_TIMESCALE = 1000
-"""Coarser timescales than a millisecond are refused."""
 
 _MATRICES = {
     0: (1, 0, 0, 1),
@@ -397,9 +394,9 @@ class Fmp4Muxer:
             24,  # depth
             -1,
         )
-        reported = make_box(record, contents) if contents or track.codec != "ffv1" else b""
+        codec_box = make_box(record, contents) if contents or track.codec != "ffv1" else b""
         return make_box(
-            kind, fields, reported, aperture, aspect, colors, side_data_boxes(track.marks)
+            kind, fields, codec_box, aperture, aspect, colors, side_data_boxes(track.marks)
         )
 
     def _sidx(self, index: SegmentIndex) -> bytes:

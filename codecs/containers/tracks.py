@@ -21,8 +21,8 @@ from vfsd.core.model import NO_CROP_MARGINS, CropMargins
 MIN_PADDING = 2
 """Least bytes of padding of a segment, if there are any."""
 
+# The largest signed 64-bit number.
 _MAX_INT64 = (1 << 63) - 1
-"""The largest signed 64-bit number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,29 +207,31 @@ _DOVI_BYTES = 24
 StreamSideData = Mapping[str, str]
 
 
-def side_data_names(marks: StreamSideData | None) -> list[str]:
+def side_data_names(side_data: StreamSideData | None) -> list[str]:
     """Return the names of all side data, in alphabetical order."""
-    return sorted(set(marks or {}) - {IN_PACKETS})
+    return sorted(set(side_data or {}) - {IN_PACKETS})
 
 
-def packet_side_data(marks: StreamSideData | None) -> frozenset[str]:
+def packet_side_data(side_data: StreamSideData | None) -> frozenset[str]:
     """Return the names of side data that packets contain, and so do copies of packets."""
-    reported = (marks or {}).get(IN_PACKETS, "")
-    return frozenset(name for name in reported.split(",") if name)
+    names = (side_data or {}).get(IN_PACKETS, "")
+    return frozenset(name for name in names.split(",") if name)
 
 
-def container_side_data(container: str, marks: StreamSideData | None) -> dict[str, str]:
+def container_side_data(container: str, side_data: StreamSideData | None) -> dict[str, str]:
     """Return the side data that a header of `container` (mp4, matroska or another) can hold."""
     if container == "mp4":
-        return {name: value for name, value in (marks or {}).items() if _boxes(name, value)}
+        return {name: value for name, value in (side_data or {}).items() if _boxes(name, value)}
     if container == "matroska":
-        return {name: value for name, value in (marks or {}).items() if _is_element(name, value)}
+        return {
+            name: value for name, value in (side_data or {}).items() if _is_element(name, value)
+        }
     return {}
 
 
-def side_data_boxes(marks: StreamSideData | None) -> bytes:
+def side_data_boxes(side_data: StreamSideData | None) -> bytes:
     """Return the side data boxes of a visual sample entry."""
-    return b"".join(_boxes(name, value) for name, value in (marks or {}).items())
+    return b"".join(_boxes(name, value) for name, value in (side_data or {}).items())
 
 
 def _boxes(name: str, value: str) -> bytes:
@@ -274,32 +276,32 @@ def _dovi_kind(record: bytes) -> bytes:
 def _is_element(name: str, value: str) -> bool:
     if value == OTHER:
         return False
-    known = {STEREO: value in _STEREO_MODE, FIELD_ORDER: value in _FIELD_ORDER}
-    return known.get(name, name in (MASTERING_DISPLAY, CONTENT_LIGHT, SPHERICAL, DOVI))
+    is_valid = {STEREO: value in _STEREO_MODE, FIELD_ORDER: value in _FIELD_ORDER}
+    return is_valid.get(name, name in (MASTERING_DISPLAY, CONTENT_LIGHT, SPHERICAL, DOVI))
 
 
-def side_data_track_elements(marks: StreamSideData | None) -> list[tuple[str, bytes]]:
+def side_data_track_elements(side_data: StreamSideData | None) -> list[tuple[str, bytes]]:
     """Return (identifier, content) of elements for a TrackEntry."""
-    if DOVI not in (marks or {}):
+    if DOVI not in (side_data or {}):
         return []
-    record = bytes.fromhex((marks or {})[DOVI])
+    record = bytes.fromhex((side_data or {})[DOVI])
     kind, extra = _element("41e7", _dovi_kind(record)), _element("41ed", record)
     return [("41e4", kind + extra)]
 
 
-def side_data_video_elements(marks: StreamSideData | None) -> list[tuple[str, bytes]]:
+def side_data_video_elements(side_data: StreamSideData | None) -> list[tuple[str, bytes]]:
     """Return (identifier, content) of elements for the Video element of a track."""
-    reported = marks or {}
+    entries = side_data or {}
     found: list[tuple[str, bytes]] = []
-    if reported.get(FIELD_ORDER) in _FIELD_ORDER:
+    if entries.get(FIELD_ORDER) in _FIELD_ORDER:
         found += [
             ("9a", bytes((_INTERLACED,))),
-            ("9d", bytes((_FIELD_ORDER[reported[FIELD_ORDER]],))),
+            ("9d", bytes((_FIELD_ORDER[entries[FIELD_ORDER]],))),
         ]
-    if reported.get(STEREO) in _STEREO_MODE:
-        found.append(("53b8", bytes((_STEREO_MODE[reported[STEREO]],))))
-    if SPHERICAL in reported:
-        pose, bounds = _projection(reported[SPHERICAL])
+    if entries.get(STEREO) in _STEREO_MODE:
+        found.append(("53b8", bytes((_STEREO_MODE[entries[STEREO]],))))
+    if SPHERICAL in entries:
+        pose, bounds = _projection(entries[SPHERICAL])
         private = struct.pack(">I4I", 0, *bounds)
         angles = zip(("7673", "7674", "7675"), pose, strict=True)
         parts = [_element(name, struct.pack(">d", angle / 65536)) for name, angle in angles]
@@ -308,24 +310,24 @@ def side_data_video_elements(marks: StreamSideData | None) -> list[tuple[str, by
     return found
 
 
-def side_data_colour_elements(marks: StreamSideData | None) -> bytes:
+def side_data_colour_elements(side_data: StreamSideData | None) -> bytes:
     """Return elements for a Colour element, besides the color codes."""
-    reported = marks or {}
+    entries = side_data or {}
     content = b""
-    if CONTENT_LIGHT in reported:
-        most, average = struct.unpack(">HH", bytes.fromhex(reported[CONTENT_LIGHT]))
-        content += _element("55bc", struct.pack(">H", most))
+    if CONTENT_LIGHT in entries:
+        highest, average = struct.unpack(">HH", bytes.fromhex(entries[CONTENT_LIGHT]))
+        content += _element("55bc", struct.pack(">H", highest))
         content += _element("55bd", struct.pack(">H", average))
-    if MASTERING_DISPLAY in reported:
-        *points, most, least = struct.unpack(">8H2I", bytes.fromhex(reported[MASTERING_DISPLAY]))
+    if MASTERING_DISPLAY in entries:
+        *points, highest, lowest = struct.unpack(">8H2I", bytes.fromhex(entries[MASTERING_DISPLAY]))
         # An mdcv box begins with green; Matroska begins with red.
         order = ("55d3", "55d4", "55d5", "55d6", "55d1", "55d2", "55d7", "55d8")
         parts = [
             _element(name, struct.pack(">d", point / 50_000))
             for name, point in zip(order, points, strict=True)
         ]
-        parts.append(_element("55d9", struct.pack(">d", most / 10_000)))
-        parts.append(_element("55da", struct.pack(">d", least / 10_000)))
+        parts.append(_element("55d9", struct.pack(">d", highest / 10_000)))
+        parts.append(_element("55da", struct.pack(">d", lowest / 10_000)))
         content += _element("55d0", b"".join(parts))
     return content
 
@@ -425,10 +427,10 @@ def find_box(data: bytes, *path: bytes) -> bytes | None:
     return data
 
 
+# ObjectTypeIndication (ISO/IEC 14496-1, 7.2.6.6).
 _MP4_OBJECT_TYPES = {"aac": 0x40, "mp3": 0x6B, "mp2": 0x6B}
-"""objectTypeIndication (ISO/IEC 14496-1, 7.2.6.6)."""
+# MP3 and MP2 of up to this sample rate are of ISO/IEC 13818-3, with another type.
 _LOW_RATE, _LOW_RATE_TYPE = 24_000, 0x69
-"""MP3 and MP2 of up to this sample rate are of ISO/IEC 13818-3, with another type."""
 _MP4_ENTRIES = {"opus": b"Opus", "flac": b"fLaC", "ac3": b"ac-3", "alac": b"alac"}
 _MATROSKA_IDS = {
     "aac": "A_AAC",
@@ -446,8 +448,8 @@ _MATROSKA_IDS = {
     "pcm_s32le": "A_PCM/INT/LIT",
     "pcm_f32le": "A_PCM/FLOAT/IEEE",
 }
+# Codecs whose packets in Matroska differ from those of FFmpeg's demuxers.
 _CHANGED_IN_MATROSKA = frozenset({"wavpack", "cook", "sipr", "atrac3", "ra_288"})
-"""Codecs whose packets in Matroska differ from those of FFmpeg's demuxers."""
 _OPUS_RATE = 48000
 _STREAMINFO_BYTES = 34
 _ALAC_BYTES = 36  # a box: size, kind, version and flags, and the 24 bytes of the configuration
@@ -502,20 +504,20 @@ def _sample_entry(track: AudioTrack) -> bytes:
 
 
 def _codec_box(track: AudioTrack) -> bytes:
-    reported = track.configuration
+    configuration = track.configuration
     if track.codec == "opus":
         # RFC 7845, 5.1, in big-endian order; "Encapsulation of Opus in ISOBMFF", 4.3.2.
-        rate, gain = struct.unpack_from("<Ih", reported, 12)
+        rate, gain = struct.unpack_from("<Ih", configuration, 12)
         return make_box(
-            b"dOps", struct.pack(">BBHIh", 0, reported[9], 0, rate, gain) + reported[18:]
+            b"dOps", struct.pack(">BBHIh", 0, configuration[9], 0, rate, gain) + configuration[18:]
         )
     if track.codec == "flac":
         return make_full_box(
-            b"dfLa", 0, 0, struct.pack(">I", 0x8000_0000 | len(reported)) + reported
+            b"dfLa", 0, 0, struct.pack(">I", 0x8000_0000 | len(configuration)) + configuration
         )
     if track.codec == "ac3":
-        return make_box(b"dac3", _dac3(reported))
-    return reported  # alac: the configuration is a complete box
+        return make_box(b"dac3", _dac3(configuration))
+    return configuration  # alac: the configuration is a complete box
 
 
 def _dac3(head: bytes) -> bytes:
@@ -539,13 +541,15 @@ def matroska_codec(track: AudioTrack) -> tuple[str, bytes]:
     """Return (CodecID, CodecPrivate); the latter may be empty."""
     if track.codec not in _MATROSKA_IDS:
         return track.matroska_codec, track.matroska_private
-    reported = track.configuration
+    configuration = track.configuration
     if track.codec == "flac":
-        reported = b"fLaC" + struct.pack(">I", 0x8000_0000 | len(reported)) + reported
+        configuration = (
+            b"fLaC" + struct.pack(">I", 0x8000_0000 | len(configuration)) + configuration
+        )
     elif track.codec == "alac":
-        reported = reported[12:]
+        configuration = configuration[12:]
     elif track.codec == "opus":
-        reported = reported[:10] + bytes(2) + reported[12:]
+        configuration = configuration[:10] + bytes(2) + configuration[12:]
     elif track.codec not in ("aac", "vorbis"):
-        reported = b""
-    return _MATROSKA_IDS[track.codec], reported
+        configuration = b""
+    return _MATROSKA_IDS[track.codec], configuration

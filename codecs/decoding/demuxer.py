@@ -34,14 +34,14 @@ MAX_STREAMS = 200
 """Most streams of an accepted file."""
 
 _CHUNK_PACKETS = 256
+# The demuxer reads on, rather than seeks, to a packet within this distance.
 _NEAR_PACKETS = 64
-"""The demuxer reads on, rather than seeks, to a packet within this distance."""
+# Packets before the wanted one that seeks target, in the order of attempts.
 _SEEK_BACK = (0, 2, 4, 16, 64)
-"""Packets before the wanted one that seeks target, in the order of attempts."""
+# Most packets to go back for one with a position of its own.
 _MAX_SEEK_BACK = 512
-"""Most packets to go back for one with a position of its own."""
+# Consecutive packets that must match the table to identify the target of a seek.
 _MATCHED_PACKETS = 3
-"""Consecutive packets that must match the table to identify the target of a seek."""
 _BUFFER_BYTES = 1 << 18
 _OPEN_SECONDS = 60.0
 _GENERATE_PTS = 1
@@ -107,8 +107,8 @@ def open_all_tracks(source: MediaSource, container: str) -> InputContainer:
     FFmpeg omits their packets otherwise. The container has no chapters then.
     """
     demuxer = container_of(container).demuxer
-    reported = {"ignore_chapters": "1"} if demuxer == "mov" else {}
-    return _open_input(source, demuxer, {**_OPTIONS, **reported})
+    extra = {"ignore_chapters": "1"} if demuxer == "mov" else {}
+    return _open_input(source, demuxer, {**_OPTIONS, **extra})
 
 
 def open_with_demuxer(source: MediaSource, demuxer: str) -> InputContainer:
@@ -139,13 +139,13 @@ def runs_out_of_streams(source: MediaSource, container: str) -> bool:
     demuxed again.
     """
     with (
-        capture_errors() as reported,
+        capture_errors() as messages,
         suppress(FFmpegError, IndexError),  # IndexError as in `demux_packets`
         open_container(source, container) as opened,
     ):
         for _ in opened.demux():
             pass
-    return any("max_streams" in message for _, _, message in reported)
+    return any("max_streams" in message for _, _, message in messages)
 
 
 LogMessage = tuple[int, str, str]
@@ -158,8 +158,8 @@ def capture_errors() -> Iterator[list[LogMessage]]:
     av.logging.set_skip_repeated(False)  # otherwise repeats of an earlier file are logged here
     av.logging.set_level(av.logging.ERROR)
     try:
-        with av.logging.Capture() as reported:
-            yield reported
+        with av.logging.Capture() as messages:
+            yield messages
     finally:
         av.logging.set_level(None)
         av.logging.set_skip_repeated(True)
@@ -290,9 +290,9 @@ class SeekingDemuxer:
         none. A packet may also begin in the unit before, so that the seek must go further back.
         """
         low = max(1, first - _MAX_SEEK_BACK)
-        known = np.flatnonzero(self._table.columns(low, first + 1).position >= 0) + low
-        aims = np.searchsorted(known, first - np.array(_SEEK_BACK), side="right") - 1
-        yield from dict.fromkeys(known[aims[aims >= 0]].tolist())
+        located = np.flatnonzero(self._table.columns(low, first + 1).position >= 0) + low
+        aims = np.searchsorted(located, first - np.array(_SEEK_BACK), side="right") - 1
+        yield from dict.fromkeys(located[aims[aims >= 0]].tolist())
 
     def _seek_to(self, start: int, first: int) -> bool:
         """Seek to the position of packet `start`, and identify the packet that the demuxer returns.
@@ -312,9 +312,9 @@ class SeekingDemuxer:
             return False
         self._packets = demux_until_error(self._opened, self._stream)
         met = list(_until_located(self._packets))
-        seen = [(-1 if packet.pos is None else packet.pos, packet.size) for packet in met]
-        for skipped in range(len(seen)):
-            tail = seen[skipped : skipped + _MATCHED_PACKETS]
+        found = [(-1 if packet.pos is None else packet.pos, packet.size) for packet in met]
+        for skipped in range(len(found)):
+            tail = found[skipped : skipped + _MATCHED_PACKETS]
             if all(position < 0 for position, _ in tail):
                 continue  # sizes alone may repeat
             for row in range(first - start + 1):
@@ -330,11 +330,11 @@ def _until_located(packets: Iterator[Packet[VideoStream]]) -> Iterator[Packet[Vi
 
     The first packet may be the rest of one that began before.
     """
-    known, last = 0, 2 * _MATCHED_PACKETS - 1
+    located, last = 0, 2 * _MATCHED_PACKETS - 1
     for number, packet in enumerate(islice(packets, _MAX_SEEK_BACK)):
         yield packet
-        known += packet.pos is not None
-        if known < 2:
+        located += packet.pos is not None
+        if located < 2:
             last = max(last, number + _MATCHED_PACKETS)
         elif number >= last:
             return

@@ -38,8 +38,8 @@ MPEG-4's packed B-frames put two pictures into one packet, and the second one co
 """
 _CHUNK_FRAMES = 512
 _CHUNK_PACKETS = 512
+# Most frames between decode order and display order of a frame.
 _MAX_REORDER = 64
-"""Most frames between decode order and display order of a frame."""
 _MAX_HELD = 2 * _MAX_REORDER
 
 
@@ -138,28 +138,28 @@ class FrameDecoder:
             passing: called with other pictures that are decoded on the way without doubt
             before_packet: called before each packet; may raise to cancel
         """
-        wish = _RunRequest(run, dict(run.wanted), threads, passing, before_packet)
+        request = _RunRequest(run, dict(run.wanted), threads, passing, before_packet)
         try:
-            yield from self._decode(wish)
+            yield from self._decode(request)
             return
         except StaleColorsError:
             pass  # from now on each run gets a new decoder
-        yield from self._decode(wish)
+        yield from self._decode(request)
 
-    def _decode(self, wish: _RunRequest) -> Iterator[tuple[int, av.VideoFrame]]:
-        for attempt in self._attempts(wish):
+    def _decode(self, request: _RunRequest) -> Iterator[tuple[int, av.VideoFrame]]:
+        for attempt in self._attempts(request):
             try:
                 for packet, index, frame in attempt:
-                    del wish.wanted[packet]
+                    del request.wanted[packet]
                     yield index, frame
                 return
             except (FFmpegError, _MissingFrameError):
-                self._decoder.discard(wish.threads)
-        start = self._previous_key(wish.run.first_packet)
-        end = min(self._table.packets, wish.run.end_packet + EXTRA_PACKETS)
-        packet_of = {frame: packet for packet, frame in wish.wanted.items()}
-        for index, frame in self._conceal(start, end, iter([list(wish.wanted.items())])):
-            del wish.wanted[packet_of[index]]
+                self._decoder.discard(request.threads)
+        start = self._previous_key(request.run.first_packet)
+        end = min(self._table.packets, request.run.end_packet + EXTRA_PACKETS)
+        packet_of = {frame: packet for packet, frame in request.wanted.items()}
+        for index, frame in self._conceal(start, end, iter([list(request.wanted.items())])):
+            del request.wanted[packet_of[index]]
             yield index, frame
 
     def stream(
@@ -235,35 +235,35 @@ class FrameDecoder:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _attempts(self, wish: _RunRequest) -> Iterator[Iterator[tuple[int, int, av.VideoFrame]]]:
+    def _attempts(self, request: _RunRequest) -> Iterator[Iterator[tuple[int, int, av.VideoFrame]]]:
         """Yield strict decodes of the frames still wanted, to be tried one after the other."""
         decoder = self._decoder
-        if decoder.lead(wish.run, wish.threads):
+        if decoder.lead(request.run, request.threads):
             leading = self._leading(decoder.first)
-            yield self._decode_strictly(decoder.resume, decoder.fed, leading, wish)
-        for start in self._strict_starts(wish.run.first_packet):
-            yield self._decode_strictly(decoder.begin, start, self._leading(start), wish)
+            yield self._decode_strictly(decoder.resume, decoder.fed, leading, request)
+        for start in self._strict_starts(request.run.first_packet):
+            yield self._decode_strictly(decoder.begin, start, self._leading(start), request)
 
     def _decode_strictly(
-        self, decode: StrictDecode, first: int, leading: range, wish: _RunRequest
+        self, decode: StrictDecode, first: int, leading: range, request: _RunRequest
     ) -> Iterator[tuple[int, int, av.VideoFrame]]:
         """Decode from packet `first` on; packets in `leading` may not be decodable."""
-        wanted, passing = wish.wanted, wish.passing
+        wanted, passing = request.wanted, request.passing
         # A few more packets push the last frame out. Unlike draining, this lets the decoder
         # continue later. Feeding stops as soon as the frame is out.
-        end = max(first, wish.run.end_packet) + 4 * (self._media.reorder_delay + wish.threads)
+        end = max(first, request.run.end_packet) + 4 * (self._media.reorder_delay + request.threads)
         end = min(self._table.packets, end)
         # Packets after the last wanted one are not skipped: the next run may want them.
         skip = self._disposable(first, max(wanted, default=first)).difference(wanted)
         packets = self._reader.packets(first, end, skip=skip)
-        if wish.before_packet is not None:
-            packets = _before_packets(packets, wish.before_packet)
+        if request.before_packet is not None:
+            packets = _before_packets(packets, request.before_packet)
 
         def on_the_way(packet: int, picture: av.VideoFrame) -> None:
             if passing is not None and packet not in wanted and packet not in leading:
                 passing(packet, picture)
 
-        decoded = decode(packets, wish.threads, ignored=leading, passing=on_the_way)
+        decoded = decode(packets, request.threads, ignored=leading, passing=on_the_way)
         return self._sorted(decoded, iter([list(wanted.items())]))
 
     def _unneeded(self, first: int, frames: range) -> set[int]:

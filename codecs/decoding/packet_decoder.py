@@ -41,10 +41,10 @@ from vfsd.errors import DamagedFileError, IntegrityError
 
 _PLAIN_CODECS = INTRA_CODECS | {"hevc", "vp8", "vp9", "av1"}
 _CHUNK_PACKETS = 256
+# Most bytes of one read, unless a packet is larger.
 _READ_BYTES = 4 << 20
-"""Most bytes of one read, unless a packet is larger."""
+# A gap between two packets of up to this size is read along with them.
 _GAP_BYTES = 64 << 10
-"""A gap between two packets of up to this size is read along with them."""
 
 
 class PacketReader:
@@ -236,10 +236,10 @@ class Cropper:
             self._graph, self._form = self._new_graph(form), form
         pts = picture.pts
         self._graph.push(picture)
-        made = self._graph.pull()
-        assert isinstance(made, av.VideoFrame)
-        made.pts = pts
-        return made
+        cropped = self._graph.pull()
+        assert isinstance(cropped, av.VideoFrame)
+        cropped.pts = pts
+        return cropped
 
     def _new_graph(self, form: _FrameFormat) -> Graph:
         left, top, right, bottom = self._crop
@@ -283,8 +283,8 @@ class StrictDecode(Protocol):
 
 
 _MAX_DRAIN_ERRORS = 64
+# Estimate of the reference pictures that a decoder keeps, for `memory`.
 _REFERENCES = 6
-"""Estimate of the reference pictures that a decoder keeps, for `memory`."""
 
 
 class StaleColorsError(Exception):
@@ -442,14 +442,14 @@ class PacketDecoder:
         self, run: _DecodeFeed, packets: Packets, passing: OnPassedFrame | None
     ) -> Iterator[tuple[int, av.VideoFrame]]:
         for pictures in run.pictures(packets):
-            came = self._with_packets(run, pictures, passing)
+            decoded = self._with_packets(run, pictures, passing)
             self._place = run.place
-            yield from came
+            yield from decoded
             self.origin.require_same_process("a read")
         self._place = None
         cut_off = -1 if run.damage is None else self._cut_off(run.last)
-        came = self._with_packets(run, run.drained(), passing)
-        yield from (one for one in came if one[0] != cut_off)
+        decoded = self._with_packets(run, run.drained(), passing)
+        yield from (one for one in decoded if one[0] != cut_off)
         if run.damage is not None:
             raise run.damage
 
@@ -460,7 +460,7 @@ class PacketDecoder:
         if self._first_size is not None:
             pictures = [self._first_size.convert(picture) for picture in pictures]
         shown = self._cropper.shown
-        came = [
+        decoded = [
             (one.pts, shown(with_true_range_name(one))) for one in pictures if one.pts is not None
         ]
         if not self._is_mixed and any(map(self._has_other_colors, pictures)):
@@ -471,13 +471,13 @@ class PacketDecoder:
             one.is_corrupt and one.pts not in run.ignored for one in pictures
         ):
             self._on_damage()
-        for packet, picture in came:
+        for packet, picture in decoded:
             if run.place is None or packet not in run.place.inside:
                 continue
             run.place.inside.remove(packet)
             if passing is not None:
                 passing(packet, picture)
-        return came
+        return decoded
 
     def _has_other_colors(self, picture: av.VideoFrame) -> bool:
         """Return whether the samples have another range or matrix than `media` declares.
@@ -503,8 +503,8 @@ class PacketDecoder:
     def _fresh_context(self, kind: _DecoderMode) -> VideoCodecContext:
         context = self._contexts.get(kind)
         # Palettes and JPEG tables survive a flush, and would belong to other pictures.
-        keeps = self._media.pixel_format == "pal8" or self._media.codec == "mjpeg"
-        if context is None or self._is_mixed or keeps:
+        survives_flush = self._media.pixel_format == "pal8" or self._media.codec == "mjpeg"
+        if context is None or self._is_mixed or survives_flush:
             context = self._reader.context(threads=kind.threads, strict=kind.strict)
             self._contexts[kind] = context
             self._flushed.discard(kind)

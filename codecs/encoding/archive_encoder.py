@@ -98,25 +98,25 @@ def blended(
 
     The mask is rows x columns of luma (None: nothing is set), constant over each chroma sample.
     """
-    made = av.VideoFrame(picture.width, picture.height, picture.format.name)
-    copy_picture(background, made)
+    result = av.VideoFrame(picture.width, picture.height, picture.format.name)
+    copy_picture(background, result)
     if mask is not None:
-        planes = zip(plane_pixels(picture), plane_pixels(made), strict=True)
+        planes = zip(plane_pixels(picture), plane_pixels(result), strict=True)
         for number, (source, target) in enumerate(planes):
             np.copyto(target, source, where=_plane_mask(mask, picture, number) != 0)
-    return made
+    return result
 
 
 def low_passed(picture: av.VideoFrame, radius: int) -> av.VideoFrame:
     """Return a new picture with each sample averaged over `radius` luma pixels to each side."""
-    made = av.VideoFrame(picture.width, picture.height, picture.format.name)
-    copy_colors(picture, made)
-    planes = zip(plane_pixels(picture), plane_pixels(made), strict=True)
+    result = av.VideoFrame(picture.width, picture.height, picture.format.name)
+    copy_colors(picture, result)
+    planes = zip(plane_pixels(picture), plane_pixels(result), strict=True)
     for number, (source, target) in enumerate(planes):
         across, down = plane_subsampling(picture, number)
         size = (2 * (radius // across) + 1, 2 * (radius // down) + 1)
         target[...] = cv2.blur(source, size)
-    return made
+    return result
 
 
 def masked_error(
@@ -128,10 +128,10 @@ def masked_error(
     worst = 0.0
     planes = zip(plane_pixels(one), plane_pixels(other), strict=True)
     for number, (a, b) in enumerate(planes):
-        mine = _plane_mask(mask, one, number)
-        count = int(np.count_nonzero(mine))
+        inside = _plane_mask(mask, one, number)
+        count = int(np.count_nonzero(inside))
         if count:
-            worst = max(worst, float(cv2.norm(a, b, cv2.NORM_L2SQR, mine)) / count)
+            worst = max(worst, float(cv2.norm(a, b, cv2.NORM_L2SQR, inside)) / count)
     return math.sqrt(worst) / ((1 << one.format.components[0].bits) - 1)
 
 
@@ -210,8 +210,8 @@ ARCHIVE_CODECS = {
     )
 }
 """Codecs by name."""
+# Codecs whose encoders refuse sizes that split a chroma sample.
 _EVEN_SIZE_CODECS = ("h264", "hevc")
-"""Codecs whose encoders refuse sizes that split a chroma sample."""
 
 
 def archive_codec(name: str, media: MediaInfo) -> ArchiveCodec:
@@ -271,8 +271,8 @@ def archive_encoder_options(
     """Return the options for FFmpeg's encoder; `siting` is one of `SITINGS`."""
     # Captions are copied with the SEI messages of the original.
     captions = {} if codec.name == "av1" else {"a53cc": "0"}
-    reported = {} if siting == SITINGS[0] else {"chroma_sample_location": siting}
-    return {"crf": str(quality), **reported, **captions, **color_options(media), **codec.options}
+    location = {} if siting == SITINGS[0] else {"chroma_sample_location": siting}
+    return {"crf": str(quality), **location, **captions, **color_options(media), **codec.options}
 
 
 def prepare_encoder(context: VideoCodecContext, media: MediaInfo) -> None:
@@ -343,12 +343,12 @@ class _RunEncoder:
         self._decoder = strict_decoder(codec.name, configuration)
         self._waiting: dict[int, av.VideoFrame] = {}
         self._packets: list[RunPacket] = []
-        self._given = 0
+        self._received = 0
         self._worst = 0.0
 
     def put(self, picture: av.VideoFrame) -> None:
-        self._waiting[self._given] = picture
-        self._given += 1
+        self._waiting[self._received] = picture
+        self._received += 1
 
     def add(self, packet: av.Packet[av.VideoStream]) -> None:
         number, payload = packet.pts, bytes(packet)
@@ -363,9 +363,9 @@ class _RunEncoder:
     def finish(self) -> ReencodedRun:
         self._compare(decode(self._decoder, None))
         numbers = sorted(packet.shown for packet in self._packets)
-        if self._waiting or numbers != list(range(self._given)) or not self._packets[0].is_key:
+        if self._waiting or numbers != list(range(self._received)) or not self._packets[0].is_key:
             raise IntegrityError(
-                f"{self._given} pictures gave {len(numbers)} packets, and {len(self._waiting)} "
+                f"{self._received} pictures gave {len(numbers)} packets, and {len(self._waiting)} "
                 "pictures do not decode"
             )
         return ReencodedRun(tuple(self._packets), self._configuration, self._worst)
@@ -379,10 +379,10 @@ class _RunEncoder:
             self._worst = max(self._worst, self._measure(number, source, picture))
 
 
+# Most encodes of a run in the search for its rate factor.
 _MAX_TRIES = 8
-"""Most encodes of a run in the search for its rate factor."""
+# A run that exceeds the target by this many dB is encoded coarser.
 _SPARE_DECIBELS = 1.0
-"""A run that exceeds the target by this many dB is encoded coarser."""
 
 
 def coarsest_run(

@@ -38,43 +38,43 @@ def copy_header_fields(
     `tracks` maps track IDs of `target` to track numbers of `source`, from 0. A field that does not
     fit is not changed. Raises `OSError`.
     """
-    with open(target, "r+b") as file, MediaSource(file.fileno()) as made:
-        given, taking = FileWindow(source), FileWindow(made)
-        old, new = _headers(given), _headers(taking)
+    with open(target, "r+b") as file, MediaSource(file.fileno()) as opened:
+        old_file, new_file = FileWindow(source), FileWindow(opened)
+        old, new = _headers(old_file), _headers(new_file)
         if old.movie is not None and new.movie is not None:
-            _copy_fields(given, old.movie, file.fileno(), taking, new.movie, _MOVIE)
-        by_id = {track_id(taking, pair[0]): pair for pair in new.tracks.values() if pair[0]}
+            _copy_fields(old_file, old.movie, file.fileno(), new_file, new.movie, _MOVIE)
+        by_id = {track_id(new_file, pair[0]): pair for pair in new.tracks.values() if pair[0]}
         for number, place in tracks.items():
             pairs = zip(old.tracks.get(place, ()), by_id.get(number, ()), _TRACK, strict=False)
             for before, after, fields in pairs:
                 if before is not None and after is not None:
-                    _copy_fields(given, before, file.fileno(), taking, after, fields)
+                    _copy_fields(old_file, before, file.fileno(), new_file, after, fields)
 
 
+# Byte ranges after the duration of an mvhd box (ISO/IEC 14496-12, 8.2.2): rate and volume, matrix,
+# and the QuickTime preview fields.
 _MOVIE = ((0, 16), (16, 52), (52, 76))
-"""Byte ranges after the duration of an mvhd box (ISO/IEC 14496-12, 8.2.2): rate and volume, matrix,
-and the QuickTime preview fields."""
+# Byte ranges after the duration: in a tkhd box (8.3.2) layer, group, volume and matrix; in an mdhd
+# box (8.4.2) the language.
 _TRACK = (((8, 14), (16, 52)), ((0, 4),))
-"""Byte ranges after the duration: in a tkhd box (8.3.2) layer, group, volume and matrix; in an mdhd
-box (8.4.2) the language."""
 
 
 def _copy_fields(
-    given: FileWindow,
+    old_file: FileWindow,
     before: Mp4Box,
     fd: int,
     taking: FileWindow,
     after: Mp4Box,
     fields: tuple[tuple[int, int], ...],
 ) -> None:
-    old = given.read(before.content, before.end - before.content)
+    old = old_file.read(before.content, before.end - before.content)
     new = bytearray(taking.read(after.content, after.end - after.content))
     old_wide, new_wide = (8 if data[:1] == _WIDE else 4 for data in (old, new))
     for number in (0, 1):
-        reported = int.from_bytes(old[4 + number * old_wide : 4 + (number + 1) * old_wide], "big")
-        if reported < 1 << 8 * new_wide:
+        duration = int.from_bytes(old[4 + number * old_wide : 4 + (number + 1) * old_wide], "big")
+        if duration < 1 << 8 * new_wide:
             at = 4 + number * new_wide
-            new[at : at + new_wide] = reported.to_bytes(new_wide, "big")
+            new[at : at + new_wide] = duration.to_bytes(new_wide, "big")
     if after.kind == b"tkhd":
         new[1:4] = old[1:4]
     # After the times: track ID and reserved in a tkhd box, timescale in the others; then duration.
@@ -95,18 +95,18 @@ def _headers(window: FileWindow) -> _HeaderBoxes:
             movie = box
         elif box.kind == b"trak":
             media = first_mp4_box(window, box, b"mdia")
-            reported = media and first_mp4_box(window, media, b"mdhd")
-            tracks[len(tracks)] = (first_mp4_box(window, box, b"tkhd"), reported)
+            media_header = media and first_mp4_box(window, media, b"mdhd")
+            tracks[len(tracks)] = (first_mp4_box(window, box, b"tkhd"), media_header)
     return _HeaderBoxes(movie, tracks)
 
 
 DATA_HANDLERS = frozenset((b"tmcd", b"meta", b"text", b"camm", b"data", b"mdta", b"gpmd", b"fdsc"))
 """Handlers of tracks whose samples are copied as they are."""
+# Kinds in a udta box that hold no file offsets, nor do those that begin with ©.
 _USER_DATA = frozenset(
     b"XMP_ name titl auth perf gnre dscp cprt albm yrrc loci rtng clsf kywd coll date chpl Xtra "
     b"free GPMF FIRM LENS CAME SETT AMBA MUID HMMT BCID GUMI mdln cmnm cmid manu modl".split()
 )
-"""Kinds in a udta box that hold no file offsets, nor do those that begin with ©."""
 _METADATA = frozenset((b"hdlr", b"keys", b"ilst", b"free", b"xml ", b"ID32"))
 _SIDE_DATA_BOXES = frozenset((b"st3d", b"sv3d", b"mdcv", b"clli", b"SmDm", b"CoLL", b"amve"))
 _PROFILES = (b"prof", b"rICC")
@@ -130,48 +130,53 @@ def copy_boxes(
 
     Raises `RefusedMediaError` if chunk offsets of 32 bits would overflow, and `OSError`.
     """
-    with open(target, "r+b") as file, MediaSource(file.fileno()) as made:
-        _BoxCopier(FileWindow(source), FileWindow(made), file.fileno(), tracks, pictures).carry()
+    with open(target, "r+b") as file, MediaSource(file.fileno()) as opened:
+        _BoxCopier(FileWindow(source), FileWindow(opened), file.fileno(), tracks, pictures).carry()
 
 
 class _BoxCopier:
     """Builds a moov box from both files and writes it into the new one."""
 
     def __init__(
-        self, given: FileWindow, made: FileWindow, fd: int, tracks: Mapping[int, int], pictures: int
+        self,
+        old_file: FileWindow,
+        new_file: FileWindow,
+        fd: int,
+        tracks: Mapping[int, int],
+        pictures: int,
     ) -> None:
-        self._given = given
-        self._made = made
+        self._old_file = old_file
+        self._new_file = new_file
         self._fd = fd
         self._tracks = tracks
         self._pictures = pictures
         self._new_ids: dict[int, int] = {}  # track IDs of the target by those of the source
 
     def carry(self) -> None:
-        old = first_mp4_box(self._given, None, b"moov")
-        new = first_mp4_box(self._made, None, b"moov")
+        old = first_mp4_box(self._old_file, None, b"moov")
+        new = first_mp4_box(self._new_file, None, b"moov")
         if old is None or new is None:
             return
-        sources = [one for one in child_boxes(self._given, old) if one.kind == b"trak"]
+        sources = [one for one in child_boxes(self._old_file, old) if one.kind == b"trak"]
         by_number = {number: track for track, number in self._tracks.items()}
         for number, track in enumerate(sources):
-            reported = track_id(self._given, first_mp4_box(self._given, track, b"tkhd"))
-            self._new_ids[reported] = by_number.get(number, 0)
+            old_id = track_id(self._old_file, first_mp4_box(self._old_file, track, b"tkhd"))
+            self._new_ids[old_id] = by_number.get(number, 0)
         parts: list[bytes] = []
-        for one in child_boxes(self._made, new):
+        for one in child_boxes(self._new_file, new):
             if one.kind == b"trak":
                 number = self._tracks.get(
-                    track_id(self._made, first_mp4_box(self._made, one, b"tkhd")), -1
+                    track_id(self._new_file, first_mp4_box(self._new_file, one, b"tkhd")), -1
                 )
                 if 0 <= number < len(sources):
                     parts.append(self._track(one, sources[number], number == self._pictures))
                     continue
-            parts.append(_box_bytes(self._made, one))
+            parts.append(_box_bytes(self._new_file, one))
         moov = _merge_boxes(parts, self._safe(old))
         growth = _HEAD_BYTES + len(moov) - (new.end - new.start)
         if growth and any(
             one.kind == b"mdat" and one.start >= new.end
-            for one in iter_boxes(self._made, 0, self._made.size)
+            for one in iter_boxes(self._new_file, 0, self._new_file.size)
         ):
             moov = _shift_chunk_offsets(moov, growth)
         self._write(new, make_box(b"moov", moov), growth)
@@ -179,24 +184,24 @@ class _BoxCopier:
 
     def _track(self, new: Mp4Box, old: Mp4Box, is_pictures: bool) -> bytes:
         """Return a trak box of the new file with metadata boxes of `old`."""
-        marks = self._entry_marks(old) if is_pictures else b""
-        media = first_mp4_box(self._given, old, b"mdia")
+        side_data = self._entry_side_data(old) if is_pictures else b""
+        media = first_mp4_box(self._old_file, old, b"mdia")
         carry = self._data_media if media and self._is_data(media) else self._media
         parts = [
-            carry(one, media, marks)
+            carry(one, media, side_data)
             if one.kind == b"mdia" and media is not None
-            else _box_bytes(self._made, one)
-            for one in child_boxes(self._made, new)
+            else _box_bytes(self._new_file, one)
+            for one in child_boxes(self._new_file, new)
             if one.kind != b"tref"
         ]
         return make_box(b"trak", _merge_boxes([*parts, self._references(old)], self._safe(old)))
 
     def _references(self, old: Mp4Box) -> bytes:
         """Return the tref box of a track with the new track IDs; empty if a track is missing."""
-        found = first_mp4_box(self._given, old, b"tref")
+        found = first_mp4_box(self._old_file, old, b"tref")
         parts = []
-        for one in child_boxes(self._given, found) if found is not None else ():
-            data = self._given.read(one.content, one.end - one.content)
+        for one in child_boxes(self._old_file, found) if found is not None else ():
+            data = self._old_file.read(one.content, one.end - one.content)
             ids = struct.unpack(f">{len(data) // 4}I", data[: len(data) // 4 * 4])
             new_ids = [self._new_ids.get(number, 0) for number in ids]
             if all(new_ids):
@@ -208,110 +213,110 @@ class _BoxCopier:
 
         It must have one sample description, and its samples must lie in the file itself.
         """
-        handler = first_mp4_box(self._given, media, b"hdlr")
-        if handler is None or self._given.read(handler.content + 8, 4) not in DATA_HANDLERS:
+        handler = first_mp4_box(self._old_file, media, b"hdlr")
+        if handler is None or self._old_file.read(handler.content + 8, 4) not in DATA_HANDLERS:
             return False
-        information = first_mp4_box(self._given, media, b"minf")
+        information = first_mp4_box(self._old_file, media, b"minf")
         described = self._at(information, b"stbl", b"stsd")
         references = self._at(information, b"dinf", b"dref")
         if described is None or references is None or described.end - described.start > _MAX_BYTES:
             return False
-        counts = [self._given.read(one.content + 4, 4) for one in (described, references)]
+        counts = [self._old_file.read(one.content + 4, 4) for one in (described, references)]
         if counts != [_ONE, _ONE]:
             return False
-        (reference,) = iter_boxes(self._given, references.content + 8, references.end)
-        return self._given.read(reference.content + 3, 1) == b"\1"  # in the file itself
+        (reference,) = iter_boxes(self._old_file, references.content + 8, references.end)
+        return self._old_file.read(reference.content + 3, 1) == b"\1"  # in the file itself
 
     def _at(self, place: Mp4Box | None, *kinds: bytes) -> Mp4Box | None:
         """Return a box of the source by its path below `place`."""
         for kind in kinds:
-            place = place and first_mp4_box(self._given, place, kind)
+            place = place and first_mp4_box(self._old_file, place, kind)
         return place
 
-    def _data_media(self, new: Mp4Box, old: Mp4Box, marks: bytes) -> bytes:
+    def _data_media(self, new: Mp4Box, old: Mp4Box, side_data: bytes) -> bytes:
         """Return an mdia box with the handler, media header and sample description of `old`."""
         parts = []
-        for one in child_boxes(self._made, new):
-            source = first_mp4_box(self._given, old, one.kind)
+        for one in child_boxes(self._new_file, new):
+            source = first_mp4_box(self._old_file, old, one.kind)
             if one.kind == b"hdlr" and source is not None:
-                parts.append(_box_bytes(self._given, source))
+                parts.append(_box_bytes(self._old_file, source))
             elif one.kind == b"minf" and source is not None:
                 parts.append(self._data_information(one, source))
             else:
-                parts.append(_box_bytes(self._made, one))
+                parts.append(_box_bytes(self._new_file, one))
         return make_box(b"mdia", *parts)
 
     def _data_information(self, new: Mp4Box, old: Mp4Box) -> bytes:
         """Return a minf box with everything of `old` except the sample tables."""
         parts = []
-        for one in child_boxes(self._given, old):
-            kept = first_mp4_box(self._made, new, one.kind)
+        for one in child_boxes(self._old_file, old):
+            kept = first_mp4_box(self._new_file, new, one.kind)
             if one.kind == b"stbl" and kept is not None:
                 parts.append(self._data_tables(kept, one))
             elif one.kind == b"dinf" and kept is not None:
-                parts.append(_box_bytes(self._made, kept))
+                parts.append(_box_bytes(self._new_file, kept))
             else:
-                parts.append(_box_bytes(self._given, one))
+                parts.append(_box_bytes(self._old_file, one))
         return make_box(b"minf", *parts)
 
     def _data_tables(self, new: Mp4Box, old: Mp4Box) -> bytes:
-        described = first_mp4_box(self._given, old, b"stsd")
+        described = first_mp4_box(self._old_file, old, b"stsd")
         parts = [
-            _box_bytes(self._given, described)
+            _box_bytes(self._old_file, described)
             if one.kind == b"stsd" and described is not None
-            else _box_bytes(self._made, one)
-            for one in child_boxes(self._made, new)
+            else _box_bytes(self._new_file, one)
+            for one in child_boxes(self._new_file, new)
         ]
         return make_box(b"stbl", *parts)
 
-    def _media(self, new: Mp4Box, old: Mp4Box, marks: bytes) -> bytes:
-        """Return an mdia box with the handler of `old`, which has its name, and with `marks`."""
-        handler = first_mp4_box(self._given, old, b"hdlr")
+    def _media(self, new: Mp4Box, old: Mp4Box, side_data: bytes) -> bytes:
+        """Return an mdia box with `side_data` and with the handler of `old`, which has its name."""
+        handler = first_mp4_box(self._old_file, old, b"hdlr")
         parts = []
-        for one in child_boxes(self._made, new):
+        for one in child_boxes(self._new_file, new):
             if one.kind == b"hdlr" and handler is not None and self._are_alike(one, handler):
-                parts.append(_box_bytes(self._given, handler))
-            elif one.kind == b"minf" and marks:
-                parts.append(self._with_marks(one, marks))
+                parts.append(_box_bytes(self._old_file, handler))
+            elif one.kind == b"minf" and side_data:
+                parts.append(self._with_side_data(one, side_data))
             else:
-                parts.append(_box_bytes(self._made, one))
+                parts.append(_box_bytes(self._new_file, one))
         return make_box(b"mdia", *parts)
 
     def _are_alike(self, new: Mp4Box, old: Mp4Box) -> bool:
         """Return whether two hdlr boxes are of the same kind of track."""
-        kinds = self._made.read(new.content + 4, 8), self._given.read(old.content + 4, 8)
+        kinds = self._new_file.read(new.content + 4, 8), self._old_file.read(old.content + 4, 8)
         return kinds[0][4:] == kinds[1][4:] and old.end - old.start <= _MAX_HANDLER
 
-    def _with_marks(self, parent: Mp4Box, marks: bytes) -> bytes:
-        """Return a minf box, or a box in it, with `marks` added to the sample description."""
+    def _with_side_data(self, parent: Mp4Box, side_data: bytes) -> bytes:
+        """Return a minf box, or a box in it, with `side_data` added to the sample description."""
         if parent.kind == b"stsd":
-            head = self._made.read(parent.content, 8)
+            head = self._new_file.read(parent.content, 8)
             entries = [
-                _box_bytes(self._made, one)
-                for one in iter_boxes(self._made, parent.content + 8, parent.end)
+                _box_bytes(self._new_file, one)
+                for one in iter_boxes(self._new_file, parent.content + 8, parent.end)
             ]
-            first = entries[0] + marks
+            first = entries[0] + side_data
             first = struct.pack(">I", len(first)) + first[4:]
             return make_box(b"stsd", head, first, *entries[1:])
         parts = [
-            self._with_marks(one, marks)
+            self._with_side_data(one, side_data)
             if one.kind in (*_PARENTS, b"stsd")
-            else _box_bytes(self._made, one)
-            for one in child_boxes(self._made, parent)
+            else _box_bytes(self._new_file, one)
+            for one in child_boxes(self._new_file, parent)
         ]
         return make_box(parent.kind, *parts)
 
-    def _entry_marks(self, trak: Mp4Box) -> bytes:
+    def _entry_side_data(self, trak: Mp4Box) -> bytes:
         """Return the side data boxes in the sample description of a source track."""
         place = self._at(trak, *_PARENTS, b"stsd")
         if place is None:
             return b""
         found: list[bytes] = []
-        for entry in iter_boxes(self._given, place.content + 8, place.end):
-            for one in iter_boxes(self._given, entry.content + _ENTRY_BYTES, entry.end):
-                is_profile = self._given.read(one.content, 4) in _PROFILES
+        for entry in iter_boxes(self._old_file, place.content + 8, place.end):
+            for one in iter_boxes(self._old_file, entry.content + _ENTRY_BYTES, entry.end):
+                is_profile = self._old_file.read(one.content, 4) in _PROFILES
                 if one.kind in _SIDE_DATA_BOXES or (one.kind == b"colr" and is_profile):
-                    found.append(_box_bytes(self._given, one))
+                    found.append(_box_bytes(self._old_file, one))
             break
         return b"".join(found)
 
@@ -320,9 +325,9 @@ class _BoxCopier:
         kind.
         """
         found: dict[bytes, list[bytes]] = {}
-        for one in child_boxes(self._given, parent):
+        for one in child_boxes(self._old_file, parent):
             if one.end - one.start <= _MAX_BYTES and self._is_safe(one):
-                found.setdefault(one.kind, []).append(_box_bytes(self._given, one))
+                found.setdefault(one.kind, []).append(_box_bytes(self._old_file, one))
         return found
 
     def _is_safe(self, one: Mp4Box) -> bool:
@@ -331,14 +336,16 @@ class _BoxCopier:
                 child.kind in _USER_DATA
                 or child.kind[:1] == b"\xa9"
                 or (child.kind == b"meta" and self._is_safe(child))
-                for child in child_boxes(self._given, one)
+                for child in child_boxes(self._old_file, one)
             )
         if one.kind == b"meta":
-            is_plain = self._given.read(one.content + 4, 4) == b"hdlr"
+            is_plain = self._old_file.read(one.content + 4, 4) == b"hdlr"
             start = one.content + (0 if is_plain else 4)
-            return all(child.kind in _METADATA for child in iter_boxes(self._given, start, one.end))
+            return all(
+                child.kind in _METADATA for child in iter_boxes(self._old_file, start, one.end)
+            )
         if one.kind == b"uuid":
-            return self._given.read(one.content, 16) in (_XMP, _SPHERICAL)
+            return self._old_file.read(one.content, 16) in (_XMP, _SPHERICAL)
         return one.kind == b"tapt"
 
     def _write(self, old: Mp4Box, moov: bytes, growth: int) -> None:
@@ -353,9 +360,9 @@ class _BoxCopier:
 
     def _append(self) -> None:
         """Append XMP boxes that are outside of the moov box."""
-        for one in iter_boxes(self._given, 0, self._given.size):
+        for one in iter_boxes(self._old_file, 0, self._old_file.size):
             if one.kind == b"uuid" and self._is_safe(one) and one.end - one.start <= _MAX_BYTES:
-                _write_all(self._fd, _box_bytes(self._given, one), os.fstat(self._fd).st_size)
+                _write_all(self._fd, _box_bytes(self._old_file, one), os.fstat(self._fd).st_size)
 
 
 _HEAD_BYTES = 8
@@ -373,10 +380,10 @@ def _shift_chunk_offsets(moov: bytes, growth: int) -> bytes:
     for kind, start, end in _offset_boxes(moov, 0, len(moov)):
         wide = 4 if kind == b"stco" else 8
         for at in range(start + 8, end, wide):
-            reported = int.from_bytes(data[at : at + wide], "big") + growth
-            if reported >= 1 << 8 * wide:
+            offset = int.from_bytes(data[at : at + wide], "big") + growth
+            if offset >= 1 << 8 * wide:
                 raise RefusedMediaError("metadata would move samples beyond 4 GiB")
-            data[at : at + wide] = reported.to_bytes(wide, "big")
+            data[at : at + wide] = offset.to_bytes(wide, "big")
     return bytes(data)
 
 

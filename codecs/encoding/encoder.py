@@ -33,8 +33,8 @@ from vfsd.errors import UsageError
 
 _PREFERRED_SLICES = 4
 _MAX_SLICES = 256
+# FFV1 splits a picture into two columns and two rows of slices.
 _MAX_ASPECT = 2
-"""FFV1 splits a picture into two columns and two rows of slices."""
 
 
 @lru_cache(1024)
@@ -118,13 +118,13 @@ _ENCODERS = {
         {"level": "3", "coder": "0", "context": "0", "g": "1", "slicecrc": "1"},
     ),
 }
+# Encoder threads, as many as slices in most cases. The bytes do not depend on them.
 _THREADS = {"ffv1": 4}
-"""Encoder threads, as many as slices in most cases. The bytes do not depend on them."""
 _TREE_BLOCK = 32  #: coding tree block of x265's preset
 _FFMPEG_FORMATS = {"yuv420p10": "yuv420p10le"}
 _JPEG_FORMAT = "yuvj420p"
+# Color spaces that `PixelConverter` converts by BT.601.
 _BT601 = (None, "bt470bg", "smpte170m", "rgb")
-"""Color spaces that `PixelConverter` converts by BT.601."""
 _UNKNOWN_TO_ENCODERS = ("ebu3213",)
 _MATRIX_OF_RGB = "smpte170m"
 _H264_SEI = 6
@@ -222,15 +222,15 @@ def encode_pictures(settings: EncoderSettings, pictures: Iterable[PictureInput])
     """
     context = _open_context(settings)
     framed = _FrameBuilder(settings, context)
-    count = given = 0
+    count = sent = 0
     try:
         for count, picture in enumerate(pictures, start=1):
             for packet in context.encode(framed.frame(picture, count - 1)):
-                yield _packet_payload(settings, bytes(packet), given)
-                given += 1
+                yield _packet_payload(settings, bytes(packet), sent)
+                sent += 1
         for packet in context.encode(None) if count else ():
-            yield _packet_payload(settings, bytes(packet), given)
-            given += 1
+            yield _packet_payload(settings, bytes(packet), sent)
+            sent += 1
     except GeneratorExit:
         if settings.codec == "av1":
             # SVT-AV1 prints a warning if an encoder is closed without being flushed.
@@ -303,27 +303,25 @@ def _with_rate(codec: str, unit: bytes, rate: Fraction) -> bytes:
     """Return a parameter set with the nominal rate (as ticks per second) replaced by `rate`."""
     ticks = _TICKS_PER_PICTURE[codec]
     nominal = NOMINAL_RATE.denominator << 32 | NOMINAL_RATE.numerator * ticks
-    reported = rate.denominator << 32 | rate.numerator * ticks
+    timing = rate.denominator << 32 | rate.numerator * ticks
     payload = nal.unescaped(unit)
     value = int.from_bytes(payload, "big")
     for shift in range(len(payload) * 8 - 64 + 1):
         if value >> shift & (1 << 64) - 1 == nominal:
-            value ^= (nominal ^ reported) << shift
+            value ^= (nominal ^ timing) << shift
             return nal.escaped(value.to_bytes(len(payload), "big"))
     return unit
 
 
 def color_options(colors: EncoderSettings | MediaInfo) -> dict[str, str]:
     """Return the declared colors as options of an encoder."""
-    reported = {
+    fields = {
         "color_range": colors.color_range,
         "colorspace": colors.color_space,
         "color_primaries": colors.color_primaries,
         "color_trc": colors.color_transfer,
     }
-    return {
-        key: name for key, name in reported.items() if name and name not in _UNKNOWN_TO_ENCODERS
-    }
+    return {key: name for key, name in fields.items() if name and name not in _UNKNOWN_TO_ENCODERS}
 
 
 class _FrameBuilder:
@@ -373,8 +371,8 @@ def _colorspace(name: str | None) -> int:
     """Return the matrix for FFmpeg's scaler, which knows only some; BT.601 for all others."""
     if name in _BT601:
         return Colorspace.ITU601
-    known = {"bt709": 1, "fcc": 4, "smpte240m": 7, "bt2020nc": 9, "bt2020c": 9}
-    return known.get(name or "", Colorspace.ITU601)
+    matrices = {"bt709": 1, "fcc": 4, "smpte240m": 7, "bt2020nc": 9, "bt2020c": 9}
+    return matrices.get(name or "", Colorspace.ITU601)
 
 
 def _packet_payload(settings: EncoderSettings, packet: bytes, ordinal: int) -> bytes:
@@ -460,8 +458,8 @@ RgbArray = npt.NDArray[np.uint8]
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _STORED_BLOCK = 65535
+# Signature 8, IHDR 25, IDAT without data 12 + 2 + 4 (zlib header, Adler-32), IEND 12.
 _PNG_BYTES = 63
-"""Signature 8, IHDR 25, IDAT without data 12 + 2 + 4 (zlib header, Adler-32), IEND 12."""
 _BLOCK_BYTES = 5
 
 

@@ -40,8 +40,8 @@ from vfsd.codecs.pyav import SVT_AV1_LOW_DELAY, open_encoder, open_output
 from vfsd.core.model import MediaInfo, error_from_psnr
 from vfsd.errors import UsageError
 
+# Frame rates that encoders get. Others would change the quality of pictures.
 _TRUE_RATES = range(10, 241)
-"""Frame rates that encoders get. Others would change the quality of pictures."""
 
 
 _TEN = {f"yuv{shared}p10": f"yuv{shared}p10le" for shared in ("420", "422", "444")}
@@ -74,12 +74,12 @@ class FileCodec:
 _YUV = ("yuv420p", "yuv422p", "yuv444p", *_TEN.values())
 _YUV_EXACT = {"yuv420p": "yuv420p", "yuv422p": "yuv422p", "yuv444p": "yuv444p", "nv12": "yuv420p"}
 _YUV_EXACT_DEEP = {**_YUV_EXACT, **_TEN}
+# Twelve-bit formats rounded to ten bits, for codecs that have no more.
 _ROUNDED = {twelve: _TEN[f"{twelve[:-1]}0"] for twelve in _TWELVE}
-"""Twelve-bit formats rounded to ten bits, for codecs that have no more."""
 _SUBSAMPLED = dict.fromkeys(("rgb24", "bgr24", "gray"), "yuv420p")
 _DEEP_LOSSY = dict.fromkeys(("rgb48", "gray16"), "yuv420p10le")
+# JPEG samples have full range; FFmpeg has separate names for it.
 _JPEG_NAMES = {"yuv420p": "yuvj420p", "yuv422p": "yuvj422p", "yuv444p": "yuvj444p"}
-"""JPEG samples have full range; FFmpeg has separate names for it."""
 # FFmpeg's muxers also write rawvideo in formats without a code of their own, and read another
 # format back. Each value is a format that MOV or Matroska can name.
 _RAW_EXACT = {
@@ -274,8 +274,8 @@ def nominal_rate(rate: Fraction | None) -> Fraction:
     return rate if rate is not None and int(rate) in _TRUE_RATES else NOMINAL_RATE
 
 
+# Most bytes of pictures in a waiting GOP. Two pictures are always allowed.
 _MAX_HELD_BYTES = 256 << 20
-"""Most bytes of pictures in a waiting GOP. Two pictures are always allowed."""
 
 _X264 = "bframes=0:open-gop=0:keyint=infinite:scenecut=0:stitchable=1"
 _X265 = "bframes=0:open-gop=0:keyint=-1:scenecut=0:repeat-headers=0:info=0:log-level=none"
@@ -312,7 +312,7 @@ class GopEncoder:
         self._longest = key_interval
         self._quality = codec.quality
         self._waiting: list[av.VideoFrame] = []
-        self._given = 0
+        self._received = 0
 
     @property
     def is_between_groups(self) -> bool:
@@ -332,8 +332,8 @@ class GopEncoder:
         if not self._waiting:
             return []
         pictures, self._waiting = self._waiting, []
-        run, first = self._coarsest(pictures), self._given
-        self._given += len(pictures)
+        run, first = self._coarsest(pictures), self._received
+        self._received += len(pictures)
         return [
             _new_packet(coded.payload, first + coded.shown, coded.is_key) for coded in run.packets
         ]
@@ -344,9 +344,9 @@ class GopEncoder:
 
         found = coarsest_run(self._codec, self._quality, error_from_psnr(self._psnr), encode)
         if found is None:
-            last = self._given + len(pictures) - 1
+            last = self._received + len(pictures) - 1
             raise UsageError(
-                f"{self._codec.name} cannot encode frames {self._given} to {last} with "
+                f"{self._codec.name} cannot encode frames {self._received} to {last} with "
                 f"{self._psnr:g} dB",
                 hint="use a lower PSNR, or write losslessly",
             )
@@ -388,22 +388,22 @@ def _new_packet(payload: bytes, ordinal: int, is_key: bool) -> Packet[VideoStrea
 
 
 _BUFFER_BYTES = 1 << 18
+# A fragment ends at the first end of a GOP after this time.
 _FRAGMENT_MICROSECONDS = 500_000
-"""A fragment ends at the first end of a GOP after this time."""
+# The muxer holds pictures back for at most a second while audio is missing.
 _AUDIO_OPTIONS = {"max_interleave_delta": "1000000"}
-"""The muxer holds pictures back for at most a second while audio is missing."""
 _MOV_OPTIONS = {
     "movflags": "hybrid_fragmented+empty_moov+frag_keyframe+default_base_moof",
     "min_frag_duration": str(_FRAGMENT_MICROSECONDS),
 }
 # Without an edit list AAC starts 21 ms late. Edit lists count in ticks of the movie: with the usual
 # milliseconds, MP3 was 47 samples off.
+# Cuts the encoder delay off the beginning, exact to a quarter of a sample.
 _MOV_AUDIO_OPTIONS = {"use_editlist": "1", "movie_timescale": "240000"}
-"""Cuts the encoder delay off the beginning, exact to a quarter of a sample."""
 # FFmpeg writes no edit list into a header that precedes all packets. Audio of growing files was
 # late then: AAC by 1024 samples, Opus by 312.
+# Delays the moov box until each stream has a packet, so that it can hold edit lists.
 _TIMED_MOVIE = {"movflags": _MOV_OPTIONS["movflags"].replace("empty_moov", "delay_moov")}
-"""Delays the moov box until each stream has a packet, so that it can hold edit lists."""
 _CONTAINERS: Mapping[str, tuple[str, Mapping[str, str]]] = MappingProxyType(
     {
         "mp4": ("mp4", _MOV_OPTIONS),
@@ -428,11 +428,11 @@ class FileWriter:
         self.times = FileTimestamps(form.container, form.time_base)
         # Ticks of the file by ordinal, for pictures that are in the encoder.
         self._pts: dict[int, int] = {}
-        self._given = 0
+        self._received = 0
         self._last = -1  # pts of the last picture
         self._step = 1  # ticks between the last two pictures
         self._groups: GopEncoder | None = None
-        # (_given, _last, _step) before the current GOP, to drop the GOP if it fails.
+        # (_received, _last, _step) before the current GOP, to drop the GOP if it fails.
         self._before_group = (0, -1, 1)
         self._sound_until = 0  # audio may be written up to the picture with this pts
         muxer, _ = _CONTAINERS[form.container]
@@ -462,7 +462,7 @@ class FileWriter:
     @property
     def frames(self) -> int:
         """The number of pictures in the finished file."""
-        return self._given
+        return self._received
 
     def put(self, picture: av.VideoFrame, pts: int) -> None:
         """Add a picture that is shown from tick `pts` on.
@@ -475,18 +475,18 @@ class FileWriter:
         if self._groups is None:
             self._sound_until = pts
         elif self._groups.is_between_groups:
-            self._before_group = self._given, self._last, self._step
+            self._before_group = self._received, self._last, self._step
             # Only up to the first picture of a GOP: a failed GOP is dropped, but not its audio.
             self._sound_until = pts
-        if self._given:
+        if self._received:
             self._step = pts - self._last
         self._mux_sound(self._sound_until * self._form.time_base)
-        picture.pts = self._given
+        picture.pts = self._received
         picture.time_base = 1 / self._form.rate
         picture.pict_type = 0  # otherwise the encoder repeats the decoded picture type
-        self._pts[self._given] = self.times.in_file(pts)
+        self._pts[self._received] = self.times.in_file(pts)
         self._last = pts
-        self._given += 1
+        self._received += 1
         self.times.add(pts)
         self._encode_and_mux(picture)
 
@@ -503,7 +503,7 @@ class FileWriter:
                 hint="open it with sound=SoundFormat(rate, layout, dtype)",
             )
         count = self._sound.push(samples, first, self._end)
-        if self._given:
+        if self._received:
             self._mux_sound(self._sound_until * self._form.time_base)
         return count
 
@@ -541,7 +541,7 @@ class FileWriter:
     @property
     def _end(self) -> Fraction:
         """Seconds when the last picture ends, as far as is known."""
-        return (self._last + self._step) * self._form.time_base if self._given else Fraction(0)
+        return (self._last + self._step) * self._form.time_base if self._received else Fraction(0)
 
     def _options(self) -> dict[str, str]:
         form = self._form
@@ -595,9 +595,9 @@ class FileWriter:
                     self._mux(packet)
         except UsageError:
             if self._groups is not None:
-                self._given, self._last, self._step = self._before_group
+                self._received, self._last, self._step = self._before_group
                 self._pts.clear()
-                self.times.take_back(self._given, self._last)
+                self.times.take_back(self._received, self._last)
             raise
 
     def _mux_sound(self, seconds: Fraction) -> None:

@@ -38,20 +38,21 @@ from vfsd.disk.checksums import MediaSource
 from vfsd.disk.tempfiles import NO_SPACE
 from vfsd.errors import IntegrityError, NoSpaceError, RefusedMediaError
 
+# FFmpeg's muxer by container.
 _MUXERS = {"mp4": "mp4", "mov": "mov", "matroska": "matroska", "webm": "webm"}
-"""FFmpeg's muxer by container."""
 _BOXED = ("mp4", "mov")
+# Codecs by container.
 _CONTAINER_CODECS = {
     "mp4": ("h264", "hevc", "av1"),
     "mov": ("h264", "hevc"),
     "matroska": ("h264", "hevc", "av1"),
     "webm": ("av1",),
 }
-"""Codecs by container."""
+# Exceptions of PyAV for a stream that a muxer refuses.
 _MUXER_ERRORS = (FFmpegError, ValueError, NotImplementedError)
-"""Exceptions of PyAV for a stream that a muxer refuses."""
+# Tags that the muxer sets itself.
 _FILE_TAGS = frozenset(("major_brand", "minor_version", "compatible_brands", "encoder"))
-"""Tags that the muxer sets itself."""
+# Prefixes of stream tags that describe the old packets.
 _PACKET_TAGS: tuple[str, ...] = (
     "BPS",
     "DURATION",
@@ -60,7 +61,6 @@ _PACKET_TAGS: tuple[str, ...] = (
     "encoder",
     "vendor_id",
 )
-"""Prefixes of stream tags that describe the old packets."""
 _MUXER_TAGS: tuple[str, ...] = ("encoder",)
 
 
@@ -144,8 +144,8 @@ class FileRemuxer:
         self._configuration = run.configuration
         for ordinal, coded in enumerate(run.packets):
             frame = first_frame + coded.shown
-            reported = self._messages.at(self._pts[frame], is_key=coded.is_key)
-            packet = Packet(with_sei_messages(self._codec.name, coded.payload, reported))
+            messages = self._messages.at(self._pts[frame], is_key=coded.is_key)
+            packet = Packet(with_sei_messages(self._codec.name, coded.payload, messages))
             packet.stream = self._stream
             packet.time_base = self._base
             packet.pts = self._pts[frame]
@@ -240,11 +240,11 @@ class FileRemuxer:
             stream.set_display_matrix(self._matrix)
         open_encoder(stream.codec_context)
         sets = bytes(stream.codec_context.extradata or b"")
-        reported = with_vui_fields(
+        extradata = with_vui_fields(
             self._codec.name, sets, self._signalling.fields(self._codec.name, media)
         )
-        if reported != sets:
-            stream.codec_context.extradata = reported
+        if extradata != sets:
+            stream.codec_context.extradata = extradata
         set_container_colors(stream.codec_context, self._signalling)
         return stream
 

@@ -48,6 +48,7 @@ from vfsd.errors import RefusedMediaError
 SeiUnits = tuple[tuple[SeiMessage, ...], ...]
 
 
+# Kinds of side data that decoders return for SEI messages, by payloadType (H.264 D.1).
 _SIDE_DATA = {
     4: ("A53_CC", "AFD", "DYNAMIC_HDR_PLUS", "DYNAMIC_HDR_VIVID"),
     136: ("S12M_TIMECODE",),
@@ -55,7 +56,6 @@ _SIDE_DATA = {
     144: ("CONTENT_LIGHT_LEVEL",),
     148: ("AMBIENT_VIEWING_ENVIRONMENT",),
 }
-"""Kinds of side data that decoders return for SEI messages, by payloadType (H.264 D.1)."""
 _PATH = re.compile(r"pictures/packets/SEI (\d+)\b(?!.*\) b5003b)")
 
 
@@ -90,8 +90,8 @@ class SeiReader:
         if all(one in SEI_CODECS for one in self._codecs):
             self._packets = demux_until_error(self._opened, stream)
             kinds = carried_types(*self._codecs)
-            reported = configured_units(media.codec, extradata)
-            found = (carried_unit_messages(media.codec, kinds, unit) for unit in reported)
+            units = configured_units(media.codec, extradata)
+            found = (carried_unit_messages(media.codec, kinds, unit) for unit in units)
             for unit in found:
                 self._lasting.update(one for one in unit if one[0] in PERSISTENT_TYPES)
 
@@ -101,12 +101,12 @@ class SeiReader:
         A key packet repeats persistent messages of earlier packets.
         """
         units = self._of_packet(pts)
-        reported = [[one for one in unit if one[0] not in PERSISTENT_TYPES] for unit in units]
+        transient = [[one for one in unit if one[0] not in PERSISTENT_TYPES] for unit in units]
         lasting = {kind: data for unit in units for kind, data in unit if kind in PERSISTENT_TYPES}
         self._lasting |= lasting
         if is_key:
             lasting = self._lasting
-        return tuple(tuple(one) for one in (list(lasting.items()), *reported) if one)
+        return tuple(tuple(one) for one in (list(lasting.items()), *transient) if one)
 
     def _of_packet(self, pts: int) -> SeiUnits:
         while pts not in self._found and (self._passed is None or self._passed <= pts):
@@ -114,8 +114,8 @@ class SeiReader:
             if packet is None:
                 break
             if packet.pts is not None:
-                reported = carried_messages(*self._codecs, bytes(packet), self._prefix)
-                self._found[packet.pts] = reported
+                messages = carried_messages(*self._codecs, bytes(packet), self._prefix)
+                self._found[packet.pts] = messages
             if packet.dts is not None:
                 self._passed = packet.dts
         return self._found.pop(pts, ())
@@ -150,7 +150,7 @@ class StreamSignalling:
         `media` takes precedence, since decoders prefer packets to the container. Overscan is
         omitted for HEVC, whose filter lacks the option.
         """
-        reported = color_codes(None, media.color_space, media.color_primaries, media.color_transfer)
+        codes = color_codes(None, media.color_space, media.color_primaries, media.color_transfer)
         found: dict[str, int] = {}
         if media.color_range or self.color_range:
             is_full = media.color_range == "full" or (
@@ -158,9 +158,9 @@ class StreamSignalling:
             )
             found["video_full_range_flag"] = int(is_full)
         for name, first, number in (
-            ("colour_primaries", reported.primaries, self.color_primaries),
-            ("transfer_characteristics", reported.transfer, self.color_transfer),
-            ("matrix_coefficients", reported.matrix, self.color_space),
+            ("colour_primaries", codes.primaries, self.color_primaries),
+            ("transfer_characteristics", codes.transfer, self.color_transfer),
+            ("matrix_coefficients", codes.matrix, self.color_space),
         ):
             if first != _UNSPECIFIED or number != _UNSPECIFIED:
                 found[name] = number if first == _UNSPECIFIED else first
@@ -184,26 +184,26 @@ def file_signalling(path: str | os.PathLike[str], media: MediaInfo) -> StreamSig
                 int(context.color_trc),
             )
             aspect = exact_fraction(stream.sample_aspect_ratio) or Fraction(1)
-            reported = packet_signal_type(media.codec, bytes(context.extradata or b""))
-            if reported is None:
+            signal = packet_signal_type(media.codec, bytes(context.extradata or b""))
+            if signal is None:
                 packets = islice(demux_until_error(opened, stream), _FIRST_PACKETS)
                 extradata = bytes(context.extradata or b"")
                 prefix = nal.prefix_size(media.codec, extradata)
                 found = (packet_signal_type(media.codec, bytes(one), prefix) for one in packets)
-                reported = next((one for one in found if one is not None), SignalType())
-    return StreamSignalling(*numbers, reported.video_format, reported.overscan, aspect)
+                signal = next((one for one in found if one is not None), SignalType())
+    return StreamSignalling(*numbers, signal.video_format, signal.overscan, aspect)
 
 
-def set_container_colors(context: VideoCodecContext, reported: StreamSignalling) -> None:
-    """Make the container of an encoder's stream declare the colors of `reported`."""
-    if reported.color_range:
-        context.color_range = reported.color_range
-    if reported.color_space != _UNSPECIFIED:
-        context.colorspace = reported.color_space
-    if reported.color_primaries != _UNSPECIFIED:
-        context.color_primaries = reported.color_primaries
-    if reported.color_transfer != _UNSPECIFIED:
-        context.color_trc = reported.color_transfer
+def set_container_colors(context: VideoCodecContext, signalling: StreamSignalling) -> None:
+    """Make the container of an encoder's stream declare the colors of `signalling`."""
+    if signalling.color_range:
+        context.color_range = signalling.color_range
+    if signalling.color_space != _UNSPECIFIED:
+        context.colorspace = signalling.color_space
+    if signalling.color_primaries != _UNSPECIFIED:
+        context.color_primaries = signalling.color_primaries
+    if signalling.color_transfer != _UNSPECIFIED:
+        context.color_trc = signalling.color_transfer
 
 
 def packet_signal_type(codec: str, data: bytes, prefix: int | None = None) -> SignalType | None:
@@ -253,12 +253,12 @@ def require_same_signalling(before: StreamSignalling, after: StreamSignalling) -
 
 
 def _refuse_difference(name: str, names: dict[int, str], before: int, after: int) -> None:
-    reported = [
+    differing = [
         "unspecified" if number == (0 if names is RANGES else _UNSPECIFIED) else str(number)
         for number in (before, after)
     ]
     shown = [
-        names.get(number, text) for number, text in zip((before, after), reported, strict=True)
+        names.get(number, text) for number, text in zip((before, after), differing, strict=True)
     ]
     raise RefusedMediaError(
         f"{name} would become {shown[1]}; it is {shown[0]}",

@@ -78,6 +78,7 @@ TRANSFERS = {
     18: "arib-std-b67",
 }
 _BT601 = 5
+# (Kr, Kb) by MatrixCoefficients (ITU-T H.273, table 4).
 _WEIGHTS = {
     1: (0.2126, 0.0722),
     4: (0.30, 0.11),
@@ -85,9 +86,8 @@ _WEIGHTS = {
     7: (0.212, 0.087),
     9: (0.2627, 0.0593),
 }
-"""(Kr, Kb) by MatrixCoefficients (ITU-T H.273, table 4)."""
+# Matrices that FFmpeg's scaler replaces by others. It treats unknown ones as BT.601.
 _EQUIVALENT_MATRICES = {6: _BT601, 10: 9}
-"""Matrices that FFmpeg's scaler replaces by others. It treats unknown ones as BT.601."""
 
 _ColorValues = npt.NDArray[np.float32]
 
@@ -205,10 +205,10 @@ def with_true_range_name(picture: av.VideoFrame) -> av.VideoFrame:
     """
     if picture.color_range != LIMITED_RANGE or not names_full_range(picture.format.name):
         return picture
-    made = blank_without_range(picture)
-    copy_picture(picture, made)
-    made.pts = picture.pts
-    return made
+    result = blank_without_range(picture)
+    copy_picture(picture, result)
+    result.pts = picture.pts
+    return result
 
 
 def set_decoder_colors(context: VideoCodecContext, media: MediaInfo) -> None:
@@ -302,10 +302,10 @@ class ColorNormalizer:
 
     def _blank(self, picture: av.VideoFrame) -> av.VideoFrame:
         """Return a picture for converted samples, with the colors of the whole video."""
-        made = blank_without_range(picture)
-        made.color_range, made.colorspace = self._range, self._matrix
-        made.pts = picture.pts
-        return made
+        result = blank_without_range(picture)
+        result.color_range, result.colorspace = self._range, self._matrix
+        result.pts = picture.pts
+        return result
 
     def _by_ffmpeg(self, picture: av.VideoFrame, coding: ColorCoding) -> av.VideoFrame:
         """Convert packed formats by FFmpeg, which goes through 8-bit RGB."""
@@ -373,8 +373,8 @@ SITINGS = ("unspecified", "left", "center", "topleft", "top", "bottomleft", "bot
 _SIDES = (16, 32, 48)
 _TRIAL_SIZE = (64, 48)
 _TRIAL_TARGETS = ((20, 12), (64, 48), (90, 70))
+# A format without subsampling, and one in which chroma keeps its place.
 _TRIAL_FORMATS = ("yuv444p", "yuv420p")
-"""A format without subsampling, and one in which chroma keeps its place."""
 
 
 def blank_like(picture: av.VideoFrame, width: int, height: int) -> av.VideoFrame:
@@ -392,16 +392,16 @@ def blank_without_range(picture: av.VideoFrame) -> av.VideoFrame:
 
 def _blank(picture: av.VideoFrame, width: int, height: int, pixel_format: str) -> av.VideoFrame:
     own = (width, height)
-    given = (picture.width, picture.height)
-    side = next(side for side in _SIDES if (side, side) not in (own, given))
+    source = (picture.width, picture.height)
+    side = next(side for side in _SIDES if (side, side) not in (own, source))
     try:
-        made = _scaled_frame(
+        result = _scaled_frame(
             _scaled_frame(picture, side, side, pixel_format), width, height, pixel_format
         )
     except (FFmpegError, ValueError):  # FFmpeg does not scale to all formats
-        made = av.VideoFrame(width, height, pixel_format)
-    copy_colors(picture, made)
-    return made
+        result = av.VideoFrame(width, height, pixel_format)
+    copy_colors(picture, result)
+    return result
 
 
 def is_same_form(one: av.VideoFrame, other: av.VideoFrame) -> bool:
@@ -420,9 +420,9 @@ def frame_siting(picture: av.VideoFrame) -> str:
     """Return the chroma location of a picture: one of `SITINGS`, as far as FFmpeg
     distinguishes it.
     """
-    mine = _siting_trace(blank_like(picture, *_TRIAL_SIZE))
-    known = _siting_traces(picture.format.name, picture.interlaced_frame)
-    return known.get(mine, SITINGS[0])
+    trace = _siting_trace(blank_like(picture, *_TRIAL_SIZE))
+    sitings = _siting_traces(picture.format.name, picture.interlaced_frame)
+    return sitings.get(trace, SITINGS[0])
 
 
 class SitingSetter:
@@ -454,8 +454,8 @@ def _siting_traces(pixel_format: str, interlaced: bool) -> dict[bytes, str]:
     """Return the converted test samples for each siting that FFmpeg distinguishes."""
     found: dict[bytes, str] = {}
     for siting in SITINGS:
-        made = blank(*_TRIAL_SIZE, pixel_format, siting, interlaced=interlaced)
-        found.setdefault(_siting_trace(made), siting)
+        picture = blank(*_TRIAL_SIZE, pixel_format, siting, interlaced=interlaced)
+        found.setdefault(_siting_trace(picture), siting)
     return found
 
 
@@ -480,7 +480,7 @@ def _siting_trace(picture: av.VideoFrame) -> bytes:
         for form in _TRIAL_FORMATS
         for width, height in _TRIAL_TARGETS
     ]
-    return b"".join(plane.tobytes() for made in converted for plane in plane_bytes(made))
+    return b"".join(plane.tobytes() for small in converted for plane in plane_bytes(small))
 
 
 def _decoded_raw(pixel_format: str, siting: str, interlaced: bool) -> av.VideoFrame:

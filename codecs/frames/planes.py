@@ -298,6 +298,7 @@ _LAYOUTS = {
     "nv12": PixelLayout("yuv420p", np.uint8, 0, (2, 2), interleaved=True),
 }
 
+# Formats of arrays that can be encoded, besides `_LAYOUTS`.
 _INPUT_ONLY = {
     "yuv422p10": PixelLayout("yuv422p10le", np.uint16, 0, (2, 1), bits=10),
     "yuv444p10": PixelLayout("yuv444p10le", np.uint16, 0, bits=10),
@@ -305,7 +306,6 @@ _INPUT_ONLY = {
     "yuv422p12": PixelLayout("yuv422p12le", np.uint16, 0, (2, 1), bits=12),
     "yuv444p12": PixelLayout("yuv444p12le", np.uint16, 0, bits=12),
 }
-"""Formats of arrays that can be encoded, besides `_LAYOUTS`."""
 
 PIXEL_FORMATS = tuple(_LAYOUTS)
 """Every `pixel_format` that a `PixelConverter` accepts."""
@@ -351,6 +351,8 @@ def require_rotatable(layout: PixelLayout, name: str, rotation: int) -> None:
 
 _RGB_LAYOUT = "bgr0"  #: the 8-bit RGB format that FFV1 supports
 _RGB_PREFIXES = ("rgb", "bgr", "0rgb", "0bgr", "argb", "abgr", "gbr", "pal8")
+# Formats that lay out the same samples differently. ``gray8`` names raw samples here; reads of
+# ``gray`` stretch limited range to full range.
 _SAME_SAMPLES = {
     **{"nv12": "yuv420p", "nv21": "yuv420p", "nv16": "yuv422p", "nv24": "yuv444p"},
     **{"yuyv422": "yuv422p", "yvyu422": "yuv422p", "uyvy422": "yuv422p", "nv42": "yuv444p"},
@@ -358,10 +360,6 @@ _SAME_SAMPLES = {
     **{"p010le": "yuv420p10le", "p210le": "yuv422p10le", "p410le": "yuv444p10le"},
     **{"p016le": "yuv420p16le", "p012le": "yuv420p12le", "gray": "gray8"},
 }
-"""Formats that lay out the same samples differently.
-
-``gray8`` names raw samples here; reads of ``gray`` stretch limited range to full range.
-"""
 _ALPHA_FORMATS = re.compile(r"yuva|gbrap|rgba|bgra|argb|abgr|^ya")
 
 
@@ -451,8 +449,8 @@ def _native_layout(name: str) -> PixelLayout | None:
 @cache
 def _is_supported(name: str) -> bool:
     formats = av.Codec("ffv1", "w").video_formats or ()
-    known = {"gray8", *(form.name for form in formats if not holds_floats(form.name))}
-    return name in known
+    names = {"gray8", *(form.name for form in formats if not holds_floats(form.name))}
+    return name in names
 
 
 def _own_name(wanted: str) -> str:
@@ -461,8 +459,9 @@ def _own_name(wanted: str) -> str:
     return short if short in PIXEL_FORMATS and not short.startswith("gray") else wanted
 
 
+# Without these flags, FFmpeg converts BGR by a shortcut that loses some dB.
 _EXACT_SCALING = Interpolation.BICUBIC | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INP
-"""Without these flags, FFmpeg converts BGR by a shortcut that loses some dB."""
+# Matrices of FFmpeg's scaler. All others, and a missing one, are BT.601, as in reads.
 _MATRICES = {
     "bt709": Colorspace.ITU709,
     "fcc": Colorspace.FCC,
@@ -470,7 +469,6 @@ _MATRICES = {
     "bt2020nc": Colorspace.BT2020,
     "bt2020c": Colorspace.BT2020,
 }
-"""Matrices of FFmpeg's scaler. All others, and a missing one, are BT.601, as in reads."""
 
 
 class FrameMaker:

@@ -47,8 +47,8 @@ def combined_psnr(one: float, other: float, peak: int) -> float:
 
 
 PlaneSamples = npt.NDArray[Any]
+# The RGB format with blue first.
 _REVERSED_RGB = "bgr24"
-"""The RGB format with blue first."""
 
 ColorPlanes = Sequence[PlaneSamples]
 """A picture as RGB arrays, height x width x 3: one for each conversion that reads may use."""

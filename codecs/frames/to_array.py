@@ -50,21 +50,21 @@ from vfsd.core.model import MediaInfo
 from vfsd.errors import ChangedSizeError, OutOfRangeError, UsageError
 from vfsd.tiling import Rect
 
+# Converted areas begin at its multiples, so that SIMD code treats each pixel alike.
 _GRID = 16
-"""Converted areas begin at its multiples, so that SIMD code treats each pixel alike."""
+# Pixels around an area that filters may read.
 _MARGIN = 16
-"""Pixels around an area that filters may read."""
+# Formats that are converted to 8-bit output without reading neighbouring pixels.
 _POINTWISE = ("yuv420p", "yuvj420p", "yuv422p", "yuvj422p")
-"""Formats that are converted to 8-bit output without reading neighbouring pixels."""
+# Formats that FFmpeg reads in the wrong byte order unless it scales them.
 _SWAPPED = ("rgb555be", "rgb565be", "bgr555be", "bgr565be")
-"""Formats that FFmpeg reads in the wrong byte order unless it scales them."""
+# Formats that FFmpeg converts to 16 bits by filling only the low byte.
 _BAYER = tuple(f"bayer_{order}8" for order in ("bggr", "rggb", "gbrg", "grbg"))
-"""Formats that FFmpeg converts to 16 bits by filling only the low byte."""
+# Prefixes of formats that FFmpeg treats as limited range, or cannot read at all.
 _FLOAT_GRAY = ("grayf", "yaf")
-"""Prefixes of formats that FFmpeg treats as limited range, or cannot read at all."""
 _PACKED_RGB = ("rgb24", "bgr24", "bgr0")
+# Packed 8-bit formats.
 _EIGHT_BIT = (*_PACKED_RGB, "gray")
-"""Packed 8-bit formats."""
 _DEEP_RGB = "rgb48le"
 _DEEP_PLANES = "gbrp16le"
 
@@ -352,9 +352,9 @@ class PixelConverter:
         """Return `frame`, or its samples in a format that FFmpeg reads correctly."""
         name = frame.format.name
         if name in _SWAPPED:
-            (samples,), made = plane_bytes(frame), _blank_in_format(frame, f"{name[:-2]}le")
-            plane_bytes(made)[0].view(np.uint16)[...] = samples.view(np.uint16).byteswap()
-            return made
+            (samples,), swapped = plane_bytes(frame), _blank_in_format(frame, f"{name[:-2]}le")
+            plane_bytes(swapped)[0].view(np.uint16)[...] = samples.view(np.uint16).byteswap()
+            return swapped
         if name.startswith(_FLOAT_GRAY):
             return _gray_from_floats(frame)
         return self._unpacked(frame, "gbrp") if name in _BAYER else frame
@@ -539,19 +539,19 @@ def _has_size(frame: av.VideoFrame, held: Rect) -> bool:
 def _blank_in_format(frame: av.VideoFrame, pixel_format: str) -> av.VideoFrame:
     """Return a picture in another format without a chroma location, with undefined samples."""
     size, interlaced = (frame.width, frame.height), frame.interlaced_frame
-    made = blank(*size, pixel_format, SITINGS[0], interlaced=interlaced)
-    copy_colors(frame, made)
-    return made
+    result = blank(*size, pixel_format, SITINGS[0], interlaced=interlaced)
+    copy_colors(frame, result)
+    return result
 
 
 def _gray_from_floats(frame: av.VideoFrame) -> av.VideoFrame:
     """Convert gray from floats to 16 bits. Values outside of 0 to 1 are clipped."""
-    made, name = _blank_in_format(frame, "gray16le"), frame.format.name
+    gray, name = _blank_in_format(frame, "gray16le"), frame.format.name
     kind = f"{'>' if name.endswith('be') else '<'}f{4 if 'f32' in name else 2}"
     shown = plane_bytes(frame)[0].view(kind)[:, :: len(frame.format.components)]
     levels = np.nan_to_num(shown.astype(np.float32)).clip(0, 1)
-    plane_samples(made)[0][...] = np.rint(levels * np.float32(65535))
-    return made
+    plane_samples(gray)[0][...] = np.rint(levels * np.float32(65535))
+    return gray
 
 
 def _luma_format(frame: av.VideoFrame) -> str:

@@ -21,8 +21,8 @@ from vfsd.core.model import MediaInfo
 from vfsd.errors import UsageError
 from vfsd.tiling import Rect
 
+# (rows, columns) of a plane of a tile, and the samples that they are copied to.
 _CopyTarget = tuple[tuple[slice, slice], npt.NDArray[Any]]
-"""(rows, columns) of a plane of a tile, and the samples that they are copied to."""
 
 
 def cut_out(source: av.VideoFrame, rect: Rect, target: av.VideoFrame) -> None:

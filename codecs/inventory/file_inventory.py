@@ -168,8 +168,8 @@ def _add_side_data(packet: Packet[Stream], path: str, into: ItemCollector) -> No
 PacketLister = Callable[[bytes], None]
 """Called with the packets of a stream one after the other."""
 
+# nal_unit_type (H.264 table 7-1): slices, parameter sets, delimiters, ends and filler.
 _H264_PLAIN = frozenset((1, 2, 3, 4, 5, 7, 8, 9, 10, 11, 12))
-"""nal_unit_type (H.264 table 7-1): slices, parameter sets, delimiters, ends and filler."""
 _HEVC_PLAIN = frozenset((*range(32), 32, 33, 34, 35, 36, 37, 38))
 _H264_NAMES = {
     13: "sequence parameter set extension",
@@ -210,10 +210,8 @@ SEI_NAMES = {
     176: "3D reference displays",
 }
 
+# obu_type (AV1, 6.2.2): sequence header, delimiter, frame headers, tile groups, frames, padding.
 _OBU_PLAIN = frozenset((1, 2, 3, 4, 6, 7, 15))
-"""obu_type (AV1, 6.2.2): sequence header, delimiter, frame headers, tile groups, frames,
-padding.
-"""
 _OBU_METADATA = 5
 _OBU_NAMES = {1: "content light level", 2: "mastering display", 3: "scalability"}
 _OBU_NAMES |= {4: "ITU-T T.35 data", 5: "time code"}
@@ -284,13 +282,13 @@ class _NalLister:
 
     def _sequence(self, unit: bytes) -> None:
         try:
-            reported = parse_signal_type(self._codec, unit)
+            signal = parse_signal_type(self._codec, unit)
         except (BitstreamError, IndexError):
             return  # the set is damaged or unknown
-        if reported.overscan is not None:
-            self._signal("overscan", "appropriate" if reported.overscan else "not appropriate")
-        if reported.video_format not in (None, UNSPECIFIED_FORMAT):
-            self._signal("video format", video_format_name(reported.video_format))
+        if signal.overscan is not None:
+            self._signal("overscan", "appropriate" if signal.overscan else "not appropriate")
+        if signal.video_format not in (None, UNSPECIFIED_FORMAT):
+            self._signal("video format", video_format_name(signal.video_format))
 
     def _signal(self, name: str, text: str) -> None:
         """Add a value once, as sequence parameter sets may repeat it."""
@@ -427,14 +425,14 @@ class _StartCodeLister:
         self._video_format: int | None = None
 
     def packet(self, data: bytes) -> None:
-        reported = None if self._is_mpeg4 else mpeg2_signal_type(data)
-        if reported is not None and reported.video_format not in (
+        signal = None if self._is_mpeg4 else mpeg2_signal_type(data)
+        if signal is not None and signal.video_format not in (
             self._video_format,
             UNSPECIFIED_FORMAT,
         ):
-            self._video_format = reported.video_format
+            self._video_format = signal.video_format
             self._into.add_text(
-                f"{self._path}/video format", video_format_name(reported.video_format)
+                f"{self._path}/video format", video_format_name(signal.video_format)
             )
         code = data.find(b"\0\0\1")
         while code >= 0 and code + 3 < len(data):
@@ -450,9 +448,9 @@ class _StartCodeLister:
                 self._time_code(int.from_bytes(data[code + 4 : code + 8], "big") >> 7)
             code = following
 
-    def _time_code(self, reported: int) -> None:
+    def _time_code(self, code: int) -> None:
         """Add the time code of the first GOP, unless it is 0. Encoders count on from it."""
-        parts = (reported >> 19 & 31, reported >> 13 & 63, reported >> 6 & 63, reported & 63)
+        parts = (code >> 19 & 31, code >> 13 & 63, code >> 6 & 63, code & 63)
         if any(parts):
             text = ":".join(f"{part:02}" for part in parts)
             self._into.add_text(f"{self._path}/time code", text)

@@ -179,7 +179,7 @@ class PictureAdder:
 
     def __init__(self, into: ItemCollector) -> None:
         self._into = into
-        self._given = 0
+        self._received = 0
         self._shown = 0
         self._lasting: dict[str, bytes] = {}  # the last data by path
         # Data of the current packet; None: data of the configuration is added at once.
@@ -189,8 +189,8 @@ class PictureAdder:
     def begin(self, pts: int) -> None:
         """Start the data of the next packet, whose picture is shown at `pts`."""
         self._now = []
-        heappush(self._waiting, (pts, self._given, self._now))
-        self._given += 1
+        heappush(self._waiting, (pts, self._received, self._now))
+        self._received += 1
         if len(self._waiting) > _MAX_REORDERED:
             self._take()
 
@@ -228,8 +228,8 @@ class PictureAdder:
         self._into.add_pieces(path, (picture.to_bytes(8, "little"), data), len(data), text)
 
 
+# Most packets that are held back to sort them; decoders delay fewer pictures.
 _MAX_REORDERED = 64
-"""Most packets that are held back to sort them; decoders delay fewer pictures."""
 
 
 _TRACK = "moov/*"
@@ -312,10 +312,11 @@ EXPECTED_DIFFERENCES = (
 ``*`` stands for any part of one name, ``**/`` for any number of names.
 """
 
+# Names of encoders in MPEG user data and JPEG comments.
 _WRITERS = re.compile(r"(Lav[cf]|x264|x265|XviD|DivX|FFmpeg|Compressed by|CS=ITU601|Intel\(R\)).*")
-"""Names of encoders in MPEG user data and JPEG comments."""
 _WRITER_PLACES = (f"{_PACKETS}/user data", f"{_PACKETS}/comment")
 
+# Plain names of data by the start of a part of their path.
 _NAMES = {
     "clap": "crop",
     "PixelCropTop": "crop",
@@ -361,7 +362,6 @@ _NAMES = {
     "loci": "location",
     "tmcd": "timecode track",
 }
-"""Plain names of data by the start of a part of their path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -413,13 +413,13 @@ def is_expected(path: str, item: InventoryItem) -> bool:
     return item.text in _DEFAULTS.get(path.rsplit("/", 1)[-1], ())
 
 
+# Values that mean the same as their absence.
 _DEFAULTS = {
     "FlagInterlaced": ("2",),
     "graphics mode": ("0x0", "0x40"),
     "hdlr": ("mdir",),
     "disposition": ("0",),
 }
-"""Values that mean the same as their absence."""
 
 
 def _compiled_patterns() -> re.Pattern[str]:
@@ -455,12 +455,10 @@ def _is_early(one: InventoryDifference) -> bool:
     return one.after is None or not _REPEATED_PATHS.match(one.path)
 
 
+# Other streams and references to them, without packets yet, and chapters, which may begin later.
 _LATE_PATHS = re.compile(r"(^|/)(stream \d+|streams|tref|chapters|Chapters|chapter \d+)(/|$)")
-"""Other streams and references to them, without packets yet, and chapters, which may begin
-later.
-"""
+# Data that comes with pictures, so that a file with one picture has less of it.
 _REPEATED_PATHS = re.compile(r"pictures/packet|Segment/Cluster/|moof/")
-"""Data that comes with pictures, so that a file with one picture has less of it."""
 
 
 def require_no_differences(found: list[InventoryDifference]) -> None:
@@ -478,12 +476,12 @@ def require_no_differences(found: list[InventoryDifference]) -> None:
 _MAX_NAMED = 6
 
 
+# Kinds of streams whose packets have a meaningful duration.
 _TIMED_KINDS = ("subtitle", "data")
-"""Kinds of streams whose packets have a meaningful duration."""
+# Marks a missing timestamp.
 _NO_TIMESTAMP = -(1 << 63)
-"""Marks a missing timestamp."""
+# Factor on the tolerance of a tick, for rounding of floats.
 _ROUNDING = 1.001
-"""Factor on the tolerance of a tick, for rounding of floats."""
 
 
 @dataclass(slots=True)
@@ -528,9 +526,9 @@ def _changed_part(one: _StreamContent, other: _StreamContent) -> str | None:
         ("their durations", one.durations, other.durations),
     ):
         ticks, others = np.frombuffer(before, np.int64), np.frombuffer(after, np.int64)
-        reported = ticks != _NO_TIMESTAMP
+        is_timed = ticks != _NO_TIMESTAMP
         apart = np.abs(ticks * float(one.tick) - others * float(other.tick))
-        if (reported != (others != _NO_TIMESTAMP)).any() or (apart[reported] > tick).any():
+        if (is_timed != (others != _NO_TIMESTAMP)).any() or (apart[is_timed] > tick).any():
             return name
     return None
 

@@ -20,6 +20,7 @@ _ADDITIONS, _MORE, _ADDITION, _ADDITION_ID = 0x75A1, 0xA6, 0xA5, 0xEE
 _CHAPTERS, _EDITION, _ATOM = 0x1043A770, 0x45B9, 0xB6
 _ATTACHMENTS, _ATTACHED = 0x1941A469, 0x61A7
 
+# Master elements (RFC 9559, 5.1), except some with a method of their own.
 _MASTERS = {
     _SEGMENT: "Segment",
     0x1549A966: "Info",
@@ -36,8 +37,8 @@ _MASTERS = {
     0x80: "ChapterDisplay",
     0x8F: "ChapterTrack",
 }
-"""Master elements (RFC 9559, 5.1), except some with a method of their own."""
 
+# Offsets of data, and timestamps, which are compared as those of packets.
 _SKIPPED = frozenset(
     (
         0x1A45DFA3,  # EBML head
@@ -55,13 +56,13 @@ _SKIPPED = frozenset(
         0x75A2,  # DiscardPadding, compared as side data of packets
     )
 )
-"""Offsets of data, and timestamps, which are compared as those of packets."""
 
 _UINT, _INT, _FLOAT, _TEXT, _DATA = "u", "i", "f", "s", "b"
 _NUMBERS = (_UINT, _INT, _FLOAT)
+# Bytes; a longer number is listed as data.
 _MAX_NUMBER_BYTES = 8
-"""Bytes; a longer number is listed as data."""
 
+# (name, type, default value) by element ID (RFC 9559, 5.1).
 _LEAVES: dict[int, tuple[str, str, int | float | str | None]] = {
     # Info
     0x73A4: ("SegmentUUID", _DATA, None),
@@ -203,16 +204,15 @@ _LEAVES: dict[int, tuple[str, str, int | float | str | None]] = {
     0x4487: ("TagString", _TEXT, None),
     0x4485: ("TagBinary", _DATA, None),
 }
-"""(name, type, default value) by element ID (RFC 9559, 5.1)."""
 
 _LANGUAGE, _LANGUAGE_TAG = 0x22B59C, 0x22B59D
+# Languages of BCP 47 and the codes of ISO 639-2 that mean the same.
 _TAGS = {
     "ar": "ara", "cs": "cze", "da": "dan", "de": "ger", "el": "gre", "en": "eng", "es": "spa",
     "fi": "fin", "fr": "fre", "he": "heb", "hi": "hin", "hu": "hun", "it": "ita", "ja": "jpn",
     "ko": "kor", "nl": "dut", "no": "nor", "pl": "pol", "pt": "por", "ro": "rum", "ru": "rus",
     "sv": "swe", "th": "tha", "tr": "tur", "uk": "ukr", "vi": "vie", "zh": "chi", "und": "und",
 }  # fmt: skip
-"""Languages of BCP 47 and the codes of ISO 639-2 that mean the same."""
 
 _TARGET_UIDS = {0x63C5: "track", 0x63C9: "edition", 0x63C4: "chapter", 0x63C6: "attachment"}
 _TOP_LEVEL = frozenset(
@@ -261,15 +261,15 @@ def _element_head(head: bytes) -> tuple[int, int, int] | None:
     wide = 9 - head[length].bit_length()
     if length + wide > len(head):
         return None
-    reported = int.from_bytes(head[length : length + wide], "big") & (1 << 7 * wide) - 1
-    size = _UNKNOWN_SIZE if reported == (1 << 7 * wide) - 1 else reported
+    value = int.from_bytes(head[length : length + wide], "big") & (1 << 7 * wide) - 1
+    size = _UNKNOWN_SIZE if value == (1 << 7 * wide) - 1 else value
     return identifier, size, length + wide
 
 
 def element_name(identifier: int) -> str:
     """Return the name of an element, or its hexadecimal identifier."""
-    known = _LEAVES.get(identifier)
-    return known[0] if known else _MASTERS.get(identifier, f"element 0x{identifier:X}")
+    entry = _LEAVES.get(identifier)
+    return entry[0] if entry else _MASTERS.get(identifier, f"element 0x{identifier:X}")
 
 
 def add_elements(window: FileWindow, stream_index: int, into: ItemCollector) -> None:
@@ -366,15 +366,15 @@ class _ElementWalker:
             self._leaf(element, path)
 
     def _leaf(self, element: MatroskaElement, path: str) -> None:
-        known = _LEAVES.get(element.identifier)
+        entry = _LEAVES.get(element.identifier)
         where = f"{path}/{element_name(element.identifier)}".lstrip("/")
-        most = _MAX_NUMBER_BYTES if known is not None and known[1] in _NUMBERS else _MAX_LEAF
-        if known is None or known[1] == _DATA or element.end - element.content > most:
+        limit = _MAX_NUMBER_BYTES if entry is not None and entry[1] in _NUMBERS else _MAX_LEAF
+        if entry is None or entry[1] == _DATA or element.end - element.content > limit:
             pieces = self._window.chunks(element.content, element.end)
             self._into.add_pieces(where, pieces, element.end - element.content)
             return
         value = self._value(element)
-        if value != known[2]:
+        if value != entry[2]:
             self._into.add_text(where, str(value))
 
     def _value(self, element: MatroskaElement) -> int | float | str:
@@ -406,13 +406,13 @@ class _ElementWalker:
 
     def _says_no_more(self, track: MatroskaElement) -> bool:
         """Return whether LanguageBCP47 repeats Language."""
-        reported = {
+        values = {
             one.identifier: str(self._value(one))
             for one in iter_elements(self._window, track.content, track.end)
             if one.identifier in (_LANGUAGE, _LANGUAGE_TAG)
         }
-        tag = reported.get(_LANGUAGE_TAG, "")
-        return tag == "und" or _TAGS.get(tag) == reported.get(_LANGUAGE, "eng")
+        tag = values.get(_LANGUAGE_TAG, "")
+        return tag == "und" or _TAGS.get(tag) == values.get(_LANGUAGE, "eng")
 
     def _numbered(self, element: MatroskaElement, path: str, depth: int) -> None:
         """Add an edition or a chapter, named by its order."""

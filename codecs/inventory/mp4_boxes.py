@@ -47,8 +47,8 @@ PICTURES_PATH = "pictures"
 """The name of the pictures' track in paths."""
 
 _MAX_DEPTH = 16
+# Most bytes of a leaf to hold in memory; larger ones are only digested.
 _MAX_LEAF = 1 << 20
-"""Most bytes of a leaf to hold in memory; larger ones are only digested."""
 _HEAD = 8
 
 CONTAINER_BOXES = frozenset(b"moov mdia minf stbl edts dinf mvex moof mfra".split())
@@ -246,9 +246,9 @@ class _BoxWalker:
 
     def _times(self, data: bytes, wide: int, path: str) -> None:
         for name, at in (("creation time", 4), ("modification time", 4 + wide)):
-            reported = int.from_bytes(data[at : at + wide], "big")
-            if reported:
-                self._into.add_text(f"{path}/{name}", f"{reported} s after 1904")
+            seconds = int.from_bytes(data[at : at + wide], "big")
+            if seconds:
+                self._into.add_text(f"{path}/{name}", f"{seconds} s after 1904")
 
     def _hdlr(self, box: Mp4Box, path: str, depth: int) -> None:
         data = self._bytes(box)
@@ -353,12 +353,12 @@ class _BoxWalker:
             self._digest(inner.content, inner.end, f"{path}/{name}", self._value(inner))
 
     def _freeform(self, box: Mp4Box) -> str:
-        reported = [
+        texts = [
             self._bytes(inner)[4:].decode("utf-8", "replace")
             for inner in iter_boxes(self._window, box.content, box.end)
             if inner.kind in (b"mean", b"name")
         ]
-        return ":".join(("----", *reported))
+        return ":".join(("----", *texts))
 
     def _value(self, box: Mp4Box) -> str:
         """Return a value if it is text; else an empty string."""

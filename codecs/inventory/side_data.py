@@ -65,11 +65,11 @@ _NAMES = {
     "STEREO3D": "stereo 3D mode",
 }
 
+# AVPanScan: ID, width and height in 1/16 pixels, and three positions.
 _PAN_SCAN = struct.Struct("=3i6h")
-"""AVPanScan: ID, width and height in 1/16 pixels, and three positions."""
 
+# Upper bound of FFmpeg's numbers of kinds, which begin at 0.
 _KINDS = 128
-"""Upper bound of FFmpeg's numbers of kinds, which begin at 0."""
 
 
 def known_side_data(frame: av.VideoFrame) -> list[SideData]:
@@ -201,11 +201,11 @@ _IN_PACKETS = {
 }
 _DOVI_KINDS = (b"dvcC", b"dvvC", b"dvwC")
 _ENTRY_BYTES = 78
+# Most bytes to read of a value; relevant values are shorter.
 _MAX_VALUE = 64
-"""Most bytes to read of a value; relevant values are shorter."""
 _MAX_PACKET = 1 << 22
+# Most packets to read until the first picture.
 _MAX_PACKETS = 64
-"""Most packets to read until the first picture."""
 
 
 def find_side_data(source: MediaSource, media: MediaInfo) -> dict[str, str]:
@@ -239,17 +239,18 @@ def _stream_side_data(
         found |= _box_side_data(window, media.stream_index)
     elif media.container in ("matroska", "webm"):
         found |= _element_side_data(window, media.stream_index)
-    reported = _packet_side_data(context, packet)
-    reported |= {name for name in found if name not in _WRITTEN_NAMES}
+    in_packet = _packet_side_data(context, packet)
+    in_packet |= {name for name in found if name not in _WRITTEN_NAMES}
     if media.interlaced:
         # Packets of interlaced codecs also signal the field order; other codecs need the header.
         found[known.FIELD_ORDER] = _FIELD_ORDERS.get(int(context.field_order), known.OTHER)
-        reported.add(known.FIELD_ORDER)
-    if reported & found.keys():
-        found[known.IN_PACKETS] = ",".join(sorted(reported & found.keys()))
+        in_packet.add(known.FIELD_ORDER)
+    if in_packet & found.keys():
+        found[known.IN_PACKETS] = ",".join(sorted(in_packet & found.keys()))
     return found
 
 
+# Side data of containers, which packets may repeat; all other side data is in packets.
 _WRITTEN_NAMES = frozenset(
     (
         *(
@@ -263,7 +264,6 @@ _WRITTEN_NAMES = frozenset(
         *map(side_data_title, ("ICC_PROFILE", "AMBIENT_VIEWING_ENVIRONMENT")),
     )
 )
-"""Side data of containers, which packets may repeat; all other side data is in packets."""
 
 
 def _written_name(kind: str) -> str:
@@ -282,9 +282,9 @@ def _frame_side_data(frame: av.VideoFrame) -> Iterator[tuple[str, str]]:
         if kind == "MASTERING_DISPLAY_METADATA":
             value = _mastering(data)
         elif kind == "CONTENT_LIGHT_LEVEL" and len(data) >= _LIGHT.size:
-            most, average = _LIGHT.unpack_from(data)
-            if max(most, average) < 1 << 16:
-                value = struct.pack(">HH", most, average).hex()
+            highest, average = _LIGHT.unpack_from(data)
+            if max(highest, average) < 1 << 16:
+                value = struct.pack(">HH", highest, average).hex()
         elif kind == "STEREO3D" and len(data) >= _STEREO.size:
             way, flags = _STEREO.unpack_from(data)
             name_of_way = _STEREO_NAMES.get(way, known.OTHER)
@@ -305,9 +305,9 @@ def _mastering(data: bytes) -> str:
     parts = [n / d if d else 0.0 for n, d in zip(numbers[:20:2], numbers[1:20:2], strict=True)]
     if not all(numbers[20:]):
         return known.OTHER
-    red, green, blue, white, (least, most) = (parts[at : at + 2] for at in range(0, 10, 2))
+    red, green, blue, white, (lowest, highest) = (parts[at : at + 2] for at in range(0, 10, 2))
     points = [round(one * 50_000) for one in (*green, *blue, *red, *white)]
-    lights = [round(one * 10_000) for one in (most, least)]
+    lights = [round(one * 10_000) for one in (highest, lowest)]
     if not all(0 <= one < 1 << 16 for one in points) or not all(0 <= x < 1 << 32 for x in lights):
         return known.OTHER
     return struct.pack(">8H2I", *points, *lights).hex()
@@ -368,14 +368,14 @@ def _element_side_data(window: FileWindow, stream_index: int) -> dict[str, str]:
                     if inner.identifier == _ALPHA and data.strip(b"\0"):
                         found[known.ALPHA] = known.OTHER
             elif one.identifier == _MAPPING:
-                reported = {
+                values = {
                     inner.identifier: window.read(
                         inner.content, min(inner.end - inner.content, _MAX_VALUE)
                     )
                     for inner in iter_elements(window, one.content, one.end)
                 }
-                record = reported.get(_MAPPED_DATA, b"")
-                if reported.get(_MAPPED_TYPE) in _DOVI_KINDS and known.is_dovi_record(record):
+                record = values.get(_MAPPED_DATA, b"")
+                if values.get(_MAPPED_TYPE) in _DOVI_KINDS and known.is_dovi_record(record):
                     found[known.DOVI] = record.hex()
     return found
 

@@ -32,17 +32,17 @@ from vfsd.disk.checksums import MediaSource
 
 _Progress = Callable[[int, int], None]
 
+# Codecs that need a configuration before any packet.
 _CONFIGURED = frozenset({"aac", "opus", "flac", "vorbis", "alac"})
-"""Codecs that need a configuration before any packet."""
+# Bytes of the first AC-3 packet that serve as its configuration.
 _HEAD_BYTES = 16
-"""Bytes of the first AC-3 packet that serve as its configuration."""
+# Packets for muxers that derive the description of a codec from its packets.
 _HEAD_PACKETS = 16
-"""Packets for muxers that derive the description of a codec from its packets."""
 MAX_AUDIO_PACKETS = 1 << 26
 """Most packets of an audio stream; larger streams are omitted."""
 _PROGRESS_PACKETS = 4096
+# Finer ticks per tick, used if several packets share a timestamp.
 _FINER_TICKS = 64
-"""Finer ticks per tick, used if several packets share a timestamp."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ def _sliced_packets(
 def _demuxed_packets(
     opened: InputContainer, stream: AudioStream, head: list[Packet[AudioStream]]
 ) -> Iterable[_ScannedPacket]:
-    for packet in AudioUnits(opened, stream, head=head, most=_HEAD_PACKETS):
+    for packet in AudioUnits(opened, stream, head=head, max_head=_HEAD_PACKETS):
         yield _ScannedPacket(
             packet.pts,
             packet.duration,
@@ -202,8 +202,8 @@ def _scan_stream(
     sound = _audio_description(stream, first, audio_headers(stream, head), access, base)
     flags = np.full(len(times), int(PacketFlag.KEY), np.uint8)
     columns = PacketColumns(times, times, _int_array(position), _int_array(size), flags)
-    reported = replace(sound, packets=len(times), first_pts=int(times[0]), end_pts=end)
-    return AudioScan(reported, columns)
+    description = replace(sound, packets=len(times), first_pts=int(times[0]), end_pts=end)
+    return AudioScan(description, columns)
 
 
 def _audio_description(
@@ -238,17 +238,17 @@ def _spread_times(pts: Ints, lasting: Ints, base: Fraction) -> tuple[Ints, int, 
     Containers omit timestamps where one block holds several packets, and repeat them where packets
     are shorter than a tick. Such packets are spread evenly up to the next timestamp.
     """
-    known = np.flatnonzero(pts != NO_TIMESTAMP)
-    if not len(known):
+    stamped = np.flatnonzero(pts != NO_TIMESTAMP)
+    if not len(stamped):
         raise _UnusableAudioError("the packets have no timestamps")
-    steps = np.diff(pts[known])
+    steps = np.diff(pts[stamped])
     if (steps < 0).any():
         raise _UnusableAudioError("the timestamps run backwards")
-    usual = _usual_step(pts, lasting, known)
-    if len(known) == len(pts) and (steps > 0).all():
+    usual = _usual_step(pts, lasting, stamped)
+    if len(stamped) == len(pts) and (steps > 0).all():
         last = int(lasting[-1]) or round(usual)
         return pts, int(pts[-1]) + max(1, last), base
-    exact = known[np.concatenate(([True], steps > 0))]  # the first packet of each timestamp
+    exact = stamped[np.concatenate(([True], steps > 0))]  # the first packet of each timestamp
     numbers = np.arange(len(pts))
     inside = np.interp(numbers, exact, pts[exact].astype(np.float64) * _FINER_TICKS)
     after = (numbers - exact[-1]).clip(0) * usual * _FINER_TICKS
@@ -260,13 +260,13 @@ def _spread_times(pts: Ints, lasting: Ints, base: Fraction) -> tuple[Ints, int, 
     return times, int(times[-1]) + max(1, round(usual * _FINER_TICKS)), base / _FINER_TICKS
 
 
-def _usual_step(pts: Ints, lasting: Ints, known: Ints) -> float:
+def _usual_step(pts: Ints, lasting: Ints, stamped: Ints) -> float:
     """Return the average ticks between packets."""
-    spread = int(pts[known[-1]] - pts[known[0]])
+    spread = int(pts[stamped[-1]] - pts[stamped[0]])
     if spread > 0:
-        return spread / int(known[-1] - known[0])
-    reported = lasting[lasting > 0]
-    return float(np.median(reported)) if len(reported) else 1.0
+        return spread / int(stamped[-1] - stamped[0])
+    durations = lasting[lasting > 0]
+    return float(np.median(durations)) if len(durations) else 1.0
 
 
 def _bit_depth(stream: AudioStream, headers: AudioHeaders) -> int:
@@ -335,11 +335,11 @@ def _length(head: int) -> int:
 _SEGMENT, _TRACKS, _ENTRY = 0x18538067, 0x1654AE6B, 0xAE
 _CODEC_ID, _CODEC_PRIVATE = 0x86, 0x63A2
 _AUDIO, _BIT_DEPTH = 0xE1, 0x6264
+# The CodecID of audio with a WAVEFORMATEX structure as CodecPrivate.
 _ACM = "A_MS/ACM"
-"""The CodecID of audio with a WAVEFORMATEX structure as CodecPrivate."""
 _WAVE_HEAD = 12  # RIFF, size, WAVE
+# Codecs with a registered form in MP4, besides those of `audio_entries`.
 _MP4_CODECS = frozenset({"eac3", "dts", "qcelp"})
-"""Codecs with a registered form in MP4, besides those of `audio_entries`."""
 _MP4_OPTIONS = {"movflags": "empty_moov+delay_moov+default_base_moof"}
 _CHUNK_HEAD = 8
 

@@ -28,8 +28,8 @@ STANDARD_RATES = tuple(
 )
 """Frame rates that cameras and containers use."""
 
+# A claim this close (relatively) to a standard rate is that rate with too few digits.
 _RATE_TOLERANCE = Fraction(1, 10_000)
-"""A claim this close (relatively) to a standard rate is that rate with too few digits."""
 
 
 class _MinTicks(NamedTuple):
@@ -42,8 +42,8 @@ class _MinTicks(NamedTuple):
 
 
 _MIN_TICKS = _MinTicks(4, 3, 4, 4)
+# Limits for coarse timestamps. Those of 2:3 pulldown are coarse too, but the rate varies.
 _MIN_COARSE_TICKS = _MinTicks(math.inf, 8, 8, math.inf)
-"""Limits for coarse timestamps. Those of 2:3 pulldown are coarse too, but the rate varies."""
 _DENOMINATORS = (1, 2, 10, 1001, 100_000)
 
 
@@ -58,24 +58,26 @@ def constant_rate(
     if len(shown) < 2:
         return None
     ticks = shown - shown[0]
-    reported = [claim for claim in claims if claim is not None and claim > 0]
-    found = _rate_of_ticks(ticks, time_base, reported, _MIN_TICKS)
+    positive = [claim for claim in claims if claim is not None and claim > 0]
+    found = _rate_of_ticks(ticks, time_base, positive, _MIN_TICKS)
     if found is not None:
         return found
     coarse = int(np.gcd.reduce(ticks))
     if coarse <= 1:
         return None
-    return _rate_of_ticks(ticks // coarse, time_base * coarse, reported, _MIN_COARSE_TICKS)
+    return _rate_of_ticks(ticks // coarse, time_base * coarse, positive, _MIN_COARSE_TICKS)
 
 
 def _rate_of_ticks(
     ticks: Ints,
     time_base: Fraction,
     claims: Sequence[Fraction],
-    least: _MinTicks,
+    min_ticks: _MinTicks,
 ) -> Fraction | None:
     agreeing = [
-        rate for rate in claims if _fits_rate(ticks, time_base, rate, least.claimed, least.noisy)
+        rate
+        for rate in claims
+        if _fits_rate(ticks, time_base, rate, min_ticks.claimed, min_ticks.noisy)
     ]
     if agreeing:
         best = min(agreeing, key=lambda rate: _claim_preference(ticks, time_base, rate))
@@ -85,21 +87,21 @@ def _rate_of_ticks(
             (
                 rate
                 for rate in _nearby_standard_rates(best)
-                if _fits_rate(ticks, time_base, rate, 2, least.noisy)
+                if _fits_rate(ticks, time_base, rate, 2, min_ticks.noisy)
             ),
             best,
         )
     standard = [
         rate
         for rate in STANDARD_RATES
-        if _fits_rate(ticks, time_base, rate, least.standard, least.noisy)
+        if _fits_rate(ticks, time_base, rate, min_ticks.standard, min_ticks.noisy)
     ]
     if standard:
         return min(standard, key=lambda rate: _tick_spread(ticks, 1 / (rate * time_base)))
     steps = np.diff(ticks)
     if (steps == steps[0]).all() and steps[0] > 0:
         return 1 / (int(steps[0]) * time_base)
-    return _simplest_rate(ticks, time_base, least)
+    return _simplest_rate(ticks, time_base, min_ticks)
 
 
 def _claim_preference(ticks: Ints, time_base: Fraction, rate: Fraction) -> tuple[bool, bool, float]:
@@ -140,22 +142,22 @@ def _tick_spread(ticks: Ints, step: Fraction) -> float:
     return round(float(deviations.max() - deviations.min()), 6)
 
 
-def _simplest_rate(ticks: Ints, time_base: Fraction, least: _MinTicks) -> Fraction | None:
+def _simplest_rate(ticks: Ints, time_base: Fraction, min_ticks: _MinTicks) -> Fraction | None:
     """Return the fitting rate with the smallest denominator."""
     last = len(ticks) - 1
     low, high = (int(ticks[-1]) - 1) / last, (int(ticks[-1]) + 1) / last
-    if high < least.fitted or last < 2:
+    if high < min_ticks.fitted or last < 2:
         return None
     step = _best_step(ticks, low, high)
     if step is None:
         return None
     rate = 1 / (Fraction(step) * time_base)
-    simple = (rate.limit_denominator(most) for most in _DENOMINATORS)
+    simple = (rate.limit_denominator(denominator) for denominator in _DENOMINATORS)
     return next(
         (
             one
             for one in simple
-            if one and _fits_rate(ticks, time_base, one, least.fitted, least.noisy)
+            if one and _fits_rate(ticks, time_base, one, min_ticks.fitted, min_ticks.noisy)
         ),
         None,
     )
@@ -262,11 +264,11 @@ def _decode_timestamps(pts: Ints, dts: Ints, order: Ints, delay: int, step: int)
     missing = dts == NO_TIMESTAMP
     if not missing.any():
         return dts
-    known = np.flatnonzero(~missing)
-    if len(known) and missing[: known[0]].sum() == missing.sum():
+    stamped = np.flatnonzero(~missing)
+    if len(stamped) and missing[: stamped[0]].sum() == missing.sum():
         # Only the first ones are missing: continue backwards in median steps.
         dts = dts.copy()
-        dts[: known[0]] = dts[known[0]] - step * np.arange(known[0], 0, -1)
+        dts[: stamped[0]] = dts[stamped[0]] - step * np.arange(stamped[0], 0, -1)
         return dts
     # A shown packet is decoded when the frame `delay` places before it is shown. A hidden packet
     # is decoded with the next shown packet.

@@ -39,8 +39,8 @@ from vfsd.disk.checksums import MediaSource
 from vfsd.errors import RefusedMediaError
 
 _HEADER_BYTES = 24
+# frame_num after a memory management control operation 5, which is not parsed (H.264 7.4.3).
 _RESTARTS = (0, 1)
-"""frame_num after a memory management control operation 5, which is not parsed (H.264 7.4.3)."""
 
 
 class FrameNumTracker:
@@ -108,11 +108,9 @@ class FrameNumTracker:
         return number in (before, (before + 1) % (1 << length))
 
 
+# Decoders by codec that refuse packets which end too early, as most damage causes. FFmpeg's own
+# decoders return such pictures without an error.
 _SECOND_DECODERS = {"vp9": "libvpx-vp9"}
-"""Decoders by codec that refuse packets which end too early, as most damage causes.
-
-FFmpeg's own decoders return such pictures without an error.
-"""
 
 
 class PacketDamageChecker:
@@ -163,10 +161,10 @@ def _second_decoder(codec: str, extradata: bytes | None) -> VideoCodecContext | 
     return context
 
 
+# Units whose errors do not affect pictures.
 _HARMLESS_UNITS = ("SEI",)
-"""Units whose errors do not affect pictures."""
+# Codecs in which B pictures are never references.
 _UNREFERENCED_B = frozenset(("mpeg1video", "mpeg2video", "mpeg4", "vc1", "wmv3", "rv30", "rv40"))
-"""Codecs in which B pictures are never references."""
 
 
 class DamageCollector:
@@ -249,13 +247,13 @@ _WITHOUT_KEY = ~np.uint8(PacketFlag.KEY)
 _NEEDED = ~np.uint8(PacketFlag.DISPOSABLE)
 _PROGRESS_PACKETS = 16
 _MAX_DRAIN_ERRORS = 64
+# Failed key packets after which no key packet of the file is trusted.
 _MAX_MERGED = 8
-"""Failed key packets after which no key packet of the file is trusted."""
 
 
+# Runs of at least this many packets also test the next key packet, as does one in this many
+# shorter runs.
 _CONTINUED_FRAMES = 8
-"""Runs of at least this many packets also test the next key packet, as does one in this many
-shorter runs."""
 
 
 @dataclass(frozen=True)

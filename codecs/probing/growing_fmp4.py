@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 _BUFFER = 1 << 18
 _BEFORE_THE_MOVIE = (b"ftyp", b"free", b"skip", b"wide", b"uuid")
+# Most bytes up to the end of the moov box.
 _MAX_BEGINNING = 1 << 24
-"""Most bytes up to the end of the moov box."""
+# Most top-level boxes of an ordinary file.
 _MAX_BOXES = 100
-"""Most top-level boxes of an ordinary file."""
+# Bytes that identify a fragment: size, kind, and its sequence number in the mfhd box.
 _HEAD = 24
-"""Bytes that identify a fragment: size, kind, and its sequence number in the mfhd box."""
+# (offset, first bytes) of fragments.
 _FragmentMarks = tuple[tuple[int, bytes], ...]
-"""(offset, first bytes) of fragments."""
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,8 @@ from vfsd.core.model import NO_CROP_MARGINS, CropMargins, MediaInfo, SideStream
 from vfsd.disk.checksums import MediaSource
 from vfsd.errors import RefusedMediaError
 
+# Bytes of a VisualSampleEntry before its boxes (ISO/IEC 14496-12, 12.1.3).
 _VIDEO_ENTRY = 78
-"""Bytes of a VisualSampleEntry before its boxes (ISO/IEC 14496-12, 12.1.3)."""
 _CLAP = 32
 # Element IDs of RFC 9559, section 5.1.
 _SEGMENT, _CLUSTER, _TRACKS, _ENTRY, _VIDEO = 0x18538067, 0x1F43B675, 0x1654AE6B, 0xAE, 0xE0
@@ -38,12 +38,12 @@ _LEFT, _TOP, _RIGHT, _BOTTOM = 0x54CC, 0x54BB, 0x54DD, 0x54AA
 def with_container_crop(source: MediaSource, media: MediaInfo) -> MediaInfo:
     """Return `media`, which describes decoded pictures, with the crop of the container applied."""
     if media.container in ("mp4", "mov"):
-        reported = _clean_aperture(FileWindow(source), media)
+        margins = _clean_aperture(FileWindow(source), media)
     elif media.container in ("matroska", "webm"):
-        reported = _pixel_crop(FileWindow(source), media.stream_index)
+        margins = _pixel_crop(FileWindow(source), media.stream_index)
     else:
         return media
-    crop = _rounded_crop(reported, media)
+    crop = _rounded_crop(margins, media)
     if crop == NO_CROP_MARGINS:
         return media
     left, top, right, bottom = crop
@@ -51,11 +51,11 @@ def with_container_crop(source: MediaSource, media: MediaInfo) -> MediaInfo:
     return replace(media, width=width, height=height, crop=crop)
 
 
-def _rounded_crop(reported: CropMargins, media: MediaInfo) -> CropMargins:
+def _rounded_crop(margins: CropMargins, media: MediaInfo) -> CropMargins:
     """Round to whole chroma samples; `NO_CROP_MARGINS` if nothing would remain."""
     across, down = chroma_subsampling(media.pixel_format)
-    left, width = _rounded_side(reported[0], reported[2], media.width, across)
-    top, height = _rounded_side(reported[1], reported[3], media.height, down)
+    left, width = _rounded_side(margins[0], margins[2], media.width, across)
+    top, height = _rounded_side(margins[1], margins[3], media.height, down)
     if width <= 0 or height <= 0:
         return NO_CROP_MARGINS
     return left, top, media.width - left - width, media.height - top - height
@@ -146,7 +146,7 @@ def _track_crop(window: FileWindow, tracks: MatroskaElement, stream_index: int) 
     entry = entries[stream_index]
     for video in iter_elements(window, entry.content, entry.end):
         if video.identifier == _VIDEO:
-            reported = {
+            margins = {
                 one.identifier: int.from_bytes(
                     window.read(one.content, one.end - one.content), "big"
                 )
@@ -154,7 +154,7 @@ def _track_crop(window: FileWindow, tracks: MatroskaElement, stream_index: int) 
                 if one.end - one.content <= 8
             }
             left, top, right, bottom = (
-                reported.get(one, 0) for one in (_LEFT, _TOP, _RIGHT, _BOTTOM)
+                margins.get(one, 0) for one in (_LEFT, _TOP, _RIGHT, _BOTTOM)
             )
             return left, top, right, bottom
     return NO_CROP_MARGINS
@@ -240,8 +240,8 @@ def describe_stream(
 
 def claimed_rates(stream: VideoStream) -> tuple[Fraction | None, ...]:
     """Return the frame rates of the codec's timing information and of the demuxer's estimate."""
-    reported = (stream.codec_context.framerate, stream.base_rate)
-    return tuple(map(exact_fraction, reported))
+    rates = (stream.codec_context.framerate, stream.base_rate)
+    return tuple(map(exact_fraction, rates))
 
 
 def _codec_tag(context: VideoCodecContext) -> str:

@@ -41,8 +41,8 @@ _MAX_HEAD_PACKETS = 320
 
 _MAX_TICK = 1 << 56
 _PAYLOAD_SEARCH = 64
+# Most bytes before the first packet of a laced Matroska block (up to 256 frames).
 _LACE_SEARCH = 8 << 10
-"""Most bytes before the first packet of a laced Matroska block (up to 256 frames)."""
 _PROGRESS_PACKETS = 512
 
 
@@ -106,13 +106,13 @@ class PayloadLocator:
         return self._end if follows else None
 
     def _found(self, found: int, payload: bytes) -> int | None:
-        near = self._source.read_at(found, len(payload) + _PAYLOAD_SEARCH)
-        if near.startswith(payload, self._offset):
+        data = self._source.read_at(found, len(payload) + _PAYLOAD_SEARCH)
+        if data.startswith(payload, self._offset):
             return found + self._offset
-        offset = near.find(payload)
+        offset = data.find(payload)
         if offset < 0:
-            near = self._source.read_at(found, len(payload) + _LACE_SEARCH)
-            offset = near.find(payload)
+            data = self._source.read_at(found, len(payload) + _LACE_SEARCH)
+            offset = data.find(payload)
         if offset < 0:
             return None
         if offset < _PAYLOAD_SEARCH:
@@ -193,19 +193,19 @@ def scan_packets(
     )
 
 
-def _sane_tick(reported: int | None) -> int:
+def _sane_tick(tick: int | None) -> int:
     """Return the timestamp, or `NO_TIMESTAMP` if it is missing or absurdly large."""
-    return NO_TIMESTAMP if reported is None or abs(reported) > _MAX_TICK else reported
+    return NO_TIMESTAMP if tick is None or abs(tick) > _MAX_TICK else tick
 
 
 def _int_array(values: array[int]) -> Ints:
     return np.frombuffer(values, np.int64).copy() if values else np.empty(0, np.int64)
 
 
+# Codecs whose decoders may delay a picture until the next reference picture.
 _DELAYING_CODECS = frozenset({"mpeg1video", "mpeg2video", "mpeg4"})
-"""Codecs whose decoders may delay a picture until the next reference picture."""
+# Codecs whose decoders return nothing before the first key picture.
 _KEY_START_CODECS = frozenset({"mpeg1video", "mpeg2video"})
-"""Codecs whose decoders return nothing before the first key picture."""
 _IMMEDIATE_CODECS = INTRA_CODECS | {"ffv1", "theora", "vp8", "vp9"}
 _IMMEDIATE_CODECS |= {"flv1", "msmpeg4v2", "msmpeg4v3", "wmv1", "wmv2"}
 """Codecs whose decoders return a picture for each packet at once."""
@@ -228,7 +228,9 @@ def predict_output(codec: str, scanned: PacketScan) -> list[DecoderOutput]:
     """
     if codec in _DELAYING_CODECS:
         packets, is_reference = _shown_packets(codec, scanned)
-        return [_predicted_output(scanned, packets, is_reference, held) for held in (True, False)]
+        return [
+            _predicted_output(scanned, packets, is_reference, delays) for delays in (True, False)
+        ]
     if codec in _IMMEDIATE_CODECS:
         packets = np.flatnonzero((scanned.size > 0) & (scanned.traits & PacketTrait.HIDDEN == 0))
         packets = packets[~scanned.discard[packets]]
@@ -257,10 +259,10 @@ def _predicted_output(
     scanned: PacketScan,
     packets: Ints,
     is_reference: np.ndarray[tuple[int], np.dtype[np.bool_]],
-    held: bool,
+    delays: bool,
 ) -> DecoderOutput:
     fed = packets.copy()
-    if held:
+    if delays:
         references = packets[is_reference]
         fed[is_reference] = np.append(references[1:], len(scanned))[: len(references)]
     # A delayed picture comes out before the picture of the packet that pushes it out.
@@ -271,10 +273,10 @@ def _predicted_output(
 
 MAX_CUT_PACKETS = 300
 """Most packets that an edit list may drop at the beginning."""
+# Containers that may store decoding times in place of display times.
 _DTS_CONTAINERS = ("asf", "mxf", "rm", "nut")
-"""Containers that may store decoding times in place of display times."""
+# Containers whose packets always hold both fields of a picture.
 _FRAME_CONTAINERS = ("mp4", "mov", "matroska", "webm")
-"""Containers whose packets always hold both fields of a picture."""
 
 
 def packet_scan_problem(stream: VideoStream, scanned: PacketScan) -> str:
@@ -367,12 +369,12 @@ def _keys_separate_frames(scanned: PacketScan) -> bool:
 
 _RUN_PACKETS = 12
 _TRIAL_PROGRESS_PACKETS = 16
+# Longer runs are not decoded, except for the first one.
 _MAX_RUN_PACKETS = 300
-"""Longer runs are not decoded, except for the first one."""
 _REPORTED_TRAITS = (PacketTrait.UNREFERENCED, PacketTrait.UNPACKED, PacketTrait.HIDDEN)
 
+# (packet of the picture, packet fed before it came out, fingerprint).
 _FoundFrames = list[tuple[int, int, int]]
-"""(packet of the picture, packet fed before it came out, fingerprint)"""
 
 
 class TrialDecode:

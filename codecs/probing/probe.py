@@ -62,12 +62,12 @@ from vfsd.core.model import Access, MediaInfo
 from vfsd.disk.checksums import MediaSource
 from vfsd.errors import DamagedFileError, IntegrityError, RefusedMediaError
 
+# Packets to decode for a check of the container.
 _SAMPLE_PACKETS = 12
-"""Packets to decode for a check of the container."""
+# Pictures of these to compare by fingerprint with those of the demuxer's packets.
 _COMPARED = 3
-"""Pictures of these to compare by fingerprint with those of the demuxer's packets."""
+# Largest fraction of damaged frames that may decode differently each time.
 _MAX_UNSTABLE = 0.02
-"""Largest fraction of damaged frames that may decode differently each time."""
 
 
 @dataclass(frozen=True)
@@ -197,15 +197,15 @@ class _Examiner:
 
     def _was_retimed(self, result: Examination) -> bool:
         """Return whether video timestamps were changed, so that audio no longer matches them."""
-        reported = self._scanned
-        if reported is None:
+        scan = self._scanned
+        if scan is None:
             return True
         if not self._container.timed:
             # Pictures are timed by dts, here as in players.
-            return bool((reported.dts == NO_TIMESTAMP).any() or (np.diff(reported.dts) <= 0).any())
-        known = reported.pts[result.order] != NO_TIMESTAMP
-        agree = result.columns.pts[result.order] == reported.pts[result.order]
-        return not known.any() or not agree[known].all()
+            return bool((scan.dts == NO_TIMESTAMP).any() or (np.diff(scan.dts) <= 0).any())
+        stamped = scan.pts[result.order] != NO_TIMESTAMP
+        agree = result.columns.pts[result.order] == scan.pts[result.order]
+        return not stamped.any() or not agree[stamped].all()
 
     def _examine(self, full: bool) -> Examination:
         try:
@@ -496,6 +496,7 @@ def _error_text(error: FFmpegError) -> str:
 _SAMPLE_FRAMES = 5
 _SAMPLE_RATE = Fraction(25)
 _SAMPLE_WIDTH, _SAMPLE_HEIGHT = 64, 64
+# FFmpeg needs this header to open a subtitle encoder.
 _SAMPLE_ASS_HEADER = b"""[Script Info]
 ScriptType: v4.00+
 
@@ -506,7 +507,6 @@ Style: Default
 [Events]
 Format: Layer, Start, End, Style, Name, MarginL, MarginR, MarginV, Effect, Text
 """
-"""FFmpeg needs this header to open a subtitle encoder."""
 
 
 def sample_video() -> bytes:

@@ -36,8 +36,8 @@ from vfsd.errors import IntegrityError
 _MAGIC = b"vfx1"
 _HEAD = struct.Struct("<4sI")
 _MAX_HEAD_BYTES = 1 << 26
+# Largest absolute timestamp of a table, in ticks.
 _MAX_TICK = 1 << 60
-"""Largest absolute timestamp of a table, in ticks."""
 _MAX_SIDE = 1 << 16
 _MAX_PACKET_BYTES = 1 << 31
 _FLAGS = int(PacketFlag.KEY | PacketFlag.HIDDEN | PacketFlag.DISPOSABLE | PacketFlag.LEADING)
@@ -45,11 +45,11 @@ _COLUMN_BYTES = 4 * 8 + 1
 _MAX_CODEC_ID = 64
 _NUMBER = re.compile(r"[0-9]{1,30}(/[0-9]{1,30})?")
 
+# Errors of unpacking; a fraction may have the denominator 0.
 _INVALID = (
     *(msgspec.MsgspecError, struct.error, RecursionError),
     *(ValueError, KeyError, TypeError, ArithmeticError),
 )
-"""Errors of unpacking; a fraction may have the denominator 0."""
 
 _Text = Annotated[str, Meta(max_length=1 << 16)]
 _Name = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9_.+-]{1,64}\Z")]

@@ -20,8 +20,8 @@ from vfsd.codecs.bitstreams.nal import (
 )
 from vfsd.errors import RefusedMediaError
 
+# CpbNalFactor and BrNalFactor of the Main profile (table A.10): bits per unit of the tables.
 _NAL_FACTOR = 1100
-"""CpbNalFactor and BrNalFactor of the Main profile (table A.10): bits per unit of the tables."""
 _MAX_BUFFERS = 16
 _BUFFERS_AT_FULL_SIZE = 6
 
@@ -492,10 +492,8 @@ class PictureParameterSet:
         qualities.
         """
         is_one = len(tiles.columns) == len(tiles.rows) == 1
-        reported = None if is_one else TileGrid(tiles.columns[:-1], tiles.rows[:-1])
-        return dataclasses.replace(
-            self, uniform=None, tiles=reported, id=ordinal, init_qp=_NEUTRAL_QP
-        )
+        grid = None if is_one else TileGrid(tiles.columns[:-1], tiles.rows[:-1])
+        return dataclasses.replace(self, uniform=None, tiles=grid, id=ordinal, init_qp=_NEUTRAL_QP)
 
     def write(self) -> bytes:
         """Return the NAL unit. Raises `ValueError` for uniform tiles, which are never written."""

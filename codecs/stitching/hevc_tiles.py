@@ -38,8 +38,8 @@ from vfsd.tiling.layout import Rect
 _TRAIL, _TRAIL_REFERENCE, _IDR, _IDR_LAST = 0, 1, 19, 20
 _FIRST_RESERVED = 32  #: NAL units from here on hold no slices
 _HEADER_BITS = 16
+# Most bytes of a header. Without entry points, reference lists are the longest part.
 _MAX_HEADER_BYTES = 160
-"""Most bytes of a header. Without entry points, reference lists are the longest part."""
 _MAX_REFERENCES = 16
 _B, _P, _I = 0, 1, 2
 
@@ -174,13 +174,13 @@ class SliceHeaderSyntax:
         return escaped(writer.finished()) + part.unit[part.data_at :]
 
     def _references(self, reader: BitReader) -> ReferenceSet:
-        known = self._sequence.reference_sets
+        stored = self._sequence.reference_sets
         if not reader.flag():
-            return parse_reference_set(reader, len(known), known)
-        index = reader.bits((len(known) - 1).bit_length()) if len(known) > 1 else 0
-        if index >= len(known):
+            return parse_reference_set(reader, len(stored), stored)
+        index = reader.bits((len(stored) - 1).bit_length()) if len(stored) > 1 else 0
+        if index >= len(stored):
             raise BitstreamError("a slice refers to a missing reference picture set")
-        return known[index]
+        return stored[index]
 
     def _prediction(self, reader: BitReader, slice_type: int, references: ReferenceSet) -> None:
         picture = self._picture
@@ -226,10 +226,8 @@ Headers do not signal this, and without it pictures would drift unnoticed. The e
 (`vfsd.codecs.stitching.kvazaar`) guarantees it, and callers of the stitcher must state it.
 """
 
+# nal_unit_type (H.265 table 7-1) of AUD, EOS, EOB, FD and SEI. SEI may describe the old picture.
 _DROPPED_UNITS = frozenset((35, 36, 37, 38, 39, 40))
-"""nal_unit_type (H.265 table 7-1) of AUD, EOS, EOB, FD and SEI. SEI may describe the old
-picture.
-"""
 
 
 @dataclass(frozen=True, slots=True)

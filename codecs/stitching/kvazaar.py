@@ -34,8 +34,8 @@ from vfsd.errors import ExtraMissingError, UsageError, VfsdError
 TREE_BLOCK = 64
 """Inner edges of tiles are multiples of kvazaar's coding tree block."""
 
+# Sides that kvazaar encodes are multiples of this; padding is cropped.
 _SIZE_MULTIPLE = 8
-"""Sides that kvazaar encodes are multiples of this; padding is cropped."""
 
 MAX_TILE_COLUMNS, MAX_TILE_ROWS = 20, 22
 """Most tile columns and rows of any HEVC level (H.265 table A.8)."""
@@ -44,8 +44,8 @@ _MAX_SIDE = 8192
 _WORST_QUALITY = 51
 _HINT = "pip install 'vfsd[stitch]'"
 
+# A warning of FFmpeg that must be an error here.
 _IGNORED = b"Invalid option"
-"""A warning of FFmpeg that must be an error here."""
 
 _PARAMETERS = (
     # The fastest preset that searches fractions of pixels, which moving cameras need.
@@ -91,7 +91,7 @@ def _program() -> str:
         raise ExtraMissingError("imageio-ffmpeg is not installed", hint=_HINT) from None
     try:
         path = str(imageio_ffmpeg.get_ffmpeg_exe())
-        reported = subprocess.run(
+        result = subprocess.run(
             [path, "-hide_banner", "-h", "encoder=libkvazaar"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -103,7 +103,7 @@ def _program() -> str:
         raise ExtraMissingError(
             f"the FFmpeg of imageio-ffmpeg does not run: {error}", hint=_HINT
         ) from error
-    if "Encoder libkvazaar" not in reported:
+    if "Encoder libkvazaar" not in result:
         raise ExtraMissingError(
             f"{path} does not include kvazaar", hint=f"{_HINT}, and unset IMAGEIO_FFMPEG_EXE"
         )
@@ -173,14 +173,14 @@ def _require_tiling(
         raise UsageError(f"size must be even, got {width}x{height}")
     if max(width, height) > _MAX_SIDE:
         raise UsageError(f"width and height must be at most {_MAX_SIDE}, got {width}x{height}")
-    for name, sizes, whole, most in (
+    for name, sizes, whole, limit in (
         ("columns", widths, width, MAX_TILE_COLUMNS),
         ("rows", heights, height, MAX_TILE_ROWS),
     ):
         if not sizes or min(sizes) < 2 or sum(sizes) != whole:
             raise UsageError(f"{name} must fill {whole} pixels, got {list(sizes)}")
-        if len(sizes) > most:
-            raise UsageError(f"HEVC allows at most {most} {name} of tiles, got {len(sizes)}")
+        if len(sizes) > limit:
+            raise UsageError(f"HEVC allows at most {limit} {name} of tiles, got {len(sizes)}")
         if any(size % TREE_BLOCK for size in sizes[:-1]):
             raise UsageError(
                 f"{name} except the last must be multiples of {TREE_BLOCK} pixels, "
@@ -212,13 +212,13 @@ def _command(
 
 def _color_filter(settings: EncoderSettings) -> str:
     """Return a filter that passes the color metadata to the encoder without changing samples."""
-    reported = {
+    options = {
         "range": settings.color_range,
         "colorspace": settings.color_space,
         "color_primaries": settings.color_primaries,
         "color_trc": settings.color_transfer,
     }
-    fields = ":".join(f"{key}={name}" for key, name in reported.items() if name)
+    fields = ":".join(f"{key}={name}" for key, name in options.items() if name)
     ratio = settings.sample_aspect_ratio
     aspect = "" if ratio is None else f",setsar={ratio.numerator}/{ratio.denominator}"
     return (f"setparams={fields}" if fields else "null") + aspect

@@ -99,10 +99,10 @@ class Stitcher:
         columns, rows = _tile_edges([tile.rect for tile in tiles])
         self.rect = Rect(columns[0], rows[0], columns[-1], rows[-1])
         with refuse_damaged_streams():
-            known = {
+            used = {
                 units: ParameterSets.parse(units) for units in {t.parameter_sets for t in tiles}
             }
-        sets = [known[tile.parameter_sets] for tile in tiles]
+        sets = [used[tile.parameter_sets] for tile in tiles]
         require_stitchable(
             all(one.is_like(sets[0]) for one in sets), "the tiles have different encoder settings"
         )
@@ -125,7 +125,7 @@ class Stitcher:
         )
         self.parameter_sets = stitched.write()
         self._target = SliceHeaderSyntax(stitched.sequence, stitched.picture)
-        readers = {units: SliceHeaderSyntax(s.sequence, s.picture) for units, s in known.items()}
+        readers = {units: SliceHeaderSyntax(s.sequence, s.picture) for units, s in used.items()}
         across = sum(layout.columns)
         # Tiles are coded row by row, which is the order of the addresses of their first blocks.
         self._parts = sorted(
@@ -307,12 +307,12 @@ class StreamHead:
             level_idc=self.level_idc,
         )
         with refuse_damaged_streams():
-            mine, theirs = (
+            own, other = (
                 ParameterSets.parse(self.parameter_sets[grid]),
                 ParameterSets.parse(stitcher.parameter_sets),
             )
-        sizes = [(sets.sequence.width, sets.sequence.height) for sets in (mine, theirs)]
-        alike = mine.is_like(theirs) and mine.picture == theirs.picture and sizes[0] == sizes[1]
+        sizes = [(sets.sequence.width, sets.sequence.height) for sets in (own, other)]
+        alike = own.is_like(other) and own.picture == other.picture and sizes[0] == sizes[1]
         if not alike:
             raise RefusedMediaError("the encoder settings of the tiles changed")
         return stitcher

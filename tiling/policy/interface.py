@@ -253,11 +253,11 @@ Reals = npt.NDArray[np.float64]
 # With 300 different regions TASM's regret policy took nearly four minutes to decide.
 MAX_CLUSTERS = 8
 """Up to this many regions are kept apart."""
+# Regions that are compared pairwise; more are rounded first.
 _MAX_PAIRED = 512
-"""Regions that are compared pairwise; more are rounded first."""
 
 
-def cluster_regions(queries: Iterable[Query], most: int = MAX_CLUSTERS) -> dict[Rect, Rect]:
+def cluster_regions(queries: Iterable[Query], max_clusters: int = MAX_CLUSTERS) -> dict[Rect, Rect]:
     """Return the cluster of each region in the queries; the region itself if there are few.
 
     Clusters are merged in pairs, those first that cost readers the fewest additional pixels.
@@ -267,7 +267,7 @@ def cluster_regions(queries: Iterable[Query], most: int = MAX_CLUSTERS) -> dict[
         for aim in query.aims:
             if isinstance(aim, Rect):
                 frames[aim] = frames.get(aim, 0) + len(query.frames)
-    if len(frames) <= most:
+    if len(frames) <= max_clusters:
         return {region: region for region in frames}
     regions = list(frames)
     corners, place = _rounded(
@@ -275,16 +275,16 @@ def cluster_regions(queries: Iterable[Query], most: int = MAX_CLUSTERS) -> dict[
     )
     weights = np.zeros(len(corners))
     np.add.at(weights, place, list(frames.values()))
-    found = _merged(corners, weights, most)[place]
+    found = _merged(corners, weights, max_clusters)[place]
     return {
         region: Rect(*(int(edge) for edge in patch))
         for region, patch in zip(regions, found, strict=True)
     }
 
 
-def clustered_query(query: Query, known: Mapping[Rect, Rect]) -> Query:
+def clustered_query(query: Query, clusters: Mapping[Rect, Rect]) -> Query:
     """Return the query with clusters instead of regions."""
-    aims = (known.get(aim, aim) if isinstance(aim, Rect) else aim for aim in query.aims)
+    aims = (clusters.get(aim, aim) if isinstance(aim, Rect) else aim for aim in query.aims)
     return replace(query, aims=frozenset(aims))
 
 
@@ -294,9 +294,9 @@ class ClusteredRegions:
     A cluster contains its regions, so its tilings serve them.
     """
 
-    def __init__(self, policy: TilingPolicy, known: Mapping[Rect, Rect]) -> None:
+    def __init__(self, policy: TilingPolicy, clusters: Mapping[Rect, Rect]) -> None:
         self._policy = policy
-        self._known = known
+        self._known = clusters
 
     def start(self) -> list[Retile]:
         return self._policy.start()
@@ -320,7 +320,7 @@ def _rounded(corners: Ints) -> tuple[Ints, Ints]:
         step *= 2
 
 
-def _merged(corners: Ints, weights: Reals, most: int) -> Ints:
+def _merged(corners: Ints, weights: Reals, max_clusters: int) -> Ints:
     """Return the cluster of each of `corners`."""
     corners, weights = corners.copy(), weights.copy()
     count = len(corners)
@@ -329,7 +329,7 @@ def _merged(corners: Ints, weights: Reals, most: int) -> Ints:
     loss = np.full((count, count), np.inf)
     for one in range(count):
         loss[one, one + 1 :] = _losses(corners, weights, one)[one + 1 :]
-    for _ in range(count - most):
+    for _ in range(count - max_clusters):
         one, other = divmod(int(loss.argmin()), count)
         corners[one, :2] = np.minimum(corners[one, :2], corners[other, :2])
         corners[one, 2:] = np.maximum(corners[one, 2:], corners[other, 2:])
@@ -337,8 +337,8 @@ def _merged(corners: Ints, weights: Reals, most: int) -> Ints:
         member[member == other] = one
         alive[other] = False
         loss[other, :] = loss[:, other] = np.inf
-        mine = np.where(alive, _losses(corners, weights, one), np.inf)
-        loss[:one, one], loss[one, one + 1 :] = mine[:one], mine[one + 1 :]
+        losses = np.where(alive, _losses(corners, weights, one), np.inf)
+        loss[:one, one], loss[one, one + 1 :] = losses[:one], losses[one + 1 :]
     found: Ints = corners[member]
     return found
 

@@ -298,24 +298,26 @@ class Ledger:
         touched = self._world.touched(query)
         self._outlook.observe(query.aims, touched)
         books = [(sot, self._book(sot, query)) for sot in touched]
-        made, wishes = [], []
+        retiles, proposals = [], []
         for sot, state in books:
             due = self._sure_candidate(sot, state)
             if due is not None:
                 if self._can_pay(sot, state, due):
                     state.is_sure = True
-                    made.append(self._paid(sot, state, due, self._current.price(sot, due)))
+                    retiles.append(self._paid(sot, state, due, self._current.price(sot, due)))
             elif (early := self._early_candidate(sot, state)) is not None:
-                wishes.append((sot, state, *early))
+                proposals.append((sot, state, *early))
         # Those that pay back soonest come first.
-        for sot, state, tiling, _ in sorted(wishes, key=lambda wish: (-wish[3], wish[0])):
+        for sot, state, tiling, _ in sorted(
+            proposals, key=lambda proposal: (-proposal[3], proposal[0])
+        ):
             price = self._current.price(sot, tiling)
             is_first = self._current[sot] is None
             own = min(price, state.account.spent / self._terms.eta) if is_first else 0.0
             if self._funded + price - own <= self._funds():
                 self._funded += price - own
-                made.append(self._paid(sot, state, tiling, own))
-        return sorted(made, key=lambda retile: retile.sot)
+                retiles.append(self._paid(sot, state, tiling, own))
+        return sorted(retiles, key=lambda retile: retile.sot)
 
     def _book(self, sot: int, query: Query) -> _SotState:
         state = self._sots.get(sot)
@@ -327,8 +329,8 @@ class Ledger:
         self._saved += self._world.decode(sot, query, None) - seconds
         for aims in state.combinations.add(query.aims):
             tiling = self._world.tiling_around(sot, aims)
-            known = state.account.candidates
-            if tiling is not None and (tiling in known or len(known) < self._terms.most):
+            candidates = state.account.candidates
+            if tiling is not None and (tiling in candidates or len(candidates) < self._terms.most):
                 state.account.consider(tiling, aims)
         return state
 

@@ -107,13 +107,13 @@ class IncrementalMore:
         return []
 
     def observe(self, query: Query) -> list[Retile]:
-        made = []
+        retiles = []
         for sot in self._world.touched(query):
             self._asked[sot] = self._asked.get(sot, Aims()) | query.aims
             tiling = self._world.tiling_around(sot, self._asked[sot])
             if tiling is not None and tiling != self._current[sot]:
-                made.append(self._current.put(sot, tiling))
-        return made
+                retiles.append(self._current.put(sot, tiling))
+        return retiles
 
 
 class TileOnFirstQuery:
@@ -130,12 +130,12 @@ class TileOnFirstQuery:
         return []
 
     def observe(self, query: Query) -> list[Retile]:
-        made = []
+        retiles = []
         for sot in self._world.touched(query):
             tiling = self._world.tiling_around(sot, query.aims)
             if tiling is not None and self._current[sot] is None:
-                made.append(self._current.put(sot, tiling))
-        return made
+                retiles.append(self._current.put(sot, tiling))
+        return retiles
 
 
 @dataclass(slots=True)
@@ -223,10 +223,10 @@ class IncrementalRegret:
 
 MAX_CANDIDATES = 40
 """Maximum number of combinations per SOT; later ones are not tried."""
+# Number of distinct queries of a SOT in the first comparison of candidates.
 _SAMPLE = 32
-"""Number of distinct queries of a SOT in the first comparison of candidates."""
+# Number of candidates in the final comparison with all queries.
 _FINAL = 2
-"""Number of candidates in the final comparison with all queries."""
 
 ExtraCandidates = Callable[[int, Sequence[Query]], Iterable[Tiling]]
 """Returns more candidates for a SOT with these queries."""

@@ -57,8 +57,8 @@ class DecodeExtent:
         return np.where(row > start, row, 0).astype(np.int64)
 
 
+# Entries in caches: a few kB each.
 _CACHED_EXTENTS = 1 << 14
-"""Entries in caches: a few kB each."""
 
 Sizes = npt.NDArray[np.float64]
 """Bytes."""
@@ -168,21 +168,21 @@ class BoxWorld:
 
     def __init__(
         self,
-        footage: VideoProfile,
+        video: VideoProfile,
         rates: CostRates,
-        made: TileSelection = every_tile,
+        stored_tiles: TileSelection = every_tile,
         reading: ReadStrategy | None = None,
     ) -> None:
-        self._footage = footage
+        self._video = video
         self._rates = rates
-        self._made = made
+        self._stored_tiles = stored_tiles
         self._reading = reading or CheapestSource()
         self._asked: tuple[Query, int, range, bool] | None = None
         self._untileds = lru_cache(maxsize=None)(self._untiled_seconds)
         self._reaches = lru_cache(_CACHED_EXTENTS)(self._reach)
         self._areas = lru_cache(_CACHED_EXTENTS)(tile_areas)
-        self._untiled = TileLayout.untiled(footage.width, footage.height)
-        self._starts = [frames.start for frames in footage.sots]
+        self._untiled = TileLayout.untiled(video.width, video.height)
+        self._starts = [frames.start for frames in video.sots]
         # Policies repeat the same questions, and answers never change.
         self.tiling_around = lru_cache(maxsize=None)(self._tiling_around)
         self._parts = lru_cache(maxsize=None)(self._part)
@@ -192,14 +192,14 @@ class BoxWorld:
 
     def at(self, rates: CostRates) -> BoxWorld:
         """Return the same world with other rates."""
-        other = BoxWorld(self._footage, rates, self._made, self._reading)
+        other = BoxWorld(self._video, rates, self._stored_tiles, self._reading)
         # Neither depends on the rates, and layouts take long to compute.
         other.tiling_around, other._parts = self.tiling_around, self._parts
         return other
 
     @property
     def sots(self) -> range:
-        return range(len(self._footage.sots))
+        return range(len(self._video.sots))
 
     def touched(self, query: Query) -> list[int]:
         if not query.frames:
@@ -212,7 +212,7 @@ class BoxWorld:
         ]
 
     def labels(self, sot: int) -> Aims:
-        return frozenset(self._footage.seen[sot])
+        return frozenset(self._video.seen[sot])
 
     def decode(self, sot: int, query: Query, tiling: Tiling | None) -> float:
         asked = self._asked  # the same query is asked for one candidate after another
@@ -224,39 +224,39 @@ class BoxWorld:
     def pixels(self, sot: int, query: Query, tiling: Tiling | None) -> int:
         wanted = self._parts(sot, self._within(sot, query), query.aims)
         layout = self._untiled if tiling is None else tiling.layout
-        first = self._footage.sots[sot].start
+        first = self._video.sots[sot].start
         lengths = decoded_frames(layout, wanted.corners, wanted.frames, first)
         return int(lengths @ tile_areas(layout))
 
     def _making_cost(self, sot: int, tiling: Tiling) -> TilingCost:
-        frames = len(self._footage.sots[sot])
+        frames = len(self._video.sots[sot])
         tiles = list(tiling.tiles)
         pixels = int(tile_areas(tiling.layout)[tiles].sum()) * frames
         size = float(self._sizes(sot, tiling.layout)[tiles].sum())
-        mine = self._footage.sots[sot]
+        mine = self._video.sots[sot]
         seconds = self._rates.original.seconds(self._original(sot, mine[0], mine[-1], False))
         return TilingCost(seconds + self._rates.encode.seconds(len(tiles), pixels, size), size)
 
     def _tiling_around(self, sot: int, aims: Aims) -> Tiling | None:
-        footage = self._footage
-        wanted = self._parts(sot, footage.sots[sot], aims)
+        video = self._video
+        wanted = self._parts(sot, video.sots[sot], aims)
         if not len(wanted.frames):
             return None
-        first = footage.sots[sot].start
+        first = video.sots[sot].start
         layout = fine_layout(
             wanted.corners,
-            footage.width,
-            footage.height,
-            footage.rules,
+            video.width,
+            video.height,
+            video.rules,
             frames=wanted.frames,
             first_frame=first,
         )
-        return None if layout.is_untiled else self._made(layout, wanted, first)
+        return None if layout.is_untiled else self._stored_tiles(layout, wanted, first)
 
     def _part(self, sot: int, frames: range, aims: Aims) -> LabelBoxes:
         """Return the boxes that a query needs on these frames of a SOT."""
         numbers, corners = [np.zeros(0, np.int64)], [np.zeros((0, 4), np.int64)]
-        seen = self._footage.seen[sot]
+        seen = self._video.seen[sot]
         for aim in aims if frames else ():
             if isinstance(aim, Rect):
                 # The first and the last frame determine the decoded frames.
@@ -264,21 +264,21 @@ class BoxWorld:
                 numbers.append(np.array(ends))
                 corners.append(np.array([(aim.x1, aim.y1, aim.x2, aim.y2)] * len(ends)))
             elif isinstance(aim, str) and aim in seen:
-                mine = seen[aim]
-                inside = (mine.frames >= frames.start) & (mine.frames < frames.stop)
-                inside &= (mine.frames - frames.start) % frames.step == 0
-                numbers.append(mine.frames[inside])
-                corners.append(mine.corners[inside])
+                boxes = seen[aim]
+                inside = (boxes.frames >= frames.start) & (boxes.frames < frames.stop)
+                inside &= (boxes.frames - frames.start) % frames.step == 0
+                numbers.append(boxes.frames[inside])
+                corners.append(boxes.corners[inside])
         return LabelBoxes(np.concatenate(numbers), np.concatenate(corners))
 
     def _decode(
-        self, sot: int, frames: range, aims: Aims, tiling: Tiling | None, goes_on: bool
+        self, sot: int, frames: range, aims: Aims, tiling: Tiling | None, continues: bool
     ) -> float:
         wanted = self._parts(sot, frames, aims)
         if not len(wanted.frames):
             return 0.0
         ends = int(wanted.frames.min()), int(wanted.frames.max())
-        untiled = self._untileds(sot, *ends, goes_on)
+        untiled = self._untileds(sot, *ends, continues)
         if tiling is None:
             return untiled
         lengths = self._lengths(sot, frames, aims, tiling.layout)
@@ -289,7 +289,7 @@ class BoxWorld:
 
     def _lengths(self, sot: int, frames: range, aims: Aims, layout: TileLayout) -> Ints:
         """Return the frames that a query decodes of each tile."""
-        first = self._footage.sots[sot].start
+        first = self._video.sots[sot].start
         if frames.step != 1:
             wanted = self._parts(sot, frames, aims)
             return decoded_frames(layout, wanted.corners, wanted.frames, first)
@@ -298,30 +298,30 @@ class BoxWorld:
         for aim in aims:
             if isinstance(aim, Rect):
                 lengths[layout.covering(aim)] = stop
-            elif aim in self._footage.seen[sot]:
+            elif aim in self._video.seen[sot]:
                 reach = self._reaches(sot, aim, layout)
                 np.maximum(lengths, reach.lengths(start, stop), out=lengths)
         return lengths
 
     def _reach(self, sot: int, label: str, layout: TileLayout) -> DecodeExtent:
-        seen = self._footage.seen[sot][label]
-        return DecodeExtent(layout, seen.corners, seen.frames, self._footage.sots[sot])
+        seen = self._video.seen[sot][label]
+        return DecodeExtent(layout, seen.corners, seen.frames, self._video.sots[sot])
 
     def _goes_on(self, sot: int, query: Query) -> bool:
         """Return whether the query read the previous SOT as well."""
-        if self._footage.original is None or sot == 0:
+        if self._video.original is None or sot == 0:
             return False
         return len(self._parts(sot - 1, self._within(sot - 1, query), query.aims).frames) > 0
 
-    def _untiled_seconds(self, sot: int, first: int, last: int, goes_on: bool) -> float:
-        return self._rates.original.seconds(self._original(sot, first, last, goes_on))
+    def _untiled_seconds(self, sot: int, first: int, last: int, continues: bool) -> float:
+        return self._rates.original.seconds(self._original(sot, first, last, continues))
 
-    def _original(self, sot: int, first: int, last: int, goes_on: bool) -> DecodeWork:
+    def _original(self, sot: int, first: int, last: int, continues: bool) -> DecodeWork:
         """Return the work of decoding frames of a SOT without tiles."""
-        start, original = self._footage.sots[sot].start, self._footage.original
+        start, original = self._video.sots[sot].start, self._video.original
         if original is None:
             return self._work(sot, self._untiled, np.array([last - start + 1]))
-        return original.work(first, last, start if goes_on else None)
+        return original.work(first, last, start if continues else None)
 
     def _work(self, sot: int, layout: TileLayout, lengths: Ints) -> DecodeWork:
         """Return the work of decoding `lengths` frames of each tile from the start of a SOT."""
@@ -329,24 +329,24 @@ class BoxWorld:
             starts=int(np.count_nonzero(lengths)),
             pictures=int(lengths.sum()),
             pixels=int(lengths @ self._areas(layout)),
-            bytes=float(lengths @ self._sizes(sot, layout)) / len(self._footage.sots[sot]),
+            bytes=float(lengths @ self._sizes(sot, layout)) / len(self._video.sots[sot]),
         )
 
     def _bytes(self, sot: int, layout: TileLayout) -> Sizes:
         """Return the bytes of each tile of a whole SOT."""
-        density, footage = self._rates.density, self._footage
-        boxes = [seen.corners for seen in footage.seen[sot].values()]
+        density, video = self._rates.density, self._video
+        boxes = [seen.corners for seen in video.seen[sot].values()]
         x1, y1, x2, y2 = np.concatenate([np.zeros((0, 4), np.int64), *boxes]).T
         across = _shared_pixels(layout.column_edges, x1, x2)
         down = _shared_pixels(layout.row_edges, y1, y2)
         moving = (down.T @ across).ravel()
-        still = tile_areas(layout) * len(footage.sots[sot])
+        still = tile_areas(layout) * len(video.sots[sot])
         sizes: Sizes = density.still * still + density.moving * np.minimum(moving, still)
         return sizes
 
     def _within(self, sot: int, query: Query) -> range:
         """Return the frames of a query within a SOT, with their step."""
-        return frames_within(self._footage.sots[sot], query.frames)
+        return frames_within(self._video.sots[sot], query.frames)
 
 
 def _shared_pixels(edges: tuple[int, ...], start: Ints, end: Ints) -> Ints:
@@ -369,22 +369,22 @@ class SizeWorld:
 
     def __init__(
         self,
-        footage: VideoProfile,
+        video: VideoProfile,
         rates: CostRates,
         reading: ReadStrategy | None = None,
-        at_hand: CachedBytes | None = None,
+        cached_bytes: CachedBytes | None = None,
     ) -> None:
-        """`footage` must have an original; its boxes are not used.
+        """`video` must have an original; its boxes are not used.
 
-        `at_hand` returns cached frames that need not be encoded; None: there are none.
+        `cached_bytes` returns cached frames that need not be encoded; None: there are none.
         """
-        assert footage.original is not None
-        self._original = footage.original
-        self._sots = footage.sots
+        assert video.original is not None
+        self._original = video.original
+        self._sots = video.sots
         self._rates = rates
         self._reading = reading or CheapestSource()
-        self._at_hand = at_hand or _no_cached_bytes
-        self._full = footage.width, footage.height
+        self._cached_bytes = cached_bytes or _no_cached_bytes
+        self._full = video.width, video.height
         self.tiling_around = lru_cache(maxsize=None)(self._tiling_around)
         self.making_cost = lru_cache(maxsize=None)(self._making_cost)
 
@@ -403,8 +403,8 @@ class SizeWorld:
         if not frames:
             return 0.0
         start = self._sots[sot].start
-        goes_on = sot > 0 and bool(frames_within(self._sots[sot - 1], query.frames))
-        since = start if goes_on else None
+        continues = sot > 0 and bool(frames_within(self._sots[sot - 1], query.frames))
+        since = start if continues else None
         untiled = self._rates.original.seconds(self._original.work(frames[0], frames[-1], since))
         if tiling is None or not _serves(tiling.layout, query.aims):
             return untiled
@@ -438,12 +438,12 @@ class SizeWorld:
         return None
 
     def _making_cost(self, sot: int, tiling: Tiling) -> TilingCost:
-        mine = self._sots[sot]
-        work = self._work(tiling.layout, len(mine))
-        seconds = self._rates.original.seconds(self._original.work(mine[0], mine[-1], None))
+        frames = self._sots[sot]
+        work = self._work(tiling.layout, len(frames))
+        seconds = self._rates.original.seconds(self._original.work(frames[0], frames[-1], None))
         seconds += self._rates.encode.seconds(1, work.pixels, work.bytes)
-        share = self._at_hand(_picture(tiling.layout), mine) / len(mine)
-        seconds += share * (self.verification_seconds(tiling.layout, mine) - seconds)
+        share = self._cached_bytes(_picture(tiling.layout), frames) / len(frames)
+        seconds += share * (self.verification_seconds(tiling.layout, frames) - seconds)
         return TilingCost(seconds, work.bytes)
 
     def _work(self, layout: TileLayout, frames: int) -> DecodeWork:
