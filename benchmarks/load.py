@@ -154,6 +154,8 @@ def count(of: int, share: float) -> int:
 
 
 def progress(watch: Watch, until: float) -> None:
+    if not watch.samples:  # on a crowded machine the watching thread may start late
+        return
     last = watch.samples[-1]
     left = max(0.0, until - time.monotonic())
     say(f"{left:4.0f} s left; {last.memory / MIB:.0f} MiB, {last.threads} threads")

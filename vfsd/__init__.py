@@ -48,6 +48,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "AudioFormat": "vfsd.codecs.audio.samples",
     "Catalog": "vfsd.catalog",
     "Detection": "vfsd.core.detections",
     "DetectionColumns": "vfsd.core.detections",
@@ -55,7 +56,6 @@ _HOMES = {
     "Frames": "vfsd.core.frames",
     "JoinSettings": "vfsd.overlap.join_encoder",
     "Rect": "vfsd.tiling",
-    "SoundFormat": "vfsd.codecs.audio.samples",
     "Source": "vfsd.core.detections",
     "Store": "vfsd.api.store",
     "TileSettings": "vfsd.derive.tile_encoder",

@@ -500,7 +500,7 @@ class FileWriter:
             how = "with complete audio" if self._sound is not None else "without audio"
             raise UsageError(
                 f"audio cannot be added: the file was opened {how}",
-                hint="open it with sound=SoundFormat(rate, layout, dtype)",
+                hint="open it with sound=AudioFormat(rate, layout, dtype)",
             )
         count = self._sound.push(samples, first, self._end)
         if self._received:

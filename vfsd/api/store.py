@@ -488,7 +488,7 @@ class Store(Mapping[str, "Video"]):
     ) -> VideoWriter[Video]:
         """A writer for pictures that come one by one; see `VideoWriter`.
 
-        With ``sound=SoundFormat(48000, "stereo", "int16")`` sound comes piece by piece, too.
+        With ``sound=AudioFormat(48000, "stereo", "int16")`` sound comes piece by piece, too.
 
         Args:
             name: The name in the store; its extension selects the container.

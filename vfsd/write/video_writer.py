@@ -276,7 +276,7 @@ class VideoWriter(Generic[_V]):
     pictures.  One thread may write pictures while another writes sound.  A child that is forked in
     the block cannot write or finish the video, and leaves it to its parent.
 
-        sound = SoundFormat(48000, "stereo", "int16")
+        sound = AudioFormat(48000, "stereo", "int16")
         with store.writer("cam1/talk.mp4", width=640, height=360, fps=25, sound=sound) as writer:
             for picture, samples in recording:
                 writer.write(picture)

@@ -77,7 +77,7 @@ def write_video(
 ) -> LogicalVideo:
     """Write and publish a video; see `Store.write`."""
     if isinstance(form.get("sound"), AudioFormat):
-        raise UsageError("only Store.writer takes a SoundFormat", hint="give a file or samples")
+        raise UsageError("only Store.writer takes a AudioFormat", hint="give a file or samples")
     each: _InputFrames
     timed = form.get("fps") is not None or form.get("time_base") is not None
     # A stream of YUV4MPEG2 is encoded, unless its name asks to store it as it is.
