@@ -229,7 +229,7 @@ class Bench:
             else:
                 outcome.elsewhere += shown == footage.tiled[number]
                 outcome.wrong += shown != footage.tiled[number]
-        with MediaSource(store.parts.file_of(video.original)) as source:
+        with MediaSource(store.parts.originals.file_of(video.original)) as source:
             try:
                 source.read_at(bit // 8 // _EACH * _EACH, _EACH)
             except DamagedFileError as error:

@@ -388,7 +388,7 @@ def _check_replace(store: Store, video: Video, source: Path, work: Path, result:
     result.replaced = "yes"
     stored = work / ("replaced" + source.suffix)
     again = store[video.name]
-    shutil.copyfile(store.parts.path_of(again.original.place), stored)
+    shutil.copyfile(store.parts.originals.path_at(again.original.place), stored)
     after = result.after = inventory(stored)
     for name, value in before.items():
         if name not in after:

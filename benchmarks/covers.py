@@ -165,7 +165,7 @@ def _part(picture: VideoFrame, rect: Rect) -> VideoFrame:
 
 
 def _pictures(store: Store, video: Video) -> list[VideoFrame]:
-    with av.open(str(store.parts.bytes_of(video.original))) as file:
+    with av.open(str(store.parts.originals.path_of(video.original))) as file:
         return list(file.decode(video=0))
 
 

@@ -74,7 +74,7 @@ def measure(boxes: int, runs: int) -> dict[str, Any]:
             for number, (video, count) in enumerate(zip(videos, counts, strict=True)):
                 for columns in some_boxes(number, count, video.original.frames):
                     start = time.perf_counter()
-                    catalog.add_detections(video, columns, "detector")
+                    catalog.detections.add(video, columns, "detector")
                     took += time.perf_counter() - start
                     if number in (0, 1):
                         old = [kept[number]] if number in kept else []
@@ -205,7 +205,9 @@ def timed(
         number = make(np.random.default_rng(0), 1000)[0]
         number, label, frames, region = make(rng, videos[number].original.frames)
         start = time.perf_counter()
-        answer = catalog.detections(videos[number], label, frames=frames, region=region).columns()
+        answer = catalog.detections.find(
+            videos[number], label, frames=frames, region=region
+        ).columns()
         if run >= 5:  # before that SQLAlchemy compiles what it will use again
             times.append((time.perf_counter() - start) * 1000)
             found.append(len(answer))

@@ -125,7 +125,7 @@ def mounts_of(
 def store_with(big: Path, root: Path) -> Path:
     """A new store with that video; gives the file below."""
     with Store.create(root) as store:
-        return store.parts.bytes_of(store.ingest(big, "big.mkv").original)
+        return store.parts.originals.path_of(store.ingest(big, "big.mkv").original)
 
 
 def can_pass_through() -> bool:

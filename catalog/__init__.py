@@ -3,16 +3,14 @@
 Only this package knows SQLAlchemy; it returns values of `vfsd.core.model`.
 """
 
-from vfsd.catalog.catalog import Catalog, FindOptions
+from vfsd.catalog.catalog import Catalog, Transaction
 from vfsd.catalog.database_url import absolute_url, has_password, redacted_url
-from vfsd.catalog.detection_query import DetectionFilter, DetectionQuery
-from vfsd.catalog.detections import Detections
 from vfsd.catalog.engine import BUSY_SECONDS, ChangeWatch
+from vfsd.catalog.open_catalog import database_taken_error
 from vfsd.catalog.schema import ROOT
 from vfsd.catalog.sqlite_connections import checkpoint_if_closed
-from vfsd.catalog.transactions import Transaction, database_taken_error
 from vfsd.catalog.tree import NAME_BYTES, Tree, not_found_error, require_name, split_path
-from vfsd.catalog.video_query import VideoFilter, VideoQuery
+from vfsd.catalog.video_query import FindOptions, VideoFilter, VideoQuery
 from vfsd.catalog.videos import Objects, Videos
 
 __all__ = [
@@ -21,9 +19,6 @@ __all__ = [
     "ROOT",
     "Catalog",
     "ChangeWatch",
-    "DetectionFilter",
-    "DetectionQuery",
-    "Detections",
     "FindOptions",
     "Objects",
     "Transaction",

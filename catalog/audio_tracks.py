@@ -11,8 +11,7 @@ from sqlalchemy.engine import Connection, Row
 
 from vfsd.catalog.rows import reads_row, require_bytes, require_integer_bounds
 from vfsd.catalog.schema import sound_pages, sounds
-from vfsd.core.frame_table_pages import PageBounds
-from vfsd.core.model import Access, Sound
+from vfsd.core.model import Access, PageBounds, Sound
 from vfsd.errors import IntegrityError
 
 Page = tuple[PageBounds, bytes]

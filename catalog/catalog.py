@@ -1,23 +1,43 @@
-"""`Catalog`: the metadata of everything that is stored, and the location of its bytes."""
+"""`Catalog`: the metadata of everything that is stored, and the location of its bytes.
+
+A `Transaction` has a repository for each subject, created at its first use.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from decimal import Decimal
-from fractions import Fraction
-from numbers import Integral, Real
-from reprlib import repr as shown
-from typing import Any, TypedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
-from vfsd.catalog.derived_usage import DerivedUsage, SegmentGain
-from vfsd.catalog.detection_api import DetectionCatalog, require_encoding, require_video
+from sqlalchemy.engine import Connection
+
+from vfsd.catalog.audio_tracks import AudioTracks
+from vfsd.catalog.clock_history import ClockHistory
+from vfsd.catalog.database_url import redacted_url
+from vfsd.catalog.derived_usage import DerivedUsage, EvictionLog, SegmentGain
+from vfsd.catalog.engine import ChangeWatch, Database
 from vfsd.catalog.integrity import IntegrityLog
-from vfsd.catalog.read_history import LoggedReads
+from vfsd.catalog.open_catalog import (
+    copy_database,
+    create_database,
+    is_catalog,
+    open_database,
+    owner_of,
+)
+from vfsd.catalog.read_history import LoggedReads, TilingDecisions
+from vfsd.catalog.retention import OriginalPolicies
 from vfsd.catalog.rows import require_json_keys
-from vfsd.catalog.video_query import Interval, VideoFilter, VideoQuery
-from vfsd.core.damaged_frames import damaged_frames_of
-from vfsd.core.frame_table import FrameTable
+from vfsd.catalog.segments import MeasuredCosts, Segments
+from vfsd.catalog.tree import Tree
+from vfsd.catalog.video_query import (
+    Interval,
+    VideoQuery,
+    make_video_filter,
+    require_encoding,
+    require_video,
+)
+from vfsd.catalog.videos import Objects, Videos
 from vfsd.core.model import (
     ByteLocation,
     ByteRange,
@@ -32,28 +52,20 @@ from vfsd.core.model import (
     Sound,
     TilingDecision,
 )
+from vfsd.core.process_control import lazy
 from vfsd.core.retention_policy import RetentionPolicy
 from vfsd.errors import IntegrityError, UsageError
-from vfsd.validation import non_negative, require_storable_text, whole_number, within_64_bits
+from vfsd.validation import non_negative, whole_number, within_64_bits
+
+if TYPE_CHECKING:
+    from vfsd.catalog.catalog_detections import CatalogDetections
+    from vfsd.catalog.detections import Detections
+    from vfsd.core.frame_table import FrameTable
 
 _READS_AT_ONCE = 1000
 
 
-class FindOptions(TypedDict, total=False):
-    """The arguments of `Catalog.find` other than the name."""
-
-    tags: set[str] | frozenset[str]
-    metadata: Mapping[str, Any] | None
-    codec: str | None
-    container: str | None
-    bytes: Interval | None
-    seconds: Interval | None
-    width: Interval | None
-    height: Interval | None
-    modified_ns: Interval | None
-
-
-class Catalog(DetectionCatalog):
+class Catalog:
     """The metadata of everything that is stored, and the location of its bytes.
 
     Methods return frozen values of `vfsd.core.model`.  Thread-safe, and safe to use after a fork.
@@ -63,6 +75,164 @@ class Catalog(DetectionCatalog):
             for video in catalog.find(name="cam1/**", codec="h264", tags={"night"}):
                 print(video.name, video.original.frames)
     """
+
+    def __init__(self, database: Database) -> None:
+        """Use `open` or `create`."""
+        self._database = database
+
+    # -- opening
+
+    @classmethod
+    def open(
+        cls,
+        url: str,
+        *,
+        read_only: bool = False,
+        store_id: str | None = None,
+        require_in_place: Callable[[], None] = lambda: None,
+    ) -> Self:
+        """Open an existing catalog, and upgrade its schema unless `read_only`.
+
+        Raises `NoStoreError`, `StoreVersionError` (a newer vfsd wrote it), `StoreError` for the
+        catalog of another store, and `BusyError`.
+
+        Args:
+            url: The database URL.
+            read_only: Refuse to write.
+            store_id: The id of the store that must own the catalog.  Unless `read_only`, it is
+                set if the catalog has no owner yet.
+            require_in_place: Called after each connection and before each change; raises if another
+                store has replaced this one.
+        """
+        return cls(
+            open_database(
+                url, read_only=read_only, store_id=store_id, require_in_place=require_in_place
+            )
+        )
+
+    @classmethod
+    def create(cls, url: str, *, store_id: str | None = None) -> Self:
+        """Open a catalog, and create it if the database is empty.
+
+        With `store_id`, it is created for that store.  Raises `ExistsError` for an existing catalog
+        of another or unknown owner, without changing it.
+        """
+        return cls(create_database(url, store_id))
+
+    @staticmethod
+    def is_at(url: str) -> bool:
+        """Return whether there is a catalog.  Creates nothing.
+
+        Raises `ExistsError` for an SQLite file with other tables.
+        """
+        return is_catalog(url)
+
+    @staticmethod
+    def owner_at(url: str) -> str | None:
+        """Return the id of the store that owns the catalog; None if it is not set."""
+        return owner_of(url)
+
+    @staticmethod
+    def copy_at(url: str, path: Path, *, patience: float | None = None) -> None:
+        """Copy a catalog of any revision, as `copy_to` does.
+
+        It is opened read-only and not upgraded.  Raises `NoStoreError` if there is none,
+        `BusyError` if another process keeps it locked for `patience` seconds (default:
+        `BUSY_SECONDS`), and as `copy_to`.
+        """
+        copy_database(url, path, patience)
+
+    def close(self) -> None:
+        self._database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Catalog {redacted_url(self._database.url)}>"
+
+    # -- transactions
+
+    @contextmanager
+    def reading(self) -> Iterator[Transaction]:
+        """Yield a transaction for several reads of the same state.
+
+        Raises `BusyError` if other threads of this process keep all connections for a minute.
+        """
+        with self._database.reading() as connection:
+            yield Transaction(connection)
+
+    @contextmanager
+    def writing(self, patience: float | None = None) -> Iterator[Transaction]:
+        """Yield a transaction for changes, committed together at the end or rolled back on an
+        error.
+
+        Raises `BusyError` if another process keeps writing for `patience` seconds (default:
+        `BUSY_SECONDS`), `NoSpaceError`, and `ReadOnlyError`.
+        """
+        with self._database.writing(patience) as connection:
+            yield Transaction(connection)
+
+    def connected(self) -> AbstractContextManager[Connection]:
+        """Return a context with a connection for queries; see `reading`."""
+        return self._database.reading()
+
+    # -- the database
+
+    @property
+    def path(self) -> str | None:
+        """The SQLite file; None on a server."""
+        return self._database.path
+
+    @property
+    def read_only(self) -> bool:
+        return self._database.read_only
+
+    def copy_to(self, path: Path) -> None:
+        """Copy a consistent snapshot of an SQLite catalog to a new file.
+
+        Raises `IntegrityError` if the catalog is damaged, so that a bad copy never replaces a good
+        one, and `sqlite3.Error`.
+        """
+        self._database.copy_to(path)
+
+    def sync(self) -> None:
+        """Return when every committed transaction would survive a power cut."""
+        self._database.sync()
+
+    def log_bytes(self) -> int:
+        """Return the size of SQLite's log on disk; 0 without one."""
+        return self._database.log_bytes()
+
+    def restart_log(self) -> bool:
+        """Make room in SQLite's log for more changes, on a full disk.
+
+        False if that is impossible: other connections keep reading, the database file would have to
+        grow, or there is no log.
+        """
+        return self._database.restart_log()
+
+    def damage(self) -> list[str]:
+        """Return descriptions of damage that the database finds in its file; empty if there is
+        none.
+        """
+        return self._database.damage()
+
+    def watch(self) -> ChangeWatch:
+        """Return an object that cheaply detects changes of the catalog."""
+        return self._database.watch()
+
+    # -- videos
+
+    @lazy
+    def detections(self) -> CatalogDetections:
+        """The labelled boxes of all videos."""
+        from vfsd.catalog.catalog_detections import CatalogDetections  # imports numpy
+
+        return CatalogDetections(self)
 
     def find(
         self,
@@ -91,42 +261,19 @@ class Catalog(DetectionCatalog):
             bytes: (lowest, highest) size of the file; None leaves an end open.  Likewise `seconds`,
                 `width` and `height` of the displayed frame, and `modified_ns` of the file.
         """
-        if name is not None and not isinstance(name, str):
-            raise UsageError(
-                f"name must be a pattern, got {name!r}", hint='for example "cam1/*.mp4"'
-            )
-        if isinstance(tags, str):
-            raise UsageError(f"tags must be a set, got {tags!r}", hint=f"give {{{tags!r}}}")
-        if not isinstance(tags, Iterable):
-            raise UsageError(f"tags must be a set, got {shown(tags)}", hint='for example {"night"}')
-        words = frozenset(tags)
-        for word in words:
-            if not isinstance(word, str):
-                raise UsageError(
-                    f"a tag must be text, got {shown(word)}", hint='for example "night"'
-                )
-            require_storable_text(word, "a tag")
-        for one, key in ((codec, "codec"), (container, "container")):
-            if one is None:
-                continue
-            if not isinstance(one, str):
-                raise UsageError(
-                    f"{key} must be a str, got {shown(one)}", hint=f"give the name of a {key}"
-                )
-            require_storable_text(one, f"a {key}")
-        what = VideoFilter(
+        what = make_video_filter(
             name,
-            words,
-            require_json_keys(metadata),
+            tags,
+            metadata,
             codec,
             container,
-            _interval(bytes, "bytes"),
-            _interval(seconds, "seconds"),
-            _interval(width, "width"),
-            _interval(height, "height"),
-            _interval(modified_ns, "modified_ns"),
+            bytes=bytes,
+            seconds=seconds,
+            width=width,
+            height=height,
+            modified_ns=modified_ns,
         )
-        return VideoQuery(self._database.reading, what)
+        return VideoQuery(self.connected, what)
 
     def video(self, name: str) -> LogicalVideo:
         """Return the video with that name.  Raises `NotFoundError`, also for other files."""
@@ -190,6 +337,8 @@ class Catalog(DetectionCatalog):
         damage = self.damaged_bytes(video.original)
         if not damage:
             return []
+        from vfsd.core.damaged_frames import damaged_frames_of  # imports numpy
+
         return damaged_frames_of(self.frame_table(video.original), video.original.access, damage)
 
     def damaged_bytes(self, original: PhysicalVideo) -> tuple[range, ...]:
@@ -304,6 +453,8 @@ class Catalog(DetectionCatalog):
         than an original, `NotFoundError` if the encoding no longer exists, and `IntegrityError` if
         a page is missing.  Later reads of pages raise `NotFoundError`, too.
         """
+        from vfsd.core.frame_table import FrameTable  # imports numpy
+
         require_encoding(physical)
         if physical.role is not Role.ORIGINAL:
             raise UsageError(
@@ -336,6 +487,8 @@ class Catalog(DetectionCatalog):
         None if the file has no audio stream, or has not been examined for one: see
         `MediaInfo.side_streams`.  Pages are read on demand.
         """
+        from vfsd.core.frame_table import FrameTable  # imports numpy
+
         require_encoding(physical)
         with self.reading() as seen:
             sound = seen.audio_tracks.of(physical.id)
@@ -410,44 +563,78 @@ class Catalog(DetectionCatalog):
             return change.videos.get(video.id)
 
 
+class Transaction:
+    """One consistent view of the catalog, or one change that is committed as a whole.
+
+    Repositories are created at first use: most transactions need two or three.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    @lazy
+    def tree(self) -> Tree:
+        return Tree(self._connection)
+
+    @lazy
+    def videos(self) -> Videos:
+        return Videos(self._connection)
+
+    @lazy
+    def objects(self) -> Objects:
+        return Objects(self._connection)
+
+    @lazy
+    def segments(self) -> Segments:
+        return Segments(self._connection)
+
+    @lazy
+    def costs(self) -> MeasuredCosts:
+        return MeasuredCosts(self._connection)
+
+    @lazy
+    def detections(self) -> Detections:
+        from vfsd.catalog.detections import Detections  # imports numpy
+
+        return Detections(self._connection)
+
+    @lazy
+    def read_log(self) -> LoggedReads:
+        return LoggedReads(self._connection)
+
+    @lazy
+    def tiling_decisions(self) -> TilingDecisions:
+        return TilingDecisions(self._connection)
+
+    @lazy
+    def derived_usage(self) -> DerivedUsage:
+        return DerivedUsage(self._connection)
+
+    @lazy
+    def evictions(self) -> EvictionLog:
+        return EvictionLog(self._connection)
+
+    @lazy
+    def audio_tracks(self) -> AudioTracks:
+        return AudioTracks(self._connection)
+
+    @lazy
+    def retention(self) -> OriginalPolicies:
+        return OriginalPolicies(self._connection)
+
+    @lazy
+    def clock_history(self) -> ClockHistory:
+        return ClockHistory(self._connection)
+
+    @lazy
+    def integrity(self) -> IntegrityLog:
+        return IntegrityLog(self._connection)
+
+
 def _require_info_or_none(video: object) -> None:
     """Check the type; None stands for all videos."""
     if video is not None:
         require_video(video)
-
-
-def _interval(given: Interval | None, what: str) -> Interval | None:
-    """Check a pair of numbers or None.  Raises `UsageError`."""
-    if given is None:
-        return None
-    both = tuple(given) if isinstance(given, (tuple, list)) else ()
-    if len(both) != 2 or not all(end is None or _is_bound(end) for end in both):
-        raise UsageError(
-            f"{what} must be (lowest, highest), got {shown(given)}", hint="None leaves an end open"
-        )
-    low, high = (None if end is None else _bound(end, what) for end in both)
-    return low, high
-
-
-def _is_bound(end: object) -> bool:
-    if isinstance(end, (Integral, Fraction)):
-        return True  # checked without conversion: a float may overflow
-    return isinstance(end, (Real, Decimal)) and not math.isnan(end)
-
-
-def _bound(end: float, what: str) -> float:
-    """Convert a bound to a type that SQLite compares as a number: it takes a numpy scalar for a
-    blob.
-
-    Raises `UsageError` for integers beyond 64 bits.
-    """
-    if isinstance(end, Integral):
-        hint = "give a smaller number, or None to leave the end open"
-        return within_64_bits(int(end), f"{what}: ", hint=hint)
-    try:
-        return float(end)
-    except OverflowError:  # a fraction
-        return math.inf if end > 0 else -math.inf
 
 
 def _segment_gains(done: Iterable[tuple[str, LoggedRead]], newest: int) -> dict[int, SegmentGain]:

@@ -31,27 +31,27 @@ from sqlalchemy.exc import TimeoutError as NoConnectionError
 
 from vfsd.catalog.database_url import parsed_url, require_database, sqlite_files
 from vfsd.catalog.error_mapping import (
-    RECOVERY_HINT,
     SERVER_GONE_HINT,
     is_encoding_error,
+    locked_error,
     mapped_error,
 )
 from vfsd.catalog.rows import mistyped_values, parsed_json
 from vfsd.catalog.schema import entries
 from vfsd.catalog.sqlite_connections import (
-    ForkGate,
-    MovableConnection,
     ReadOnlyDatabase,
     WriterConnection,
-    locked_error,
+    copy_snapshot,
+    sync_log,
 )
-from vfsd.core.process_control import leak, prepare_before_fork, reset_after_fork
+from vfsd.core.process_control import ForkGate, leak, prepare_before_fork, reset_after_fork
 from vfsd.disk.safe_open import require_regular
 from vfsd.errors import (
     BusyError,
     ClosedError,
     IntegrityError,
     ReadOnlyError,
+    StoreError,
     UnreachableError,
 )
 
@@ -89,6 +89,54 @@ _CONNECT_OPTIONS: dict[str, int] = {
 """A server that does not answer for a minute, for example after a network failure, counts as gone.
 The defaults take hours.  Options in the URL take precedence.
 """
+
+
+class MovableConnection(sqlite3.Connection):
+    """A connection that knows the path and identity of its file.
+
+    SQLite deletes the log of a path at the last close, which would be another file's after a move.
+    """
+
+    _name: str | None = None
+    _found: tuple[int, int] | None = None
+
+    def note_path(self, path: str) -> None:
+        """Record the file that SQLite opened as `path`; does nothing for a database in memory.
+
+        Directories in `path` may be links.  Raises `StoreError` if `path` now leads to another
+        file.
+        """
+        (name,) = [row[2] for row in self.execute("PRAGMA database_list") if row[1] == "main"]
+        if not name:
+            return
+        self._name, self._found = name, _identity(name)
+        if self._found is None or self._found != _identity(path):
+            raise StoreError(
+                f"the catalog {path} was moved while it was opened", hint="open the store again"
+            )
+
+    def close(self) -> None:
+        """Close the connection, unless its file was moved: then leave it open."""
+        if self._name is None or _identity(self._name) == self._found:
+            super().close()
+            return
+        with suppress(sqlite3.Error):
+            self.rollback()
+        leak(self)
+
+    def __del__(self) -> None:
+        # Stores need not be closed, but Python 3.13 warns of unclosed connections.
+        with suppress(sqlite3.Error):
+            self.close()
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """Return device and inode number; None if there is no such file."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 class Database:
@@ -148,7 +196,7 @@ class Database:
         self._begin_unconnected()
 
     def before_fork(self) -> None:
-        """Close unused connections to the file; see `vfsd.catalog.sqlite_connections`."""
+        """Close unused connections to the file; see `MovableConnection`."""
         if not self.is_sqlite:
             return
         self.gate.close(_FORK_SECONDS)
@@ -332,20 +380,8 @@ class Database:
 
     def sync(self) -> None:
         """Return when every committed transaction would survive a power cut."""
-        if self.path is None:
-            return  # a commit on a server is durable when it returns
-        # Anything no longer in the log was synced by the checkpoint that moved it.  The database
-        # file must not be opened here: closing it would drop SQLite's locks on it, and another
-        # process could remove the log that is still in use.
-        for name in (self.path + "-wal", os.path.dirname(self.path) or "."):
-            try:
-                fd = os.open(name, os.O_RDONLY)
-            except FileNotFoundError:
-                continue
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
+        if self.path is not None:  # a commit on a server is durable when it returns
+            sync_log(self.path)
 
     def log_bytes(self) -> int:
         """Return the size of the log on disk; 0 without a log."""
@@ -379,10 +415,7 @@ class Database:
         """
         with self.gate.entered(), closing(self.engine.raw_connection()) as connection:
             driver: Any = connection.driver_connection
-            with closing(sqlite3.connect(path)) as copy:
-                driver.backup(copy)
-                copy.execute("PRAGMA journal_mode = DELETE")
-                _require_intact(copy, self.path)
+            copy_snapshot(driver, path, self.path)
 
     def damage(self) -> list[str]:
         """Return descriptions of damage that SQLite finds in the file and its references.
@@ -589,19 +622,3 @@ def _busy_timeout(driver: Any, seconds: float) -> Iterator[None]:
         yield
     finally:
         driver.execute(f"PRAGMA busy_timeout = {int(BUSY_SECONDS * 1000)}")
-
-
-def _require_intact(copy: sqlite3.Connection, path: str | None) -> None:
-    """Raises `IntegrityError` unless the copied pages are a valid database.
-
-    SQLite copies pages without checking them.  The values in rows are not checked.
-    """
-    copy.execute("PRAGMA ignore_check_constraints = ON")
-    try:
-        reported = [str(line) for (line,) in copy.execute("PRAGMA integrity_check(20)")]
-    except sqlite3.DatabaseError as error:
-        found = mapped_error(error, path, BUSY_SECONDS)
-        raise found or error from error
-    wrong = [line for line in reported if line != "ok" and not line.startswith("NULL value in")]
-    if wrong:
-        raise IntegrityError(f"the catalog {path or ''} is damaged: {wrong[0]}", hint=RECOVERY_HINT)

@@ -11,7 +11,6 @@ from tempfile import TemporaryFile
 
 from sqlalchemy.exc import DatabaseError, DBAPIError, OperationalError, ProgrammingError
 
-from vfsd.catalog.sqlite_connections import locked_error
 from vfsd.errors import (
     BusyError,
     IntegrityError,
@@ -257,3 +256,11 @@ def mapped_error(
     if type(error) in (OperationalError, sqlite3.OperationalError):
         return StoreError(f"the catalog reported an error: {text}")
     return None
+
+
+def locked_error(who: str, seconds: float) -> BusyError:
+    """Return the error for a catalog that `who` kept locked for `seconds`."""
+    return BusyError(
+        f"{who} has been writing to the catalog for {seconds:g} seconds",
+        hint="try again; `vfsd doctor` shows the processes that have the store open",
+    )

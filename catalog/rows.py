@@ -21,8 +21,15 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
 from vfsd.catalog.schema import frame_pages, metadata, physical_videos
-from vfsd.core.frame_table_pages import PageBounds
-from vfsd.core.model import NO_CROP_MARGINS, Access, MediaInfo, PhysicalVideo, Role, SideStream
+from vfsd.core.model import (
+    NO_CROP_MARGINS,
+    Access,
+    MediaInfo,
+    PageBounds,
+    PhysicalVideo,
+    Role,
+    SideStream,
+)
 from vfsd.errors import IntegrityError, UsageError
 from vfsd.validation import (
     MAX_JSON_DEPTH,

@@ -1,7 +1,7 @@
 """Connections to an SQLite file.
 
-`WriterConnection` is the only connection that writes.  `ForkGate` keeps threads out of SQLite
-during a fork.  `MovableConnection` and `ReadOnlyDatabase` handle moved and read-only directories.
+`WriterConnection` is the only connection that writes.  `ReadOnlyDatabase` handles read-only
+directories.  The functions check, copy and sync files.
 """
 
 from __future__ import annotations
@@ -19,102 +19,9 @@ from urllib.parse import quote
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
-from vfsd.core.process_control import OwnerProcess, leak
-from vfsd.errors import BusyError, StoreError
-
-
-class ForkGate:
-    """Tracks the threads that use SQLite, and keeps them out while a fork is in progress.
-
-    Several forks may close it at once; it opens with the last of them.
-    """
-
-    def __init__(self) -> None:
-        # The lock is taken directly.  Condition.__enter__ is Python code, in which Ctrl-C could
-        # arrive between taking the lock and the point from which it is released.
-        self._guard = threading.RLock()
-        self._changed = threading.Condition(self._guard)
-        self._inside: dict[object, int] = {}  # thread id by entry
-        self._times_closed = 0
-
-    @contextmanager
-    def entered(self) -> Iterator[None]:
-        """Be inside for the duration; waits while the gate is closed, unless the thread
-        is inside.
-        """
-        me, entry = threading.get_ident(), object()
-        try:
-            with self._guard:
-                while self._times_closed and me not in self._inside.values():
-                    self._changed.wait()
-                self._inside[entry] = me
-            yield
-        finally:
-            with self._guard:
-                self._inside.pop(entry, None)
-                if self._times_closed:
-                    self._changed.notify_all()
-
-    def close(self, seconds: float) -> None:
-        """Let no thread in, and wait up to `seconds` until no other thread is inside."""
-        mine = {threading.get_ident()}
-        with self._guard:
-            self._times_closed += 1
-            self._changed.wait_for(lambda: mine.issuperset(self._inside.values()), seconds)
-
-    def open(self) -> None:
-        """Undo one `close`; does nothing if Ctrl-C prevented it."""
-        with self._guard:
-            self._times_closed = max(0, self._times_closed - 1)
-            self._changed.notify_all()
-
-
-class MovableConnection(sqlite3.Connection):
-    """A connection that knows the path and identity of its file.
-
-    SQLite deletes the log of a path at the last close, which would be another file's after a move.
-    """
-
-    _name: str | None = None
-    _found: tuple[int, int] | None = None
-
-    def note_path(self, path: str) -> None:
-        """Record the file that SQLite opened as `path`; does nothing for a database in memory.
-
-        Directories in `path` may be links.  Raises `StoreError` if `path` now leads to another
-        file.
-        """
-        (name,) = [row[2] for row in self.execute("PRAGMA database_list") if row[1] == "main"]
-        if not name:
-            return
-        self._name, self._found = name, _identity(name)
-        if self._found is None or self._found != _identity(path):
-            raise StoreError(
-                f"the catalog {path} was moved while it was opened", hint="open the store again"
-            )
-
-    def close(self) -> None:
-        """Close the connection, unless its file was moved: then leave it open."""
-        if self._name is None or _identity(self._name) == self._found:
-            super().close()
-            return
-        with suppress(sqlite3.Error):
-            self.rollback()
-        leak(self)
-
-    def __del__(self) -> None:
-        # Stores need not be closed, but Python 3.13 warns of unclosed connections.
-        with suppress(sqlite3.Error):
-            self.close()
-
-
-def _identity(path: str) -> tuple[int, int] | None:
-    """Return device and inode number; None if there is no such file."""
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
+from vfsd.catalog.error_mapping import RECOVERY_HINT, locked_error, mapped_error
+from vfsd.core.process_control import OwnerProcess
+from vfsd.errors import BusyError, IntegrityError
 
 
 class ReadOnlyDatabase:
@@ -279,14 +186,6 @@ class WriterConnection:
                 connection.close()
 
 
-def locked_error(who: str, seconds: float) -> BusyError:
-    """Return the error for a catalog that `who` kept locked for `seconds`."""
-    return BusyError(
-        f"{who} has been writing to the catalog for {seconds:g} seconds",
-        hint="try again; `vfsd doctor` shows the processes that have the store open",
-    )
-
-
 _LOCKS_AT = 0x40000000
 _LOCKS = 512
 """The byte range of the file that SQLite's processes lock while they have it open."""
@@ -318,3 +217,46 @@ def _is_locked(path: Path) -> bool:
     finally:
         os.close(fd)
     return False
+
+
+def sync_log(path: str) -> None:
+    """Sync the log of an SQLite file."""
+    # Anything no longer in the log was synced by the checkpoint that moved it.  The database file
+    # must not be opened here: closing it would drop SQLite's locks on it, and another process
+    # could remove the log that is still in use.
+    for name in (path + "-wal", os.path.dirname(path) or "."):
+        try:
+            fd = os.open(name, os.O_RDONLY)
+        except FileNotFoundError:
+            continue
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def copy_snapshot(source: sqlite3.Connection, path: Path, source_path: str | None) -> None:
+    """Copy a consistent snapshot of a database to a new file.
+
+    Raises `IntegrityError` if its pages are not a valid database, and `sqlite3.Error`.
+    """
+    with closing(sqlite3.connect(path)) as copy:
+        source.backup(copy)
+        copy.execute("PRAGMA journal_mode = DELETE")
+        _require_intact(copy, source_path)
+
+
+def _require_intact(copy: sqlite3.Connection, path: str | None) -> None:
+    """Raises `IntegrityError` unless the copied pages are a valid database.
+
+    SQLite copies pages without checking them.  The values in rows are not checked.
+    """
+    copy.execute("PRAGMA ignore_check_constraints = ON")
+    try:
+        reported = [str(line) for (line,) in copy.execute("PRAGMA integrity_check(20)")]
+    except sqlite3.DatabaseError as error:
+        found = mapped_error(error, path, 0)
+        raise found or error from error
+    wrong = [line for line in reported if line != "ok" and not line.startswith("NULL value in")]
+    if wrong:
+        raise IntegrityError(f"the catalog {path or ''} is damaged: {wrong[0]}", hint=RECOVERY_HINT)

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import fnmatch
+import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from decimal import Decimal
+from fractions import Fraction
+from numbers import Integral, Real
+from reprlib import repr as shown
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from vfsd.catalog.rows import json_equals
+from vfsd.catalog.rows import json_equals, require_json_keys
 from vfsd.catalog.schema import ROOT, nodes, physical_videos, tags, videos
 from vfsd.catalog.tree import TreeReader, split_path
 from vfsd.catalog.videos import Videos
-from vfsd.core.model import FileState, LogicalVideo, Role
-from vfsd.errors import ExtraMissingError, NotFoundError
+from vfsd.core.model import FileState, LogicalVideo, PhysicalVideo, Role
+from vfsd.errors import ExtraMissingError, NotFoundError, UsageError
+from vfsd.validation import require_storable_text, within_64_bits
 
 if TYPE_CHECKING:
     import pandas
@@ -46,6 +52,76 @@ class VideoFilter:
     width: Interval | None = None  #: of the displayed frame
     height: Interval | None = None
     modified_ns: Interval | None = None  #: of the file, Unix time
+
+
+def require_video(video: object) -> None:
+    """Raises `UsageError` for anything but a `LogicalVideo`, such as a name or a `Video`."""
+    if not isinstance(video, LogicalVideo):
+        raise UsageError(
+            f"video must be a LogicalVideo, got {shown(video)}",
+            hint="give `video.info`, or a result of `Catalog.video` or `Catalog.find`",
+        )
+
+
+def require_encoding(physical: object) -> None:
+    """Raises `UsageError` for anything but a `PhysicalVideo`."""
+    if not isinstance(physical, PhysicalVideo):
+        raise UsageError(
+            f"the encoding must be a PhysicalVideo, got {shown(physical)}",
+            hint="give `video.original`, or a result of `Catalog.physicals`",
+        )
+
+
+class FindOptions(TypedDict, total=False):
+    """The arguments of `Catalog.find` other than the name."""
+
+    tags: set[str] | frozenset[str]
+    metadata: Mapping[str, Any] | None
+    codec: str | None
+    container: str | None
+    bytes: Interval | None
+    seconds: Interval | None
+    width: Interval | None
+    height: Interval | None
+    modified_ns: Interval | None
+
+
+def make_video_filter(
+    name: str | None,
+    tags: Iterable[str],
+    metadata: Mapping[str, Any] | None,
+    codec: str | None,
+    container: str | None,
+    **intervals: Interval | None,
+) -> VideoFilter:
+    """Return the filter for the arguments of `Catalog.find`.  Raises `UsageError`."""
+    if name is not None and not isinstance(name, str):
+        raise UsageError(f"name must be a pattern, got {name!r}", hint='for example "cam1/*.mp4"')
+    if isinstance(tags, str):
+        raise UsageError(f"tags must be a set, got {tags!r}", hint=f"give {{{tags!r}}}")
+    if not isinstance(tags, Iterable):
+        raise UsageError(f"tags must be a set, got {shown(tags)}", hint='for example {"night"}')
+    words = frozenset(tags)
+    for word in words:
+        if not isinstance(word, str):
+            raise UsageError(f"a tag must be text, got {shown(word)}", hint='for example "night"')
+        require_storable_text(word, "a tag")
+    for one, key in ((codec, "codec"), (container, "container")):
+        if one is None:
+            continue
+        if not isinstance(one, str):
+            raise UsageError(
+                f"{key} must be a str, got {shown(one)}", hint=f"give the name of a {key}"
+            )
+        require_storable_text(one, f"a {key}")
+    return VideoFilter(
+        name,
+        words,
+        require_json_keys(metadata),
+        codec,
+        container,
+        **{key: _interval(given, key) for key, given in intervals.items()},
+    )
 
 
 class VideoQuery:
@@ -234,3 +310,37 @@ def _to_table_row(video: LogicalVideo) -> dict[str, Any]:
 
 def _missing(package: str, extra: str) -> ExtraMissingError:
     return ExtraMissingError(f"{package} is not installed", hint=f"pip install 'vfsd[{extra}]'")
+
+
+def _interval(given: Interval | None, what: str) -> Interval | None:
+    """Check a pair of numbers or None.  Raises `UsageError`."""
+    if given is None:
+        return None
+    both = tuple(given) if isinstance(given, (tuple, list)) else ()
+    if len(both) != 2 or not all(end is None or _is_bound(end) for end in both):
+        raise UsageError(
+            f"{what} must be (lowest, highest), got {shown(given)}", hint="None leaves an end open"
+        )
+    low, high = (None if end is None else _bound(end, what) for end in both)
+    return low, high
+
+
+def _is_bound(end: object) -> bool:
+    if isinstance(end, (Integral, Fraction)):
+        return True  # checked without conversion: a float may overflow
+    return isinstance(end, (Real, Decimal)) and not math.isnan(end)
+
+
+def _bound(end: float, what: str) -> float:
+    """Convert a bound to a type that SQLite compares as a number: it takes a numpy scalar for a
+    blob.
+
+    Raises `UsageError` for integers beyond 64 bits.
+    """
+    if isinstance(end, Integral):
+        hint = "give a smaller number, or None to leave the end open"
+        return within_64_bits(int(end), f"{what}: ", hint=hint)
+    try:
+        return float(end)
+    except OverflowError:  # a fraction
+        return math.inf if end > 0 else -math.inf

@@ -13,7 +13,6 @@ from sqlalchemy.engine import Connection, Row
 
 from vfsd.catalog.clock_history import ClockHistory
 from vfsd.catalog.derived_usage import DerivedUsage, EvictionLog
-from vfsd.catalog.detections import Detections
 from vfsd.catalog.integrity import IntegrityLog
 from vfsd.catalog.read_history import LoggedReads, TilingDecisions
 from vfsd.catalog.retention import OriginalPolicies
@@ -39,8 +38,15 @@ from vfsd.catalog.schema import (
     videos,
 )
 from vfsd.catalog.tree import TreeReader
-from vfsd.core.frame_table_pages import PageBounds
-from vfsd.core.model import ByteLocation, FileState, LogicalVideo, Node, PhysicalVideo, Role
+from vfsd.core.model import (
+    ByteLocation,
+    FileState,
+    LogicalVideo,
+    Node,
+    PageBounds,
+    PhysicalVideo,
+    Role,
+)
 from vfsd.disk.checksums import merged
 from vfsd.errors import IntegrityError, NotFoundError, UsageError
 from vfsd.validation import require_storable_text
@@ -264,6 +270,8 @@ class Videos:
             video_id = int(there.id)
             self.drop_physicals(ino)
             if there.digest != digest:
+                from vfsd.catalog.detections import Detections  # imports numpy
+
                 Detections(self._connection).remove_of_video(video_id)
                 LoggedReads(self._connection).remove(video_id)
                 TilingDecisions(self._connection).remove_of_video(video_id)

@@ -26,7 +26,8 @@ from vfsd.codecs.stitching.hevc_parameter_sets import (
     VideoParameterSet,
 )
 from vfsd.codecs.stitching.hevc_tiles import ParameterSets, slices_of
-from vfsd.core.frame_table_pages import PacketColumns, PageBounds, decode_page, encode_page
+from vfsd.core.frame_table_pages import PacketColumns, decode_page, encode_page
+from vfsd.core.model import PageBounds
 from vfsd.disk.checksums import MediaSource
 from vfsd.errors import IntegrityError, RefusedMediaError
 

@@ -1,6 +1,6 @@
 """Alembic's entry point.
 
-Runs the migrations on the connection that `vfsd.catalog.transactions` opened.
+Runs the migrations on the connection that `vfsd.catalog.open_catalog` opened.
 """
 
 from alembic import context

@@ -23,9 +23,8 @@ from tests.support.forking import exit_code_of_child
 from tests.support.selection import one_in
 from vfsd.api.store import Store
 from vfsd.api.video import Video, context_of
-from vfsd.catalog.sqlite_connections import ForkGate
 from vfsd.core import process_control
-from vfsd.core.process_control import leak, prepare_before_fork, reset_after_fork
+from vfsd.core.process_control import ForkGate, leak, prepare_before_fork, reset_after_fork
 from vfsd.errors import UsageError
 
 

@@ -262,7 +262,7 @@ def test_writer_of_unknown_pid_is_detected_by_its_lock(
     assert len(store["live.mp4"]) == 8
 
     found: list[Path] = []
-    source = parts.bytes_of(store["live.mp4"].original)
+    source = parts.originals.path_of(store["live.mp4"].original)
     parts.objects.put_file(source, on_progress=lambda _: found.extend(parts.objects.leftovers()))
     assert found == []
     left = parts.directory.objects_tmp / new_name()

@@ -312,11 +312,11 @@ def test_nothing_is_stored_while_the_disk_with_the_objects_is_not_mounted(
 
 def test_no_file_of_the_store_is_indexed_in_place(store: Store, video: Video) -> None:
     """Also where a link leads to the store, whatever of both is asked for."""
-    own = store.parts.bytes_of(video.original)
+    own = store.parts.originals.path_of(video.original)
     alias = store.path.with_name("alias")
     alias.symlink_to(store.path)
     with Store.open(alias) as opened:
-        for path in (own, opened.parts.bytes_of(video.original)):
+        for path in (own, opened.parts.originals.path_of(video.original)):
             with pytest.raises(UsageError, match="one of the store's own files"):
                 ingest_link(opened.parts, SourceFile(path, "b.mp4", path.stat().st_size))
         assert "b.mp4" not in opened
@@ -356,7 +356,7 @@ def test_a_read_only_store_refuses_before_it_works(store: Store, video: Video) -
 
 
 def test_the_file_is_kept_byte_for_byte(store: Store, video: Video) -> None:
-    kept = store.parts.bytes_of(video.original)
+    kept = store.parts.originals.path_of(video.original)
     assert kept.read_bytes() == CLIP.read_bytes()
     assert video.info.modified_ns == CLIP.stat().st_mtime_ns
     assert "cam1/a.mp4" in store

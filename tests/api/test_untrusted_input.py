@@ -13,7 +13,8 @@ import pytest
 from vfsd.cli.retile_plan import read_layout_file
 from vfsd.codecs.cells.cell_decoders import cell_decoder
 from vfsd.codecs.cells.pack import PackedCell, read_table
-from vfsd.core.frame_table_pages import PageBounds, decode_page
+from vfsd.core.frame_table_pages import decode_page
+from vfsd.core.model import PageBounds
 from vfsd.core.timebase import seconds
 from vfsd.derive.workload import read_workload
 from vfsd.disk.store_config import StoreSettings

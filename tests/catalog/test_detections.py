@@ -70,9 +70,9 @@ def test_only_boxes_of_the_same_frames_are_looked_at_for_ones_that_are_known(
     names = [f"label {number:03}" for number in range(600)]  # more than one statement takes
     ends = (0, FRAMES - 1)
     box = (0.0, 0.0, 9.0, 9.0)
-    catalog.add_detections(video, columns(2000), "s")
+    catalog.detections.add(video, columns(2000), "s")
     known = [Detection(ends[at % 2], name, box) for at, name in enumerate(names)]
-    catalog.add_detections(video, DetectionColumns.from_detections(known), "s")
+    catalog.detections.add(video, DetectionColumns.from_detections(known), "s")
     read: list[int] = []
     isin = DetectionColumns.isin
 
@@ -95,16 +95,16 @@ def test_detections_are_returned_by_frame_in_insertion_order(
 ) -> None:
     first, second = columns(500, 1), columns(300, 2)
     yolo = Source("yolo", "v8n", "8.1", {"imgsz": 640, "classes": [2, 7]})
-    assert catalog.add_detections(video, first, yolo) == 500
-    catalog.add_detections(video, second, "people")
+    assert catalog.detections.add(video, first, yolo) == 500
+    catalog.detections.add(video, second, "people")
     expected = from_source(first, yolo) + from_source(second, Source("people"))
     expected.sort(key=lambda one: one.frame)  # stable
-    found = catalog.detections(video)
+    found = catalog.detections.find(video)
     assert list(found) == expected
     assert len(found) == 800
     assert found.first() == expected[0]
     assert found
-    assert catalog.sources(video) == [yolo, Source("people")]
+    assert catalog.detections.sources(video) == [yolo, Source("people")]
     assert list(found.frames()) == sorted({one.frame for one in expected})
 
 
@@ -113,23 +113,27 @@ def test_one_after_the_other_is_the_same_as_all_at_once(
 ) -> None:
     rows = columns(60, 3)
     for at in range(60):
-        catalog.add_detections(video, rows.select(slice(at, at + 1)), "s")
-    assert list(catalog.detections(video)) == from_source(rows, Source("s"))
+        catalog.detections.add(video, rows.select(slice(at, at + 1)), "s")
+    assert list(catalog.detections.find(video)) == from_source(rows, Source("s"))
 
 
 def test_nothing_is_found_where_there_is_nothing(catalog: Catalog, video: LogicalVideo) -> None:
-    assert catalog.add_detections(video, DetectionColumns.of([], [], []), "s") == 0
+    assert catalog.detections.add(video, DetectionColumns.of([], [], []), "s") == 0
     for found in (
-        catalog.detections(video),
-        catalog.detections(video, "car"),
-        catalog.detections(video, frames=range(5, 5)),
-        catalog.detections(video, frames=[]),
+        catalog.detections.find(video),
+        catalog.detections.find(video, "car"),
+        catalog.detections.find(video, frames=range(5, 5)),
+        catalog.detections.find(video, frames=[]),
     ):
         assert list(found) == []
         assert (len(found), found.first(), bool(found)) == (0, None, False)
         assert found.columns().boxes.shape == (0, 4)
         assert found.frames().tolist() == []
-    assert [*catalog.labels(video), *catalog.examined(video), *catalog.sources(video)] == []
+    assert [
+        *catalog.detections.labels(video),
+        *catalog.detections.examined(video),
+        *catalog.detections.sources(video),
+    ] == []
 
 
 # ------------------------------------------------------------------------------- finding
@@ -143,7 +147,7 @@ def meets(one: Detection, region: tuple[float, float, float, float]) -> bool:
 @pytest.fixture
 def filled(catalog: Catalog, video: LogicalVideo) -> list[Detection]:
     rows = columns(3000, 7)
-    catalog.add_detections(video, rows, "s")
+    catalog.detections.add(video, rows, "s")
     return from_source(rows, Source("s"))
 
 
@@ -174,7 +178,7 @@ def test_lookups_find_what_a_look_at_all_finds(
             and one.frame in frames
             and meets(one, region)
         ]
-        found = catalog.detections(video, labels, frames=frames, region=region)
+        found = catalog.detections.find(video, labels, frames=frames, region=region)
         assert list(found) == expected
         assert len(found) == len(expected)
         assert list(found.frames()) == sorted({one.frame for one in expected})
@@ -184,7 +188,7 @@ def test_frames_may_be_numbers_lists_and_steps_back(
     catalog: Catalog, video: LogicalVideo, filled: list[Detection]
 ) -> None:
     def numbers(frames: Any) -> list[Detection]:
-        return list(catalog.detections(video, frames=frames))
+        return list(catalog.detections.find(video, frames=frames))
 
     assert numbers(7) == numbers([7]) == [one for one in filled if one.frame == 7]
     some = [1, 50, 3, 50, 99, 400]
@@ -199,16 +203,16 @@ def test_frames_may_be_numbers_lists_and_steps_back(
         with pytest.raises(UsageError):
             numbers(nonsense)
         with pytest.raises(UsageError):
-            catalog.remove_detections(video, frames=nonsense)
+            catalog.detections.remove(video, frames=nonsense)
     assert numbers(range(FRAMES)) == filled
 
 
 def test_conditions_about_the_box_alone(
     catalog: Catalog, video: LogicalVideo, filled: list[Detection]
 ) -> None:
-    catalog.add_detections(video, columns(50, 8), Source("s", "other"))
+    catalog.detections.add(video, columns(50, 8), Source("s", "other"))
     found = list(
-        catalog.detections(
+        catalog.detections.find(
             video, source=Source("s"), min_confidence=0.5, track=3, attributes={"lane": 0}
         )
     )
@@ -221,26 +225,26 @@ def test_conditions_about_the_box_alone(
         and one.attributes.get("lane") == 0
     ]
     assert found
-    assert len(catalog.detections(video, source="s")) == 3050
-    assert len(catalog.detections(video, source="nobody")) == 0
-    assert len(catalog.detections(video, attributes={"wet": True})) == 610
+    assert len(catalog.detections.find(video, source="s")) == 3050
+    assert len(catalog.detections.find(video, source="nobody")) == 0
+    assert len(catalog.detections.find(video, attributes={"wet": True})) == 610
     with pytest.raises(UsageError):
-        catalog.detections(video, region=(5, 5, 5, 9))
+        catalog.detections.find(video, region=(5, 5, 5, 9))
     nonsense: list[Any] = [5, (0, 0, 1), (0, 0, math.nan, 1), ("a", "b", "c", "d")]
     for region in nonsense:
         with pytest.raises(UsageError, match=r"region must (have|be)"):
-            catalog.detections(video, region=region)
+            catalog.detections.find(video, region=region)
     end = math.inf
     for far in ((5, 0, end, end), (-end, -end, 5, 5), (-end, -1e30, 1e300, end)):
-        assert list(catalog.detections(video, source=Source("s"), region=far)) == [
+        assert list(catalog.detections.find(video, source=Source("s"), region=far)) == [
             one for one in filled if meets(one, far)
         ]
-    assert len(catalog.detections(video, region=(2e6, 0, end, end))) == 0
-    assert len(catalog.detections(video, track=2**63 - 1)) == 0
+    assert len(catalog.detections.find(video, region=(2e6, 0, end, end))) == 0
+    assert len(catalog.detections.find(video, track=2**63 - 1)) == 0
     for track in (2**63, 10**30, -1, 1.5, "1"):
         with pytest.raises(UsageError, match="track must be"):
-            catalog.detections(video, track=track)  # type: ignore[arg-type]
-    assert len(catalog.detections(video, region=Rect(0, 0, 1, 1))) == sum(
+            catalog.detections.find(video, track=track)  # type: ignore[arg-type]
+    assert len(catalog.detections.find(video, region=Rect(0, 0, 1, 1))) == sum(
         meets(one, (0, 0, 1, 1)) for one in filled
     )
 
@@ -260,11 +264,13 @@ def test_labels_and_properties_of_the_same_object(catalog: Catalog, video: Logic
         Detection(5, "red", near, track=1),  # each source counts for itself
         Detection(5, "car", box, track=1),
     ]
-    catalog.add_detections(video, DetectionColumns.from_detections(seen[::2]), "a")
-    catalog.add_detections(video, DetectionColumns.from_detections(seen[1::2]), "colours")
+    catalog.detections.add(video, DetectionColumns.from_detections(seen[::2]), "a")
+    catalog.detections.add(video, DetectionColumns.from_detections(seen[1::2]), "colours")
 
     def found(*labels: Any, **rest: Any) -> list[tuple[int, str]]:
-        return sorted((one.frame, one.label) for one in catalog.detections(video, *labels, **rest))
+        return sorted(
+            (one.frame, one.label) for one in catalog.detections.find(video, *labels, **rest)
+        )
 
     assert found([["car", "truck"], ["red"]]) == [(1, "car"), (1, "red"), (3, "red"), (3, "truck")]
     assert found([["car", "truck"], ["red"]], source="a") == [(1, "car"), (3, "red"), (3, "truck")]
@@ -280,7 +286,7 @@ def test_labels_and_properties_of_the_same_object(catalog: Catalog, video: Logic
 
 
 def test_arrow_and_pandas(catalog: Catalog, video: LogicalVideo) -> None:
-    catalog.add_detections(
+    catalog.detections.add(
         video,
         DetectionColumns.from_detections(
             [Detection(3, "car", (0, 1, 2, 3.5), 0.5, 7), Detection(4, "bus", (1, 1, 2, 2))]
@@ -299,9 +305,9 @@ def test_arrow_and_pandas(catalog: Catalog, video: LogicalVideo) -> None:
         "track": [7, None],
         "source": ["s m", "s m"],
     }
-    assert catalog.detections(video).to_arrow().to_pydict() == expected
+    assert catalog.detections.find(video).to_arrow().to_pydict() == expected
     pandas = pytest.importorskip("pandas")
-    frame = catalog.detections(video).to_pandas()
+    frame = catalog.detections.find(video).to_pandas()
     assert list(frame["label"]) == expected["label"]
     assert frame["track"][0] == 7
     assert frame["track"][1] is pandas.NA
@@ -364,47 +370,47 @@ def test_the_index_of_places_answers_for_a_region(
 
 def test_examined_frames_are_merged(catalog: Catalog, video: LogicalVideo) -> None:
     def ranges(source: str | None = None) -> list[tuple[int, int]]:
-        return [(e.frames.start, e.frames.stop) for e in catalog.examined(video, source)]
+        return [(e.frames.start, e.frames.stop) for e in catalog.detections.examined(video, source)]
 
-    catalog.mark_examined(video, range(10, 20), "a")
-    catalog.mark_examined(video, [range(30, 40), range(0, 5)], "a")
+    catalog.detections.mark_examined(video, range(10, 20), "a")
+    catalog.detections.mark_examined(video, [range(30, 40), range(0, 5)], "a")
     assert ranges() == [(0, 5), (10, 20), (30, 40)]
-    catalog.mark_examined(video, range(18, 31), "a")
+    catalog.detections.mark_examined(video, range(18, 31), "a")
     assert ranges() == [(0, 5), (10, 40)]
-    catalog.mark_examined(video, [5, 9, 7, 60], "a")
+    catalog.detections.mark_examined(video, [5, 9, 7, 60], "a")
     assert ranges() == [(0, 6), (7, 8), (9, 40), (60, 61)]
-    catalog.mark_examined(video, range(0, 100), "b")
+    catalog.detections.mark_examined(video, range(0, 100), "b")
     assert ranges("b") == [(0, 100)]
     assert ranges("a")[0] == (0, 6)
-    catalog.add_detections(video, DetectionColumns.of([], [], []), "c", examined=range(0, 9, 3))
+    catalog.detections.add(video, DetectionColumns.of([], [], []), "c", examined=range(0, 9, 3))
     assert ranges("c") == [(0, 1), (3, 4), (6, 7)]
     with pytest.raises(OutOfRangeError, match="frame 100 does not exist"):
-        catalog.mark_examined(video, range(99, 101), "a")
+        catalog.detections.mark_examined(video, range(99, 101), "a")
 
 
 def test_first_examination_of_a_frame_counts(catalog: Catalog, video: LogicalVideo) -> None:
     rows = DetectionColumns.of(range(10), "car", [(0, 0, 1, 1)] * 10)
     net, other = Source("net", parameters={"every": 1}), Source("net")
-    catalog.mark_examined(video, [range(2, 4), range(6, 7), range(9, 20)], net)
-    assert catalog.add_unexamined(video, rows, net, np.arange(10)) == 6
-    assert [one.frame for one in catalog.detections(video)] == [0, 1, 4, 5, 7, 8]
-    assert [one.frames for one in catalog.examined(video, net)] == [range(20)]
-    assert catalog.add_unexamined(video, rows, net, np.arange(10)) == 0
-    assert catalog.add_unexamined(video, rows, other, np.arange(0, 10, 3)) == 4
-    assert len(catalog.detections(video)) == 10
+    catalog.detections.mark_examined(video, [range(2, 4), range(6, 7), range(9, 20)], net)
+    assert catalog.detections.add_unexamined(video, rows, net, np.arange(10)) == 6
+    assert [one.frame for one in catalog.detections.find(video)] == [0, 1, 4, 5, 7, 8]
+    assert [one.frames for one in catalog.detections.examined(video, net)] == [range(20)]
+    assert catalog.detections.add_unexamined(video, rows, net, np.arange(10)) == 0
+    assert catalog.detections.add_unexamined(video, rows, other, np.arange(0, 10, 3)) == 4
+    assert len(catalog.detections.find(video)) == 10
 
 
 def test_examined_frames_are_numbers_or_a_mask(catalog: Catalog, video: LogicalVideo) -> None:
     nothing = DetectionColumns.of([], [], [])
     mask = np.arange(FRAMES) > 50
-    catalog.mark_examined(video, mask, "mask")
-    catalog.add_detections(video, nothing, "rows", examined=mask.tolist())
-    catalog.mark_examined(video, 5, "one")
-    catalog.mark_examined(video, {7, 6}, "set")
-    catalog.mark_examined(video, (number for number in (3, 1)), "some")
-    catalog.mark_examined(video, [], "none")
-    catalog.mark_examined(video, range(8, 2, -2), "back")
-    assert {(one.source.name, one.frames) for one in catalog.examined(video)} == {
+    catalog.detections.mark_examined(video, mask, "mask")
+    catalog.detections.add(video, nothing, "rows", examined=mask.tolist())
+    catalog.detections.mark_examined(video, 5, "one")
+    catalog.detections.mark_examined(video, {7, 6}, "set")
+    catalog.detections.mark_examined(video, (number for number in (3, 1)), "some")
+    catalog.detections.mark_examined(video, [], "none")
+    catalog.detections.mark_examined(video, range(8, 2, -2), "back")
+    assert {(one.source.name, one.frames) for one in catalog.detections.examined(video)} == {
         ("mask", range(51, FRAMES)),
         ("rows", range(51, FRAMES)),
         ("one", range(5, 6)),
@@ -418,13 +424,13 @@ def test_examined_frames_are_numbers_or_a_mask(catalog: Catalog, video: LogicalV
     wrong: Any
     for wrong in ([1.7], np.array([1.0]), mask[:5], "12", 1.5, [range(3), 5], [[1], [2, 3]]):
         with pytest.raises(UsageError):
-            catalog.mark_examined(video, wrong, "x")
+            catalog.detections.mark_examined(video, wrong, "x")
         with pytest.raises(UsageError):
-            catalog.add_detections(video, nothing, "x", examined=wrong)
+            catalog.detections.add(video, nothing, "x", examined=wrong)
     for wrong in (-1, [3, -1], range(-3, 3), range(3, -2, -1), [10**30], range(0, 10**12, 2)):
         with pytest.raises(OutOfRangeError, match="does not exist"):
-            catalog.mark_examined(video, wrong, "x")
-    assert catalog.examined(video, "x") == []
+            catalog.detections.mark_examined(video, wrong, "x")
+    assert catalog.detections.examined(video, "x") == []
 
 
 @given(st.lists(st.tuples(st.integers(0, 99), st.integers(0, 20)), max_size=12))
@@ -438,36 +444,39 @@ def test_ranges_are_sets_of_frames(pairs: list[tuple[int, int]]) -> None:
 
 def test_replacing_is_by_source(catalog: Catalog, video: LogicalVideo) -> None:
     v1, v2 = Source("yolo", "n", "1"), Source("yolo", "n", "2")
-    catalog.add_detections(video, columns(40, 1), v1, examined=range(50))
-    catalog.add_detections(video, columns(30, 2), v2, examined=range(60))
-    catalog.add_detections(video, columns(20, 3), v1, examined=range(10), replace=True)
-    assert list(catalog.detections(video, source=v1)) == from_source(columns(20, 3), v1)
-    assert list(catalog.detections(video, source=v2)) == from_source(columns(30, 2), v2)
-    assert [e.frames for e in catalog.examined(video)] == [range(10), range(60)]
+    catalog.detections.add(video, columns(40, 1), v1, examined=range(50))
+    catalog.detections.add(video, columns(30, 2), v2, examined=range(60))
+    catalog.detections.add(video, columns(20, 3), v1, examined=range(10), replace=True)
+    assert list(catalog.detections.find(video, source=v1)) == from_source(columns(20, 3), v1)
+    assert list(catalog.detections.find(video, source=v2)) == from_source(columns(30, 2), v2)
+    assert [e.frames for e in catalog.detections.examined(video)] == [range(10), range(60)]
     with pytest.raises(OutOfRangeError):
-        catalog.add_detections(video, columns(20, 4, frames=200), v1, replace=True)
-    assert len(catalog.detections(video, source=v1)) == 20
+        catalog.detections.add(video, columns(20, 4, frames=200), v1, replace=True)
+    assert len(catalog.detections.find(video, source=v1)) == 20
 
 
 def test_removing(catalog: Catalog, video: LogicalVideo, filled: list[Detection]) -> None:
-    catalog.add_detections(video, columns(100, 9), "other", examined=range(100))
-    catalog.mark_examined(video, range(100), "s")
-    gone = catalog.remove_detections(video, labels="car", frames=range(10, 30), source="s")
+    catalog.detections.add(video, columns(100, 9), "other", examined=range(100))
+    catalog.detections.mark_examined(video, range(100), "s")
+    gone = catalog.detections.remove(video, labels="car", frames=range(10, 30), source="s")
     assert gone == sum(one.label == "car" and 10 <= one.frame < 30 for one in filled)
-    assert [e.frames for e in catalog.examined(video, "s")] == [range(100)]
-    catalog.remove_detections(video, frames=range(40, 60), source="s")
-    assert len(catalog.detections(video, source="s", frames=range(40, 60))) == 0
-    assert len(catalog.detections(video, source="other", frames=range(40, 60))) > 0
-    assert [e.frames for e in catalog.examined(video, "s")] == [range(40), range(60, 100)]
-    catalog.remove_detections(video, labels=["bus", "truck"])
-    assert {one.label for one in catalog.labels(video)} == {"car", "red"}
-    catalog.remove_detections(video, source="s")
-    assert catalog.sources(video) == [Source("other")]
-    assert catalog.remove_detections(video, labels="unheard of") == 0
-    assert catalog.remove_detections(video) == len(columns(100, 9)) - sum(
+    assert [e.frames for e in catalog.detections.examined(video, "s")] == [range(100)]
+    catalog.detections.remove(video, frames=range(40, 60), source="s")
+    assert len(catalog.detections.find(video, source="s", frames=range(40, 60))) == 0
+    assert len(catalog.detections.find(video, source="other", frames=range(40, 60))) > 0
+    assert [e.frames for e in catalog.detections.examined(video, "s")] == [
+        range(40),
+        range(60, 100),
+    ]
+    catalog.detections.remove(video, labels=["bus", "truck"])
+    assert {one.label for one in catalog.detections.labels(video)} == {"car", "red"}
+    catalog.detections.remove(video, source="s")
+    assert catalog.detections.sources(video) == [Source("other")]
+    assert catalog.detections.remove(video, labels="unheard of") == 0
+    assert catalog.detections.remove(video) == len(columns(100, 9)) - sum(
         label in ("bus", "truck") for label in columns(100, 9).labels
     )
-    assert catalog.sources(video) == []
+    assert catalog.detections.sources(video) == []
 
 
 @pytest.mark.parametrize(
@@ -493,19 +502,19 @@ def test_removing_takes_the_frames_that_are_named(
     catalog: Catalog, video: LogicalVideo, filled: list[Detection], frames: Any
 ) -> None:
     looked = [*range(0, 30), *range(31, 60, 2), *range(70, FRAMES)]
-    catalog.mark_examined(video, looked, "s")
-    catalog.mark_examined(video, range(FRAMES), "other")
+    catalog.detections.mark_examined(video, looked, "s")
+    catalog.detections.mark_examined(video, range(FRAMES), "other")
     named = named_by(frames)
-    assert list(catalog.detections(video, frames=frames)) == [
+    assert list(catalog.detections.find(video, frames=frames)) == [
         one for one in filled if one.frame in named
     ]
     left = [one for one in filled if one.frame not in named]
-    assert catalog.remove_detections(video, frames=frames, source="s") == len(filled) - len(left)
-    assert list(catalog.detections(video)) == left
-    ranges = [one.frames for one in catalog.examined(video, "s")]
+    assert catalog.detections.remove(video, frames=frames, source="s") == len(filled) - len(left)
+    assert list(catalog.detections.find(video)) == left
+    ranges = [one.frames for one in catalog.detections.examined(video, "s")]
     assert [n for part in ranges for n in part] == [n for n in looked if n not in named]
     assert all(one.stop < other.start for one, other in itertools.pairwise(ranges))
-    assert [one.frames for one in catalog.examined(video, "other")] == [range(FRAMES)]
+    assert [one.frames for one in catalog.detections.examined(video, "other")] == [range(FRAMES)]
 
 
 def named_by(frames: Any) -> set[int]:
@@ -521,8 +530,8 @@ def test_replacing_a_part_takes_the_frames_that_are_named(
     nothing = DetectionColumns.of([], [], [])
     source = filled[0].source
     assert source is not None
-    catalog.add_detections(video, nothing, source, replace=range(FRAMES - 1, -1, -10))
-    assert list(catalog.detections(video)) == [one for one in filled if one.frame % 10 != 9]
+    catalog.detections.add(video, nothing, source, replace=range(FRAMES - 1, -1, -10))
+    assert list(catalog.detections.find(video)) == [one for one in filled if one.frame % 10 != 9]
 
 
 def test_labels_of_one_object_are_not_removed(
@@ -530,28 +539,28 @@ def test_labels_of_one_object_are_not_removed(
 ) -> None:
     wrong: Any = [["car"], ["red"]]
     with pytest.raises(UsageError, match="alternatives"):
-        catalog.remove_detections(video, labels=wrong)
-    assert list(catalog.detections(video)) == filled
+        catalog.detections.remove(video, labels=wrong)
+    assert list(catalog.detections.find(video)) == filled
 
 
 def test_forgetting_a_few_frames_rewrites_what_they_meet(
     catalog: Catalog, video: LogicalVideo
 ) -> None:
     """Of a detector that looks at every second frame there are as many ranges as frames."""
-    catalog.mark_examined(video, range(0, FRAMES, 2), "s")
+    catalog.detections.mark_examined(video, range(0, FRAMES, 2), "s")
     engine = sa.create_engine(f"sqlite:///{_file_of(catalog)}")
     with engine.begin() as connection:
         Detections(connection).remove(video.id, frames=[range(40, 46)])
         changes = connection.execute(sa.text("SELECT total_changes()")).scalar_one()
     engine.dispose()
     assert changes == 3
-    frames = [one.frames.start for one in catalog.examined(video, "s")]
+    frames = [one.frames.start for one in catalog.detections.examined(video, "s")]
     assert frames == [*range(0, 40, 2), *range(46, FRAMES, 2)]
 
 
 def test_labels_are_summed_up(catalog: Catalog, video: LogicalVideo) -> None:
     box = (0, 0, 1, 1)
-    catalog.add_detections(
+    catalog.detections.add(
         video,
         DetectionColumns.from_detections(
             [
@@ -563,12 +572,12 @@ def test_labels_are_summed_up(catalog: Catalog, video: LogicalVideo) -> None:
         ),
         "a",
     )
-    catalog.add_detections(video, DetectionColumns.of([20], "car", [box], tracks=[1]), "b")
-    assert catalog.labels(video) == [
+    catalog.detections.add(video, DetectionColumns.of([20], "car", [box], tracks=[1]), "b")
+    assert catalog.detections.labels(video) == [
         LabelSummary("bus", 1, 1, 0, 5, 6),
         LabelSummary("car", 4, 3, 3, 3, 21),
     ]
-    assert catalog.labels(video, source="b") == [LabelSummary("car", 1, 1, 1, 20, 21)]
+    assert catalog.detections.labels(video, source="b") == [LabelSummary("car", 1, 1, 1, 20, 21)]
 
 
 @pytest.mark.parametrize(
@@ -624,8 +633,8 @@ def test_giving_up_half_way_changes_nothing(catalog: Catalog, video: LogicalVide
         raise EnoughError
 
     with pytest.raises(EnoughError):
-        catalog.add_detections(video, columns(30_000), "s", examined=[1], on_progress=report)
-    assert catalog.sources(video) == []
+        catalog.detections.add(video, columns(30_000), "s", examined=[1], on_progress=report)
+    assert catalog.detections.sources(video) == []
 
 
 # --------------------------------------------------------------------- videos come and go
@@ -640,29 +649,29 @@ def put_again(catalog: Catalog, video: LogicalVideo, key: str) -> LogicalVideo:
 
 
 def test_other_bytes_have_no_detections(catalog: Catalog, video: LogicalVideo) -> None:
-    catalog.add_detections(video, columns(10), "s", examined=range(9))
+    catalog.detections.add(video, columns(10), "s", examined=range(9))
     again = put_again(catalog, video, video.digest)
-    assert len(catalog.detections(again)) == 10
+    assert len(catalog.detections.find(again)) == 10
     other = put_again(catalog, video, "c" * 64)
     assert other.id == video.id
-    assert len(catalog.detections(other)) == 0
-    assert catalog.examined(other) == []
+    assert len(catalog.detections.find(other)) == 0
+    assert catalog.detections.examined(other) == []
     for work in (
-        lambda: catalog.add_detections(video, columns(1), "s"),
-        lambda: catalog.mark_examined(video, range(1), "s"),
-        lambda: catalog.remove_detections(video),
-        lambda: list(catalog.detections(video)),
+        lambda: catalog.detections.add(video, columns(1), "s"),
+        lambda: catalog.detections.mark_examined(video, range(1), "s"),
+        lambda: catalog.detections.remove(video),
+        lambda: list(catalog.detections.find(video)),
     ):
         with pytest.raises(NotFoundError, match="have changed"):
             work()
 
 
 def test_detections_go_with_their_video(catalog: Catalog, video: LogicalVideo) -> None:
-    catalog.add_detections(video, columns(10), "s", examined=range(9))
+    catalog.detections.add(video, columns(10), "s", examined=range(9))
     with catalog.writing() as change:
         change.videos.remove(video.ino)
     with pytest.raises(NotFoundError, match="was removed"):
-        list(catalog.detections(video))
+        list(catalog.detections.find(video))
     raw = sqlite3.connect(_file_of(catalog))
     for name in ("detections", "examined"):
         assert raw.execute(f"SELECT count(*) FROM {name}").fetchone() == (0,)
@@ -670,26 +679,26 @@ def test_detections_go_with_their_video(catalog: Catalog, video: LogicalVideo) -
 
 
 def test_every_encoding_shares_them(catalog: Catalog, video: LogicalVideo) -> None:
-    catalog.add_detections(video, columns(10), "s")
+    catalog.detections.add(video, columns(10), "s")
     with catalog.writing() as change:
         change.objects.record("d" * 64, 5, now_ns=1)
         change.videos.add_physical(
             video.id, dataclasses.replace(original("d" * 64), parent_id=video.original.id), table()
         )
-    assert len(catalog.detections(video)) == 10
+    assert len(catalog.detections.find(video)) == 10
 
 
 def test_videos_do_not_share_them(catalog: Catalog, video: LogicalVideo) -> None:
     with catalog.writing() as change:
         other = add_video(change, "b.mp4")
-    catalog.add_detections(video, columns(10), "s")
-    assert len(catalog.detections(other)) == 0
-    assert catalog.labels(other) == []
+    catalog.detections.add(video, columns(10), "s")
+    assert len(catalog.detections.find(other)) == 0
+    assert catalog.detections.labels(other) == []
 
 
 def test_the_sql_view_shows_every_box(catalog: Catalog, video: LogicalVideo) -> None:
     rows = columns(10)
-    catalog.add_detections(video, rows, Source("yolo", "n", "1"))
+    catalog.detections.add(video, rows, Source("yolo", "n", "1"))
     raw = sqlite3.connect(_file_of(catalog))
     found = raw.execute(
         "SELECT name, frame, label, x1, y1, x2, y2, confidence, track, source, model, version, "
@@ -707,7 +716,7 @@ def _add_many(url: str, source: str, times: int) -> None:
     with Catalog.open(url) as mine:
         video = mine.video("cam1/a.mp4")
         for seed in range(times):
-            mine.add_detections(video, columns(100, seed), source, examined=[seed])
+            mine.detections.add(video, columns(100, seed), source, examined=[seed])
 
 
 @pytest.mark.thorough
@@ -720,15 +729,15 @@ def test_processes_add_while_others_look(catalog: Catalog, video: LogicalVideo) 
     looks = 0
     ends = [writer.sentinel for writer in writers]
     while len(wait(ends, 0.005)) < len(ends):
-        found = catalog.detections(video).columns()
+        found = catalog.detections.find(video).columns()
         assert len(found) % 100 == 0  # never half a transaction
         looks += 1
     for writer in writers:
         writer.join()
         assert writer.exitcode == 0
     assert looks
-    assert len(catalog.detections(video, source="a")) == 2000
-    assert catalog.examined(video, "b")[0].frames == range(20)
+    assert len(catalog.detections.find(video, source="a")) == 2000
+    assert catalog.detections.examined(video, "b")[0].frames == range(20)
 
 
 # ------------------------------------------------------------------------------- the schema
@@ -739,20 +748,20 @@ def test_the_index_works_on_postgresql(postgresql_url: str) -> None:
         with there.writing() as change:
             video = add_video(change, "detections.mp4", key="e" * 64)
         rows = columns(2000, 4)
-        there.add_detections(video, rows, Source("s", "m", parameters={"a": 1}), examined=range(9))
+        there.detections.add(video, rows, Source("s", "m", parameters={"a": 1}), examined=range(9))
         expected = from_source(rows, Source("s", "m", parameters={"a": 1}))
-        assert list(there.detections(video)) == expected
+        assert list(there.detections.find(video)) == expected
         region = (10.0, 10.0, 300.0, 200.0)
-        found = there.detections(video, [["car"], ["car"]], frames=range(3, 90), region=region)
+        found = there.detections.find(video, [["car"], ["car"]], frames=range(3, 90), region=region)
         assert list(found) == [
             one
             for one in expected
             if one.label == "car" and 3 <= one.frame < 90 and meets(one, region)
         ]
-        assert len(there.detections(video, attributes={"lane": 0})) == sum(
+        assert len(there.detections.find(video, attributes={"lane": 0})) == sum(
             one.attributes.get("lane") == 0 for one in expected
         )
-        assert sum(one.boxes for one in there.labels(video)) == 2000
-        assert there.remove_detections(video, frames=range(50)) > 0
+        assert sum(one.boxes for one in there.detections.labels(video)) == 2000
+        assert there.detections.remove(video, frames=range(50)) > 0
         put_again(there, video, "f" * 64)
-        assert there.sources(video) == []
+        assert there.detections.sources(video) == []

@@ -48,18 +48,18 @@ def test_values_are_the_same_or_not(there: Catalog) -> None:
         Detection(number, "car", (0, 0, 5, 5), attributes={"value": value})
         for number, value in enumerate(STORED)
     ]
-    there.add_detections(video, DetectionColumns.from_detections(boxes), "s")
+    there.detections.add(video, DetectionColumns.from_detections(boxes), "s")
     for asked in ASKED:
         expected = [number for number, value in enumerate(STORED) if same(value, asked)]
         names = there.find(metadata={"value": asked}).names()
         assert names == [f"values/{number:02}.mp4" for number in expected], asked
-        found = there.detections(video, attributes={"value": asked})
+        found = there.detections.find(video, attributes={"value": asked})
         assert found.frames().tolist() == expected, asked
     for wrong in IMPOSSIBLE:
         with pytest.raises(UsageError):
             there.find(metadata={"value": wrong}).names()
         with pytest.raises(UsageError):
-            len(there.detections(video, attributes={"value": wrong}))
+            len(there.detections.find(video, attributes={"value": wrong}))
 
 
 @pytest.mark.parametrize("value", [2**63, -(2**63) - 1, 10**30])
@@ -85,11 +85,11 @@ def test_a_key_may_have_any_letters(there: Catalog) -> None:
         Detection(number, "car", (0, 0, 5, 5), attributes={key: number})
         for number, key in enumerate(KEYS)
     ]
-    there.add_detections(video, DetectionColumns.from_detections(boxes), "s")
+    there.detections.add(video, DetectionColumns.from_detections(boxes), "s")
     for number, key in enumerate(KEYS):
         assert there.find(metadata={key: number}).names() == ["values/00.mp4"], key
         assert there.find(metadata={key: number + 1}).names() == [], key
-        found = there.detections(video, attributes={key: number})
+        found = there.detections.find(video, attributes={key: number})
         assert found.frames().tolist() == [number], key
 
 
@@ -130,23 +130,23 @@ def test_metadata_that_is_nested_too_deep_is_not_kept(there: Catalog) -> None:
     assert there.find(metadata={"lane": 3}).names() == ["values/00.mp4"]
     there.set_metadata(video, deep=None)
     source = Source("s", parameters={"deep": nested(62)})
-    there.add_detections(
+    there.detections.add(
         video, DetectionColumns.from_detections([Detection(0, "car", (0, 0, 5, 5))]), source
     )
-    (found,) = there.detections(video)
+    (found,) = there.detections.find(video)
     assert found.source == source
 
 
 def test_a_source_whose_row_makes_no_sense_is_named(catalog: Catalog) -> None:
     video = video_of(catalog, 0)
-    catalog.add_detections(
+    catalog.detections.add(
         video, DetectionColumns.from_detections([Detection(0, "car", (0, 0, 5, 5))]), "s"
     )
     for text in ("{", "[" * 100_000):
         with catalog.writing() as change:
             change.tree._connection.execute(sa.update(sources).values(parameters=text))
         with pytest.raises(IntegrityError, match=f"row 1 of {sources.name} in the catalog is"):
-            list(catalog.detections(video))
+            list(catalog.detections.find(video))
 
 
 @pytest.mark.parametrize("value", NO_TEXT)
@@ -198,7 +198,7 @@ def test_tags_are_what_every_database_can_store(there: Catalog) -> None:
 def test_words_that_nothing_can_be_called_find_nothing_or_are_refused(there: Catalog) -> None:
     video = video_of(there, 0)
     boxes = DetectionColumns.from_detections([Detection(0, "car", (0, 0, 5, 5))])
-    there.add_detections(video, boxes, "s")
+    there.detections.add(video, boxes, "s")
     for word in ("c\0r", "c\udc80r"):
         with pytest.raises(UsageError):
             there.find(tags={word})
@@ -208,11 +208,11 @@ def test_words_that_nothing_can_be_called_find_nothing_or_are_refused(there: Cat
             there.find(container=word)
         assert there.find(name=word).names() == []
         assert there.find(name=f"{word}/*").names() == []
-        assert len(there.detections(video, word)) == 0
-        assert len(there.detections(video, ["car", word])) == 1
-        assert len(there.detections(video, source=word)) == 0
-        assert there.labels(video, source=word) == []
-        assert there.remove_detections(video, labels=word) == 0
+        assert len(there.detections.find(video, word)) == 0
+        assert len(there.detections.find(video, ["car", word])) == 1
+        assert len(there.detections.find(video, source=word)) == 0
+        assert there.detections.labels(video, source=word) == []
+        assert there.detections.remove(video, labels=word) == 0
     with pytest.raises(UsageError, match="a tag must be"):
         there.find(tags={3})  # type: ignore[arg-type]
 
@@ -237,11 +237,11 @@ def test_more_conditions_on_one_box_than_are_answered_soon(there: Catalog) -> No
     video = video_of(there, 0)
     words = [f"word {number}" for number in range(101)]
     with pytest.raises(UsageError, match=r"lists of labels .* got 101"):
-        there.detections(video, [[word] for word in words])
+        there.detections.find(video, [[word] for word in words])
     with pytest.raises(UsageError, match=r"attributes .* got 101"):
-        there.detections(video, attributes=dict.fromkeys(words, 1))
-    assert len(there.detections(video, words)) == 0
-    assert len(there.detections(video, [[word] for word in words[1:]])) == 0
+        there.detections.find(video, attributes=dict.fromkeys(words, 1))
+    assert len(there.detections.find(video, words)) == 0
+    assert len(there.detections.find(video, [[word] for word in words[1:]])) == 0
 
 
 def test_texts_that_are_only_shown(there: Catalog) -> None:

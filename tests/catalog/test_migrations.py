@@ -16,7 +16,7 @@ from alembic.script import ScriptDirectory
 
 from tests.support.catalog_rows import add_video
 from tests.support.next_revision import FIRST, NEXT, next_program
-from vfsd.catalog import Catalog, transactions
+from vfsd.catalog import Catalog, open_catalog
 from vfsd.catalog.schema import metadata
 from vfsd.errors import NoSpaceError, StoreVersionError
 
@@ -70,8 +70,8 @@ def test_known_revisions_are_the_steps() -> None:
     config = Config()
     config.set_main_option("script_location", "vfsd.catalog:migrations")
     steps = ScriptDirectory.from_config(config)
-    assert tuple(one.revision for one in steps.walk_revisions())[::-1] == transactions.REVISIONS
-    assert steps.get_current_head() == transactions.newest_revision()
+    assert tuple(one.revision for one in steps.walk_revisions())[::-1] == open_catalog.REVISIONS
+    assert steps.get_current_head() == open_catalog.newest_revision()
 
 
 def test_upgrade_keeps_data(filled: str) -> None:

@@ -114,7 +114,7 @@ def test_a_video_is_kept_as_it_is(run: Run, place: Path) -> None:
     original = Path("footage/open-gop.mkv").read_bytes()
     assert run("write", "a.mkv", input=original).code == 0
     with Store.open(place / "videos") as store:
-        assert store.parts.bytes_of(store["a.mkv"].original).read_bytes() == original
+        assert store.parts.originals.path_of(store["a.mkv"].original).read_bytes() == original
 
 
 @pytest.mark.parametrize(

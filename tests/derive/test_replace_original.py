@@ -74,7 +74,7 @@ def worst_luma_psnr(one: Path, other: Path, video: Video) -> float:
 
 
 def bytes_of(store: Store, video: Video) -> Path:
-    return store.parts.bytes_of(video.original)
+    return store.parts.originals.path_of(video.original)
 
 
 def require_sound(store: Store) -> None:

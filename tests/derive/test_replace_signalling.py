@@ -106,7 +106,7 @@ def require_kept_or_named(store: Store, path: Path, codec: str) -> str | None:
         assert store[path.name].info.digest == video.info.digest
         return str(refusal)
     copy = path.with_name(f"made{path.suffix}")
-    copy.write_bytes(store.parts.bytes_of(store[path.name].original).read_bytes())
+    copy.write_bytes(store.parts.originals.path_of(store[path.name].original).read_bytes())
     after = seen(copy)
     if codec == "av1" and before[0] == 0:
         before[0] = 1  # AV1 always tells the range; an absent one is limited
@@ -259,7 +259,7 @@ def test_messages_stay(store: Store, tmp_path: Path, encoder: str, codec: str, s
     video.policy.set("original=replaceable,psnr=20")
     video.policy.replace_original(codec=codec, psnr=20)
     made = tmp_path / f"made.{suffix}"
-    made.write_bytes(store.parts.bytes_of(store[path.name].original).read_bytes())
+    made.write_bytes(store.parts.originals.path_of(store[path.name].original).read_bytes())
     assert told(made) == told(path)
     assert len(told(path)) == 12
     with av.open(str(path)) as before, av.open(str(made)) as after:

@@ -49,7 +49,7 @@ def refused(store: Store, path: Path, codec: str = "hevc") -> str:
     with pytest.raises(RefusedMediaError) as refusal:
         video.policy.replace_original(codec=codec, psnr=20)
     assert store[path.name].info.digest == video.info.digest
-    assert store.parts.bytes_of(video.original).read_bytes() == path.read_bytes()
+    assert store.parts.originals.path_of(video.original).read_bytes() == path.read_bytes()
     assert fsck.collect(store.parts, dry_run=True).objects == []
     return str(refusal.value)
 
@@ -109,7 +109,7 @@ def test_boxes_are_kept(
     video = store.ingest(path)
     video.policy.set(REPLACEABLE)
     video.policy.replace_original(codec="h264", psnr=20)
-    made = store.parts.bytes_of(store["a.mp4"].original)
+    made = store.parts.originals.path_of(store["a.mp4"].original)
     kind = added[4:8].decode("latin-1")
     where = f"{inside}/{kind}".lstrip("/")
     assert added[8:] in (value_at(made, where), value_at(made, f"{where} 1"))
@@ -138,7 +138,7 @@ def test_keys_of_quicktime_are_kept(store: Store, tmp_path: Path) -> None:
     video = store.ingest(path)
     video.policy.set(REPLACEABLE)
     video.policy.replace_original(psnr=20)
-    made = store.parts.bytes_of(store["a.mov"].original)
+    made = store.parts.originals.path_of(store["a.mov"].original)
     assert [value_at(made, place) for place in places] == before
 
 
@@ -249,7 +249,7 @@ def test_fields_of_headers_stay(store: Store, tmp_path: Path) -> None:
     video = store.ingest(path)
     video.policy.set(REPLACEABLE)
     video.policy.replace_original(psnr=20)
-    made = store.parts.bytes_of(store["a.mp4"].original)
+    made = store.parts.originals.path_of(store["a.mp4"].original)
     for place, (start, end) in fields.items():
         before, after = value_at(path, place), value_at(made, place)
         assert before is not None
@@ -268,7 +268,7 @@ def test_names_of_handlers_stay(store: Store, tmp_path: Path) -> None:
     video = store.ingest(path)
     video.policy.set(REPLACEABLE)
     video.policy.replace_original(psnr=20)
-    made = store.parts.bytes_of(store["a.mp4"].original)
+    made = store.parts.originals.path_of(store["a.mp4"].original)
     assert value_at(made, "moov/trak/mdia/hdlr") == before
 
 
@@ -302,7 +302,7 @@ def replaced(store: Store, path: Path) -> Path:
     video.policy.set("original=replaceable,psnr=20")
     video.policy.replace_original(codec="h264", psnr=20)
     made = path.with_name(f"made{path.suffix}")
-    made.write_bytes(store.parts.bytes_of(store[path.name].original).read_bytes())
+    made.write_bytes(store.parts.originals.path_of(store[path.name].original).read_bytes())
     return made
 
 

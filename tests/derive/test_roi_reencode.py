@@ -62,7 +62,7 @@ def test_inside_stays_and_the_rest_fades(store: Store) -> None:
     again = store[NAME]
     assert entry.action is Action.DECAYED
     assert entry.new_size == again.info.size < smaller.new_size
-    old, new = luma(FOLDER / NAME), luma(store.parts.bytes_of(again.original))
+    old, new = luma(FOLDER / NAME), luma(store.parts.originals.path_of(again.original))
     assert old.shape == new.shape
     inside = [
         np.square(a[m] - b[m]).mean() for a, b, m in zip(old, new, mask, strict=True) if m.any()

@@ -236,7 +236,7 @@ def test_partial_undo(small_disk: Path, tmp_path: Path) -> None:
             store.ingest(path)
         back_up(store.parts, tmp_path / "backup")
         for name in store:
-            path = store.parts.bytes_of(store[name].original)
+            path = store.parts.originals.path_of(store[name].original)
             path.chmod(0o600)
             path.write_bytes(path.read_bytes()[:-1] + b"x")
         with store.catalog.writing() as change:

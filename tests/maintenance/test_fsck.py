@@ -100,7 +100,7 @@ def in_the_place_of(path: Path, what: str) -> None:
 
 
 def object_of(store: Store) -> Path:
-    return store.parts.bytes_of(store["cam/a.mp4"].original)
+    return store.parts.originals.path_of(store["cam/a.mp4"].original)
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.EACCES])
@@ -609,7 +609,7 @@ def test_which_frames_are_lost_is_not_known_without_their_table(store: Store) ->
     (found,) = Scrubber(store.parts).run()
     assert found.frames is None
     told = [one.message for one in fsck.run(store.parts) if one.check == "damage"]
-    file = store.parts.file_of(store["cam/a.mp4"].original).open()
+    file = store.parts.originals.file_of(store["cam/a.mp4"].original).open()
     with closing(file), pytest.raises(DamagedFileError) as caught:
         file.require(0, len(data))
     assert caught.value.frames is None
@@ -646,7 +646,7 @@ def test_putting_a_video_in_again_makes_its_damaged_table_again(tmp_path: Path, 
         assert store["a.mp4"][5].index == 5
         assert not restore_original_file(store.parts, source)
         if not link:  # and undetected damage
-            path = store.parts.bytes_of(store["a.mp4"].original)
+            path = store.parts.originals.path_of(store["a.mp4"].original)
             path.chmod(0o600)
             path.write_bytes(bytes(CLIP.stat().st_size))
             flip_page(store, "frame_pages")

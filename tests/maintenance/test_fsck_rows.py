@@ -248,7 +248,7 @@ def test_text_that_cannot_be_decoded(place: Path) -> None:
 
 def test_needed_bytes_with_an_invalid_row_are_not_garbage(place: Path) -> None:
     with Store.open(place) as store:
-        path = store.parts.bytes_of(store["cam/a.mp4"].original)
+        path = store.parts.originals.path_of(store["cam/a.mp4"].original)
     with closing(sqlite3.connect(place / "catalog.sqlite3")) as raw, raw:
         raw.execute(
             "UPDATE objects SET key = 'lost' WHERE key = ?", (path.parent.name + path.name,)

@@ -39,7 +39,7 @@ def fails(read: Callable[[], object]) -> bool:
 def test_damaged_block(mounted: Mounted, tmp_path: Path) -> None:
     with Store.open(mounted.store) as store:
         store.ingest(CLIP, "v.mp4")
-        flip(store.parts.bytes_of(store["v.mp4"].original), LAST[100])
+        flip(store.parts.originals.path_of(store["v.mp4"].original), LAST[100])
     here = mounted.mount()
     path = here / "v.mp4"
     with open(path, "rb", buffering=0) as file:
@@ -83,7 +83,7 @@ def test_repair_while_open(mounted: Mounted, tmp_path: Path) -> None:
         other.ingest(CLIP)
     with Store.open(mounted.store) as store:
         store.ingest(CLIP, "v.mp4")
-        flip(store.parts.bytes_of(store["v.mp4"].original), LAST[100])
+        flip(store.parts.originals.path_of(store["v.mp4"].original), LAST[100])
     path = mounted.mount() / "v.mp4"
     with open(path, "rb", buffering=0) as file:
         assert fails(lambda: os.pread(file.fileno(), 100, LAST.start))
@@ -120,7 +120,7 @@ def test_scrub_skips_dead_mount(dead: Callable[[], object], tmp_path: Path) -> N
     with new_store(tmp_path / "store") as store:
         linked = store.ingest(mine, "mine.mp4", link=True).original.place
         store.ingest(CLIP, "v.mp4")
-        flip(store.parts.bytes_of(store["v.mp4"].original), LAST[100])
+        flip(store.parts.originals.path_of(store["v.mp4"].original), LAST[100])
         with store.catalog.writing() as change:
             change.integrity.add_damage(linked, [range(5)], now_ns=1)
         dead()

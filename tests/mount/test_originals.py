@@ -37,7 +37,7 @@ def test_replaced_original(mounted: Mounted) -> None:
             assert file.read() == BYTES
         mounted.wait_for(lambda: os.getxattr(path, "user.vfsd.open") == b"0", "still open")
         done = store["v.mp4"].policy.replace_original(codec="h264")
-        wanted = store.parts.bytes_of(store["v.mp4"].original).read_bytes()
+        wanted = store.parts.originals.path_of(store["v.mp4"].original).read_bytes()
         assert len(wanted) == done.new_size
         # The kernel may remember names for a second.
         mounted.wait_for(lambda: os.stat(path).st_size == done.new_size, "the old size")

@@ -78,7 +78,7 @@ def store(tmp_path: Path, made: Path) -> Iterator[Store]:
 
 def originals(video: Video) -> list[list[np.ndarray]]:
     """The planes of all frames, decoded without vfsd."""
-    with av.open(str(context_of(video).parts.bytes_of(video.original))) as file:
+    with av.open(str(context_of(video).parts.originals.path_of(video.original))) as file:
         return [[p.copy() for p in plane_samples(frame)] for frame in file.decode(video=0)]
 
 
@@ -260,7 +260,7 @@ def test_splitting_leaves_the_originals(store: Store, clips: Path) -> None:
         assert store.catalog.joined(video.info) == []
         assert [one.role.value for one in store.catalog.physicals(video.info)] == ["original"]
         assert (
-            context_of(video).parts.bytes_of(video.original).read_bytes()
+            context_of(video).parts.originals.path_of(video.original).read_bytes()
             == (clips / name).read_bytes()
         )
     assert faults(store) == []

@@ -136,7 +136,7 @@ def test_earlier_frames_of_a_decoder_do_not_matter(
     told = media_coding(original.media)
 
     def decoder() -> FrameDecoder:
-        path = store.parts.file_of(original)
+        path = store.parts.originals.file_of(original)
         return FrameDecoder(path, original.media, original.access, context_of(video).table)
 
     with decoder() as one:

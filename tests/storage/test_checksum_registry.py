@@ -83,7 +83,7 @@ def flip(path: Path, at: int) -> None:
 
 
 def object_of(store: Store) -> Path:
-    return store.parts.bytes_of(store["cam/a.mp4"].original)
+    return store.parts.originals.path_of(store["cam/a.mp4"].original)
 
 
 def damaged(place: Path, at: int = LAST[100]) -> Path:
@@ -148,7 +148,7 @@ def test_every_way_in_makes_them(tmp_path: Path, how: str) -> None:
         with store.catalog.reading() as seen:
             known = seen.integrity.checksums(original.place)
         assert known is not None
-        with open(store.parts.bytes_of(original), "rb") as file:
+        with open(store.parts.originals.path_of(original), "rb") as file:
             assert known.sums == digest(file.fileno()).sums
         assert (known.mtime_ns is None) == (how != "link")
         store.remove("a.mp4")
@@ -165,7 +165,7 @@ def test_damaged_frames_are_refused_and_others_are_exact(tmp_path: Path, clip: s
         video = store.ingest(FOLDER / clip, "a")
         video.verify()
         exact = video.read().data
-        path, size = store.parts.bytes_of(video.original), video.original.size
+        path, size = store.parts.originals.path_of(video.original), video.original.size
     at = size - 200
     flip(path, at)
     with Store.open(tmp_path / "store") as store:
@@ -284,7 +284,7 @@ def test_an_open_reader_takes_the_good_copy_that_is_put_back(
         back_up(store.parts, tmp_path / "backup")
         path = object_of(store)
         video = store["cam/a.mp4"]
-        with closing(store.parts.file_of(video.original).open()) as file:
+        with closing(store.parts.originals.file_of(video.original).open()) as file:
             flip(path, LAST[100])
             with pytest.raises(DamagedFileError):
                 file.read_some(LAST.start, 10)
@@ -312,7 +312,7 @@ def test_damaged_file_is_not_read_during_its_repair(
     with Store.open(place) as store:
         back_up(store.parts, tmp_path / "backup")
         path = object_of(store)
-        stored = store.parts.file_of(store["cam/a.mp4"].original)
+        stored = store.parts.originals.file_of(store["cam/a.mp4"].original)
         with closing(stored.open()) as file:
             flip(path, LAST[100])
             with pytest.raises(DamagedFileError):
@@ -346,15 +346,17 @@ def test_a_file_is_not_taken_for_the_one_that_had_its_inode(tmp_path: Path) -> N
         for name, data in zip(("a.mp4", "b.mp4"), padded, strict=True):
             (tmp_path / name).write_bytes(data)
             store.ingest(tmp_path / name)
-        gone, other = (store.parts.bytes_of(store[name].original) for name in ("a.mp4", "b.mp4"))
-        with closing(store.parts.file_of(store["a.mp4"].original).open()) as file:
+        gone, other = (
+            store.parts.originals.path_of(store[name].original) for name in ("a.mp4", "b.mp4")
+        )
+        with closing(store.parts.originals.file_of(store["a.mp4"].original).open()) as file:
             assert file.read_some(0, 100) == padded[0][:100]
         found = gone.stat()
         gone.chmod(0o600)
         gone.write_bytes(padded[1])
         os.utime(gone, ns=(found.st_atime_ns, found.st_mtime_ns))
         gone.rename(other)
-        with closing(store.parts.file_of(store["b.mp4"].original).open()) as file:
+        with closing(store.parts.originals.file_of(store["b.mp4"].original).open()) as file:
             buffer = bytearray(len(padded[1]))
             assert file.readinto(memoryview(buffer), 0) == len(buffer)
         assert buffer == padded[1]
@@ -579,7 +581,7 @@ def interrupted(store: Store, after: int) -> Scrubber:
 
 def test_a_scrub_goes_on_within_a_file(large: Path) -> None:
     with Store.open(large) as store:
-        path = store.parts.bytes_of(store["a.mp4"].original)
+        path = store.parts.originals.path_of(store["a.mp4"].original)
         size = path.stat().st_size
         interrupted(store, 2 << 20)
         interrupted(store, 1 << 20)
@@ -595,7 +597,7 @@ def test_a_scrub_goes_on_within_a_file(large: Path) -> None:
 @pytest.mark.parametrize("place", [1000, 4 << 20])
 def test_a_scrub_that_goes_on_finds_damage_before_and_behind(large: Path, place: int) -> None:
     with Store.open(large) as store:
-        flip(store.parts.bytes_of(store["a.mp4"].original), place)
+        flip(store.parts.originals.path_of(store["a.mp4"].original), place)
         interrupted(store, 2 << 20)
         first = place // BLOCK_BYTES * BLOCK_BYTES
         (found,) = scrubbed(store)
@@ -625,7 +627,7 @@ def test_a_scrub_that_goes_on_does_not_believe_damage_by_wrong_sums(
 def test_a_second_look_that_is_interrupted_goes_on_to_its_end(large: Path) -> None:
     """Else a file that takes longer than any run would never be reported."""
     with Store.open(large) as store:
-        path = store.parts.bytes_of(store["a.mp4"].original)
+        path = store.parts.originals.path_of(store["a.mp4"].original)
         flip(path, 1000)
         interrupted(store, 2 << 20)
         size = path.stat().st_size
@@ -648,7 +650,7 @@ def test_a_second_look_that_is_interrupted_goes_on_to_its_end(large: Path) -> No
 def test_the_note_of_a_widely_damaged_file_is_short(large: Path) -> None:
     with Store.open(large) as store:
         original = store["a.mp4"].original
-        path, size = store.parts.bytes_of(original), original.size
+        path, size = store.parts.originals.path_of(original), original.size
         path.chmod(0o600)
         with open(path, "r+b") as file:
             file.write(os.urandom(size - 4096))
@@ -683,7 +685,7 @@ def test_of_damage_in_too_many_places_no_note_is_made(tmp_path: Path) -> None:
 def test_scrub_of_other_files_starts_over(large: Path, what: str) -> None:
     with Store.open(large) as store:
         original = store["a.mp4"].original
-        path = store.parts.bytes_of(original)
+        path = store.parts.originals.path_of(original)
         if what == "no sums":
             with store.catalog.writing() as change:
                 change.integrity.drop_checksums(original.place)
@@ -802,7 +804,9 @@ def test_failed_repair_is_reported_and_others_are_repaired(
     place: Path, tmp_path: Path, what: str
 ) -> None:
     with Store.open(place) as store:
-        other = store.parts.bytes_of(store.ingest(FOLDER / "portrait.mp4", "b.mp4").original)
+        other = store.parts.originals.path_of(
+            store.ingest(FOLDER / "portrait.mp4", "b.mp4").original
+        )
         back_up(store.parts, tmp_path / "backup")
         path = object_of(store)
         flip(path, LAST[100])

@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from unittest.mock import patch
 
-from vfsd.catalog import transactions
+from vfsd.catalog import open_catalog
 
 FIRST, NEXT = "v1", "v2"
 
@@ -26,8 +26,8 @@ def next_program(stop: Callable[[], None] = midway) -> Iterator[None]:
     `stop` is called in the middle of that.
     """
     with (
-        patch.object(transactions, "REVISIONS", (FIRST, NEXT)),
-        patch.object(transactions, "_SCRIPTS", "tests.support:next_migrations"),
+        patch.object(open_catalog, "REVISIONS", (FIRST, NEXT)),
+        patch.object(open_catalog, "_SCRIPTS", "tests.support:next_migrations"),
         patch(f"{__name__}.midway", stop),
     ):
         yield

@@ -88,7 +88,7 @@ def test_packets_are_the_same_wherever_reading_begins(
         assert found is not None
         sound, table = found
         assert len(table) == len(whole) > 256
-        path = store.parts.file_of(original)
+        path = store.parts.originals.file_of(original)
         reader = AudioUnitReader(path, container, sound.stream_index, table)
         rng = np.random.default_rng(0)
         for first in [*rng.integers(0, len(whole), 30).tolist(), 0, len(whole) - 1]:

@@ -218,7 +218,7 @@ def test_views_render_in_process_without_a_renderer(made: Made, fresh: Shelf) ->
 
 def test_damage_is_reported_as_in_process(made: Made) -> None:
     video = made.shelf.video(NAME)
-    path = made.shelf.store.parts.bytes_of(video.original)
+    path = made.shelf.store.parts.originals.path_of(video.original)
     whole = path.read_bytes()
     copy = path.with_name("copy")
     middle = len(whole) // 2

@@ -87,7 +87,9 @@ def test_replaced_by_another_file(shelf: Shelf) -> None:
 
 def test_another_with_the_same_bytes_still_has_it(shelf: Shelf, tmp_path: Path) -> None:
     both = digest_of(shelf, NAME), digest_of(shelf, OTHER)
-    twin = shutil.copy(shelf.store.parts.bytes_of(shelf.video(NAME).original), tmp_path / "a.mp4")
+    twin = shutil.copy(
+        shelf.store.parts.originals.path_of(shelf.video(NAME).original), tmp_path / "a.mp4"
+    )
     shelf.store.ingest(twin, "twin.mp4")
     shelf.store.remove(NAME)
     require_only(shelf, *both)
@@ -136,7 +138,7 @@ def test_read_on_by_another_decoder_after_it_went(shelf: Shelf) -> None:
     expected = shelf.read(NAME, view)
     pool.empty()
     file, beside = shelf.open(NAME, view), shelf.open(NAME, "frames/000007.png")
-    original = shelf.store.parts.bytes_of(shelf.video(NAME).original)
+    original = shelf.store.parts.originals.path_of(shelf.video(NAME).original)
     shelf.store.remove(NAME)
     beside.readinto(memoryview(bytearray(beside.size)), 0)
     beside.close()
@@ -155,7 +157,9 @@ def test_many_views_leave_descriptors_for_others(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("vfsd.storage.original_files._MAX_HELD", 1)
-    originals = [shelf.store.parts.bytes_of(shelf.video(name).original) for name in (NAME, OTHER)]
+    originals = [
+        shelf.store.parts.originals.path_of(shelf.video(name).original) for name in (NAME, OTHER)
+    ]
     before = [opened(original) for original in originals]
 
     def held() -> list[int]:

@@ -50,7 +50,7 @@ def heard(data: bytes) -> tuple[int, npt.NDArray[Any]]:
 
 
 def content(store: Store, video: Video) -> bytes:
-    return store.parts.bytes_of(video.original).read_bytes()
+    return store.parts.originals.path_of(video.original).read_bytes()
 
 
 def off_by(begin: int, found: npt.NDArray[Any], reach: int) -> tuple[int, float]:

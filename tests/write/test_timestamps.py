@@ -234,7 +234,7 @@ def test_a_file_with_other_times_is_not_published(
 ) -> None:
     """The given times, and a file from other given times, in any timebase."""
     made = store.write("made.mp4", smooth(4, 64, 48), fps=25)
-    path = store.parts.bytes_of(made.original)
+    path = store.parts.originals.path_of(made.original)
     given = given_times(container, Fraction(1, 25), pts)
     with pytest.raises(IntegrityError, match=what):
         ingest_own_file(

@@ -324,7 +324,7 @@ def test_players_can_read_what_is_written(store: Store, tmp_path: Path) -> None:
 
     data = smooth(30, 160, 96)
     video = store.write("a.mp4", data, fps=25)
-    capture = cv2.VideoCapture(str(store.parts.bytes_of(video.original)))
+    capture = cv2.VideoCapture(str(store.parts.originals.path_of(video.original)))
     assert capture.get(cv2.CAP_PROP_FPS) == 25
     seen = []
     while (got := capture.read())[0]:
@@ -340,7 +340,7 @@ def test_a_stream_is_kept_as_it_is(store: Store, name: str) -> None:
     original = (FOLDER / name).read_bytes()
     with open(FOLDER / name, "rb") as file:
         video = store.write(f"cam/{name}", file)
-    assert store.parts.bytes_of(video.original).read_bytes() == original
+    assert store.parts.originals.path_of(video.original).read_bytes() == original
     assert video.info.digest == store.write(f"again-{name}", original).info.digest
     assert len(list(store.parts.objects.all_keys())) == 1
     assert is_as_before(store, sorted([f"again-{name}", f"cam/{name}"]))

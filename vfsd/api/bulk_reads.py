@@ -394,7 +394,7 @@ def _interests(
     else:
         # Without the warning of `VideoLabels.query`: a label that no source has used yet only means
         # that nothing was examined for it.
-        seen = video.parts.catalog.detections(seen_in.info, roi, source=source).columns()
+        seen = video.parts.catalog.detections.find(seen_in.info, roi, source=source).columns()
         labels = VideoLabels(seen_in)
         examined = labels.examined_for(roi) if source is None else labels.examined(source)
         looked = [one.frames for one in examined]

@@ -47,7 +47,7 @@ def detect(
     chosen = video.frames_of_span(span)
     if not chosen:
         raise OutOfRangeError(f"no frame of {info.name!r} appears in that span")
-    done = [] if replace else video.parts.catalog.examined(info, source)
+    done = [] if replace else video.parts.catalog.detections.examined(info, source)
     chunks = plan_chunks(
         _numbers(video, wanted, every), chosen, [one.frames for one in done], wanted.block
     )
@@ -113,8 +113,8 @@ def _store(
 ) -> int:
     catalog, rows = video.parts.catalog, DetectionColumns.from_detections(found)
     if not replace:
-        return catalog.add_unexamined(info, rows, source, chunk.kept)
-    return catalog.add_detections(info, rows, source, examined=chunk.kept, replace=chunk.covers)
+        return catalog.detections.add_unexamined(info, rows, source, chunk.kept)
+    return catalog.detections.add(info, rows, source, examined=chunk.kept, replace=chunk.covers)
 
 
 def _require_detector(detector: object) -> None:

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
-from vfsd.catalog import DetectionQuery
+from vfsd.catalog.detection_query import DetectionQuery
 from vfsd.core.detections import (
     Area,
     Attributes,
@@ -105,7 +105,7 @@ class VideoLabels:
             if isinstance(detections, DetectionColumns)
             else DetectionColumns.from_detections(detections)
         )
-        return self._video.parts.catalog.add_detections(
+        return self._video.parts.catalog.detections.add(
             self._video.info,
             rows,
             source,
@@ -126,7 +126,7 @@ class VideoLabels:
         Raises `ExistsError`, and adds nothing, where a source has added some of them before;
         otherwise as `add`.
         """
-        self._video.parts.catalog.add_new_detections(
+        self._video.parts.catalog.detections.add_new(
             self._video.info, detections, examined, on_progress=on_progress
         )
 
@@ -142,7 +142,7 @@ class VideoLabels:
 
         Returns the number of boxes that were removed.  Raises as `add`.
         """
-        return self._video.parts.catalog.replace_detections(
+        return self._video.parts.catalog.detections.replace(
             self._video.info, detections, examined, sources, on_progress=on_progress
         )
 
@@ -154,7 +154,7 @@ class VideoLabels:
         `frames` are numbers from 0, ranges of them, or a mask.  Raises `UsageError`,
         `OutOfRangeError`, and `NotFoundError` when the bytes of the video have changed.
         """
-        self._video.parts.catalog.mark_examined(self._video.info, frames, source)
+        self._video.parts.catalog.detections.mark_examined(self._video.info, frames, source)
 
     def remove(
         self,
@@ -168,7 +168,7 @@ class VideoLabels:
         `labels` matches any of them; `frames` are as for `query`.  Without `labels`, these frames
         no longer count as examined by the sources, either.
         """
-        return self._video.parts.catalog.remove_detections(
+        return self._video.parts.catalog.detections.remove(
             self._video.info, labels=labels, frames=self._numbers(frames), source=source
         )
 
@@ -246,11 +246,11 @@ class VideoLabels:
             raise UsageError("give either a span of time or frames, not both")
         chosen = self._numbers(frames) if span is None else self._video.frames_of_span(span)
         catalog = self._video.parts.catalog
-        unknown = catalog.unknown_labels(labels) if labels is not None else []
+        unknown = catalog.detections.unknown_labels(labels) if labels is not None else []
         if unknown:
-            text = unknown_labels_text(unknown, catalog.all_labels())
+            text = unknown_labels_text(unknown, catalog.detections.all_labels())
             warnings.warn(UnknownLabelWarning(text), stacklevel=2)
-        return catalog.detections(
+        return catalog.detections.find(
             self._video.info,
             labels,
             frames=chosen,
@@ -263,15 +263,15 @@ class VideoLabels:
 
     def summary(self, *, source: str | Source | None = None) -> list[LabelSummary]:
         """The labels of the video by name, with numbers of boxes, frames and tracks."""
-        return self._video.parts.catalog.labels(self._video.info, source=source)
+        return self._video.parts.catalog.detections.labels(self._video.info, source=source)
 
     def sources(self) -> list[Source]:
         """The sources that have added boxes to the video, or have examined frames of it."""
-        return self._video.parts.catalog.sources(self._video.info)
+        return self._video.parts.catalog.detections.sources(self._video.info)
 
     def examined(self, source: str | Source | None = None) -> list[Examined]:
         """The frames that were examined, by source, then by frame."""
-        return self._video.parts.catalog.examined(self._video.info, source)
+        return self._video.parts.catalog.detections.examined(self._video.info, source)
 
     def examined_for(self, label: str) -> list[Examined]:
         """The frames examined by sources that look for `label`.

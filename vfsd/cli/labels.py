@@ -29,7 +29,7 @@ from vfsd.errors import ExtraMissingError, NotFoundError, OutOfRangeError, Usage
 
 if TYPE_CHECKING:
     from vfsd.api.video import Video
-    from vfsd.catalog import DetectionQuery
+    from vfsd.catalog.detection_query import DetectionQuery
     from vfsd.core.detections import Detection, Source
     from vfsd.labels.detectors import Detector, Every
     from vfsd.tiling import Rect

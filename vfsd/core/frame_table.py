@@ -25,11 +25,10 @@ from vfsd.core.frame_table_pages import (
     FramePage,
     Ints,
     PacketColumns,
-    PageBounds,
     decode_page,
     paginate,
 )
-from vfsd.core.model import Gop
+from vfsd.core.model import Gop, PageBounds
 from vfsd.core.process_control import reset_after_fork
 from vfsd.errors import IntegrityError, OutOfRangeError
 

@@ -17,6 +17,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from vfsd.core.model import PageBounds
 from vfsd.errors import IntegrityError
 
 PAGE_PACKETS = 2048
@@ -57,19 +58,6 @@ class PacketColumns:
         return PacketColumns(
             self.pts[key], self.dts[key], self.position[key], self.size[key], self.flags[key]
         )
-
-
-@dataclass(frozen=True, slots=True)
-class PageBounds:
-    """Properties of a page that are known without reading it."""
-
-    first_packet: int
-    packets: int
-    first_frame: int
-    frames: int
-    first_pts: int  #: lowest pts of a frame in the page
-    last_pts: int  #: highest pts of a frame in the page
-    key_packet: int  #: key packet from which the page's first packet is decoded; -1: none
 
 
 @dataclass(frozen=True)

@@ -359,6 +359,19 @@ class LogicalVideo:
 
 
 @dataclass(frozen=True, slots=True)
+class PageBounds:
+    """Properties of a page of a frame table that are known without reading it."""
+
+    first_packet: int
+    packets: int
+    first_frame: int
+    frames: int
+    first_pts: int  #: lowest pts of a frame in the page
+    last_pts: int  #: highest pts of a frame in the page
+    key_packet: int  #: key packet from which the page's first packet is decoded; -1: none
+
+
+@dataclass(frozen=True, slots=True)
 class Gop:
     """A run of packets that starts with a key frame."""
 

@@ -13,8 +13,8 @@ import struct
 import threading
 import time
 import weakref
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Generic, Protocol, Self, TypeVar, overload
 
@@ -104,6 +104,52 @@ class OwnerProcess:
                 f"{what} was started before a fork and cannot continue in the child",
                 hint="start it again in the child, or continue in the parent",
             )
+
+
+class ForkGate:
+    """Tracks the threads that use SQLite, and keeps them out while a fork is in progress.
+
+    Several forks may close it at once; it opens with the last of them.
+    """
+
+    def __init__(self) -> None:
+        # The lock is taken directly.  Condition.__enter__ is Python code, in which Ctrl-C could
+        # arrive between taking the lock and the point from which it is released.
+        self._guard = threading.RLock()
+        self._changed = threading.Condition(self._guard)
+        self._inside: dict[object, int] = {}  # thread id by entry
+        self._times_closed = 0
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Be inside for the duration; waits while the gate is closed, unless the thread
+        is inside.
+        """
+        me, entry = threading.get_ident(), object()
+        try:
+            with self._guard:
+                while self._times_closed and me not in self._inside.values():
+                    self._changed.wait()
+                self._inside[entry] = me
+            yield
+        finally:
+            with self._guard:
+                self._inside.pop(entry, None)
+                if self._times_closed:
+                    self._changed.notify_all()
+
+    def close(self, seconds: float) -> None:
+        """Let no thread in, and wait up to `seconds` until no other thread is inside."""
+        mine = {threading.get_ident()}
+        with self._guard:
+            self._times_closed += 1
+            self._changed.wait_for(lambda: mine.issuperset(self._inside.values()), seconds)
+
+    def open(self) -> None:
+        """Undo one `close`; does nothing if Ctrl-C prevented it."""
+        with self._guard:
+            self._times_closed = max(0, self._times_closed - 1)
+            self._changed.notify_all()
 
 
 class lazy(Generic[T]):  # noqa: N801  a decorator like `property`

@@ -295,7 +295,7 @@ def load_box_video(
     media = video.original.media
     seen: list[dict[str, LabelBoxes]] = [{} for _ in sots]
     for label in sorted({aim for aim in aims if isinstance(aim, str)}):
-        found = catalog.detections(video, parse_labels(label), frames=within).columns()
+        found = catalog.detections.find(video, parse_labels(label), frames=within).columns()
         _assign_boxes(seen, sots, label, found, media)
     return VideoProfile(media.width, media.height, sots, seen, codec.rules, original)
 

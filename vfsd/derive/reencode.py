@@ -146,7 +146,7 @@ class VideoReencoder:
         self._table = table
         self.limit = limit
         self._quality = self.codec.quality
-        self._path = parts.file_of(video.original)
+        self._path = parts.originals.file_of(video.original)
         self._before_picture: Callable[[], None] = lambda: None
         with self.decoder() as decoder:
             first = next(decoder.stream(0, 1))[1]
@@ -443,7 +443,7 @@ def find_roi_areas(
 def _boxes(
     catalog: Catalog, video: LogicalVideo, labels: str
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    found = catalog.detections(video, parse_labels(labels)).columns()
+    found = catalog.detections.find(video, parse_labels(labels)).columns()
     return found.frames, found.boxes
 
 

@@ -118,7 +118,7 @@ class OriginalReplacer:
         self._keep = keep
         self._areas = areas
         self._require: Require | None = None
-        self._path = parts.file_of(video.original)
+        self._path = parts.originals.file_of(video.original)
 
     @classmethod
     def whole(

@@ -437,7 +437,7 @@ def advise(
     aims: set[Aim] = {aim for query in queries for aim in query.aims}
     aims -= parts.keys()
     aims |= {expression for expression, _ in parts.values()}
-    aims |= {format_labels([[one.label]]) for one in catalog.labels(video.info)}
+    aims |= {format_labels([[one.label]]) for one in catalog.detections.labels(video.info)}
     original = FrameTableOriginal(video.table, media.width * media.height)
     profile = load_box_video(catalog, video.info, original, sots, aims, chosen)
     measured = catalog.costs(host_name())

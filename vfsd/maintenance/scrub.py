@@ -341,7 +341,7 @@ class Scrubber:
             return None
         with suppress(OSError, IntegrityError), self._parts.catalog.reading() as seen:
             known = seen.integrity.checksums(place)
-            version = version_of(os.stat(self._parts.path_of(place)))
+            version = version_of(os.stat(self._parts.originals.path_at(place)))
             if known is not None and saved.fits(known.sums, version):
                 return saved.progress
         return None
@@ -353,7 +353,7 @@ class Scrubber:
         with parts.catalog.reading() as seen, suppress(IntegrityError):
             known = seen.integrity.checksums(item.place)
         try:
-            path = parts.path_of(item.place)
+            path = parts.originals.path_at(item.place)
             if item.place.link_path is not None and not (yield from self._can_open(item, path)):
                 return
             found = self._verify_item(item, path, None if known is None else known.sums)
@@ -432,7 +432,7 @@ class Scrubber:
 
     def _known_damage(self, item: _ScrubItem, ranges: tuple[range, ...]) -> ScrubDamage:
         """Return damage that was found earlier, without reading the file again."""
-        error = self._parts.checksums.damage_error(item.place, ranges)
+        error = self._parts.originals.damage_error(item.place, ranges)
         repaired = self._put_back(item)
         names = self._names(item)
         return ScrubDamage(
@@ -462,7 +462,7 @@ class Scrubber:
             if repaired is None and found.is_readable:  # else it may come back
                 repaired = self._dropped(item)
             return ScrubDamage(item.place, kind, names, text, found.damage, (), repaired)
-        error = parts.checksums.damage_error(item.place, found.damage, is_proven=found.is_readable)
+        error = parts.originals.damage_error(item.place, found.damage, is_proven=found.is_readable)
         repaired = self._put_back(item)
         if repaired is None and found.is_readable:  # else it may come back
             with parts.catalog.writing() as change:

@@ -71,7 +71,7 @@ class _PooledDecoder:
         self.used = 0.0  #: when it became idle, by `time.monotonic`
         self._physical = physical
         self._table = table
-        self._file = parts.file_of(physical).open()
+        self._file = parts.originals.file_of(physical).open()
         # closes the file of a store that was not closed
         self._dropping = weakref.finalize(self, self._file.close)
         self._dropping.atexit = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable
-from contextlib import AbstractContextManager, closing, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 from vfsd.catalog import Catalog, Transaction
 from vfsd.core.model import ByteLocation, PhysicalVideo
-from vfsd.disk.checksums import BlockChecksums, ChecksummedFile, StoredFile, version_of
+from vfsd.disk.checksums import BlockChecksums, ChecksummedFile, version_of
 from vfsd.disk.disk_reserve import keep_reserve, with_reserve
 from vfsd.disk.object_store import ObjectStore, Progress, digest
 from vfsd.disk.store_config import StoreSettings
 from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import IntegrityError, ReadOnlyError, RefusedMediaError, StoreError
 from vfsd.storage.catalog_swap import reset_wal, settled
-from vfsd.storage.original_files import ChecksumRegistry
+from vfsd.storage.original_files import OriginalFiles
 from vfsd.storage.quarantine import Quarantine
 from vfsd.storage.sandbox_pool import Examiner
 from vfsd.storage.sandbox_protocol import SandboxLimits
@@ -46,7 +46,7 @@ class StoreContext:
     settings: StoreSettings
     examiner: Examiner
     quarantine: Quarantine
-    checksums: ChecksumRegistry
+    originals: OriginalFiles
     read_only: bool = False
     on_close: Callable[[], None] = lambda: None
 
@@ -83,14 +83,15 @@ class StoreContext:
         if not read_only:
             keep_reserve(directory)
         limits = SandboxLimits(memory=settings.examine_memory, seconds=settings.examine_seconds)
+        objects = ObjectStore(directory, partial(_require_no_objects_needed, catalog, directory))
         return cls(
             directory,
             catalog,
-            ObjectStore(directory, partial(_require_no_objects_needed, catalog, directory)),
+            objects,
             settings,
             Examiner(limits),
             Quarantine(directory),
-            ChecksumRegistry(catalog, directory.top),
+            OriginalFiles(catalog, objects, directory.top),
             read_only,
         )
 
@@ -132,15 +133,6 @@ class StoreContext:
                 return action(change)
 
         return self.with_reserve(write)
-
-    def file_of(self, physical: PhysicalVideo) -> StoredFile:
-        """Return the file of an original: an object, or a file indexed in place.
-
-        Reads are compared with the stored checksums.
-        """
-        if physical.is_growing:
-            return self.checksums.growing(self.path_of(physical.place), physical.growing_name)
-        return self.checksums.stored(self.path_of(physical.place), physical.place)
 
     def examine_stream(
         self,
@@ -203,7 +195,7 @@ class StoreContext:
             if on_progress is not None:
                 on_progress(compared + done, compared + total)
 
-        with closing(self.file_of(physical).open()) as file:
+        with closing(self.originals.file_of(physical).open()) as file:
             before = version_of(os.fstat(file.fd))
             self._require_stored(file, physical, name, add_compared)
             try:
@@ -226,7 +218,7 @@ class StoreContext:
 
         Raises as `examine`.
         """
-        with closing(self.file_of(physical).open()) as file:
+        with closing(self.originals.file_of(physical).open()) as file:
             before = version_of(os.fstat(file.fd))
             self._require_stored(file, physical, name, lambda _: None)
             found = self.examiner.inventory_open(file.fd, physical.media, name)
@@ -281,21 +273,6 @@ class StoreContext:
         with self.catalog.writing() as change:
             if change.integrity.is_known(location):
                 change.integrity.put_checksums(location, sums, mtime_ns=mtime_ns)
-
-    def held(self, physical: PhysicalVideo) -> AbstractContextManager[None]:
-        """Keep `file_of` usable in this block, even if the video is removed."""
-        return self.checksums.held(self.path_of(physical.place), physical.place)
-
-    def bytes_of(self, physical: PhysicalVideo) -> Path:
-        """Return the path of an original, for callers that do not read it."""
-        return self.path_of(physical.place)
-
-    def path_of(self, location: ByteLocation) -> Path:
-        """Return the path of stored bytes."""
-        if location.object_key is not None:
-            return self.objects.path(location.object_key)
-        assert location.link_path is not None
-        return Path(location.link_path)
 
 
 def _require_no_objects_needed(

@@ -17,10 +17,11 @@ from pathlib import Path
 from vfsd.catalog import Catalog
 from vfsd.catalog.integrity import StoredChecksums
 from vfsd.core.damaged_frames import damaged_frames_of
-from vfsd.core.model import ByteLocation, LogicalVideo
+from vfsd.core.model import ByteLocation, LogicalVideo, PhysicalVideo
 from vfsd.core.process_control import reset_after_fork
 from vfsd.disk.checksums import ChecksummedFile, StoredFile, VerifiedBlocks, ranges_text
 from vfsd.disk.external_files import open_linked
+from vfsd.disk.object_store import ObjectStore
 from vfsd.disk.safe_open import open_stored
 from vfsd.errors import DamagedFileError, IntegrityError, NotFoundError, VfsdError
 
@@ -37,15 +38,16 @@ _MAX_HELD = 64
 _LOST_ERRORS = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EIO, errno.ENXIO)
 
 
-class ChecksumRegistry:
+class OriginalFiles:
     """Opens originals so that reads are compared with their checksums. Thread-safe.
 
     Damage is logged once for each block, and recorded in the catalog if that can be written.
     """
 
-    def __init__(self, catalog: Catalog, root: Path) -> None:
+    def __init__(self, catalog: Catalog, objects: ObjectStore, root: Path) -> None:
         """`root` is the directory of the store."""
         self._catalog = catalog
+        self._objects = objects
         self._root = root
         self._blocks: OrderedDict[tuple[ByteLocation, tuple[int, ...]], VerifiedBlocks] = (
             OrderedDict()
@@ -62,8 +64,32 @@ class ChecksumRegistry:
         """See `vfsd.core.process_control`."""
         self._guard = threading.Lock()
 
-    def stored(self, path: Path, location: ByteLocation) -> StoredFile:
-        """Return the file of an original, which is opened on demand."""
+    def path_of(self, physical: PhysicalVideo) -> Path:
+        """Return the path of an original, for callers that do not read it."""
+        return self.path_at(physical.place)
+
+    def path_at(self, location: ByteLocation) -> Path:
+        """Return the path of stored bytes."""
+        if location.object_key is not None:
+            return self._objects.path(location.object_key)
+        assert location.link_path is not None
+        return Path(location.link_path)
+
+    def file_of(self, physical: PhysicalVideo) -> StoredFile:
+        """Return the file of an original, which is opened on demand.
+
+        Reads are compared with the stored checksums; a file that is still growing has none.
+        """
+        if physical.is_growing:
+            return _growing_file(self.path_of(physical), physical.growing_name)
+        return self._file_at(physical.place)
+
+    def opened(self, location: ByteLocation, fd: int) -> ChecksummedFile:
+        """Return the file of an original that is open as `fd`, and take over `fd`."""
+        return self._file_at(location).of(fd)
+
+    def _file_at(self, location: ByteLocation) -> StoredFile:
+        path = self.path_at(location)
         return StoredFile(
             path,
             lambda fd: self._find(location, fd),
@@ -71,30 +97,14 @@ class ChecksumRegistry:
             lambda: self._open(path, location),
         )
 
-    def growing(self, path: Path, name: str) -> StoredFile:
-        """Return a file of this process that is in no catalog; `name` is used in messages."""
-        return StoredFile(
-            path,
-            lambda fd: None,
-            lambda ranges, is_proven: DamagedFileError(
-                f"{name}: bytes {ranges_text(ranges)} cannot be read", ranges, is_proven=is_proven
-            ),
-            # The path leads through /proc to an open descriptor.
-            lambda: os.open(path, os.O_RDONLY | os.O_CLOEXEC),
-            name,
-        )
-
-    def opened(self, path: Path, location: ByteLocation, fd: int) -> ChecksummedFile:
-        """Return the file of an original that is open as `fd`, and take over `fd`."""
-        return self.stored(path, location).of(fd)
-
     @contextmanager
-    def held(self, path: Path, location: ByteLocation) -> Iterator[None]:
-        """Keep an object readable in this block, even after its last video was removed.
+    def held(self, physical: PhysicalVideo) -> Iterator[None]:
+        """Keep an original readable in this block, even after its last video was removed.
 
         Best effort: not if the object cannot be opened, or if `_MAX_HELD` are held already.
         """
-        is_held = self._hold(path, location)
+        location = physical.place
+        is_held = self._hold(self.path_at(location), location)
         try:
             yield
         finally:
@@ -256,6 +266,20 @@ class ChecksumRegistry:
             except VfsdError as error:
                 unknown = unknown or str(error)
         return None, unknown
+
+
+def _growing_file(path: Path, name: str) -> StoredFile:
+    """Return a file of this process that is in no catalog; `name` is used in messages."""
+    return StoredFile(
+        path,
+        lambda fd: None,
+        lambda ranges, is_proven: DamagedFileError(
+            f"{name}: bytes {ranges_text(ranges)} cannot be read", ranges, is_proven=is_proven
+        ),
+        # The path leads through /proc to an open descriptor.
+        lambda: os.open(path, os.O_RDONLY | os.O_CLOEXEC),
+        name,
+    )
 
 
 def _require_as_indexed(

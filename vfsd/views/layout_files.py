@@ -495,7 +495,7 @@ def layout_facts(
     """
     media = video.original.media
     width, height = media.display_width, media.display_height
-    boxes = catalog.detections(video, frames=frames).columns().clipped(width, height)
+    boxes = catalog.detections.find(video, frames=frames).columns().clipped(width, height)
     if frame is None:
         frame = _middle(frames, boxes)
     areas = catalog.read_areas(video, frames)
@@ -541,7 +541,7 @@ def _read_rects(
     if area.kind != "scan" or area.region == media.frame_rect:
         return [area.region]
     labels = None if area.labels is None else [list(clause) for clause in area.labels]
-    found = catalog.detections(video, labels, frames=frames, region=area.region).columns()
+    found = catalog.detections.find(video, labels, frames=frames, region=area.region).columns()
     rects = (one.rect(media.display_width, media.display_height) for one in found)
     return [rect for rect in rects if rect is not None]
 

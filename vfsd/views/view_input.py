@@ -359,7 +359,9 @@ def view_input_of(parts: StoreContext, tools: ReadContext, info: LogicalVideo) -
     tiles = tiles_for_views(parts, tools, info)
     sound = parts.catalog.sound(original)
     damage = parts.catalog.damaged_bytes(original)
-    return ViewInput(info.digest, original, table, parts.file_of(original), tiles, sound, damage)
+    return ViewInput(
+        info.digest, original, table, parts.originals.file_of(original), tiles, sound, damage
+    )
 
 
 def tiles_for_views(parts: StoreContext, tools: ReadContext, info: LogicalVideo) -> AvailableTiles:
@@ -522,7 +524,7 @@ class OtherStreams:
                     heard.columns, packets, heard.sound.end_pts, heard.sound.time_base
                 ),
             )
-        path = self._parts.file_of(original)
+        path = self._parts.originals.file_of(original)
         source = ViewInput(video.digest, physical, table, path, None, sound)
         return replace(video, original=physical), source
 

@@ -286,8 +286,8 @@ class ViewResolver:
         return ObjectTree(
             source,
             self._tools,
-            lambda: [summary.label for summary in catalog.labels(info)],
-            lambda label: catalog.detections(info, label).columns(),
+            lambda: [summary.label for summary in catalog.detections.labels(info)],
+            lambda label: catalog.detections.find(info, label).columns(),
         )
 
     def _info(self, known: KnownVideo) -> RenderedView:

@@ -156,7 +156,7 @@ class OpenViews:
             self._open[key] = (held, count + 1)
         with ExitStack() as stack:
             stack.callback(self._close, key)
-            stack.enter_context(self._parts.held(video.original))
+            stack.enter_context(self._parts.originals.held(video.original))
             return _OpenView(renderer, rendered, stack)
 
     def _close(self, key: tuple[int, str, str]) -> None:
@@ -536,7 +536,7 @@ def open_view(parts: StoreContext, tools: ReadContext, info: LogicalVideo, path:
             return rendered
 
         # Keeps the bytes readable if the video is removed while the file is open.
-        stack.enter_context(parts.held(info.original))
+        stack.enter_context(parts.originals.held(info.original))
         with closing(ViewResolver(parts, tools, finished)) as resolver:
             rendered = resolver.resolve(*resolver.locate_in(resolver.from_record(info), path))
         return ViewReader(f"{info.name}@/{path}", renderer, rendered, stack)

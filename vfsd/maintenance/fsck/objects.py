@@ -296,7 +296,9 @@ def _are_inconsistent(context: StoreContext, seen: Transaction, place: ByteLocat
     if known is None or size is None or known.sums.size == size:
         return False
     with suppress(OSError):
-        return context.path_of(place).lstat().st_size != known.sums.size  # else see "objects"
+        return (
+            context.originals.path_at(place).lstat().st_size != known.sums.size
+        )  # else see "objects"
     return True
 
 
@@ -321,7 +323,7 @@ def damage(run: CheckRun) -> Iterator[Finding]:
                     # Wrong sums may be why the bytes were reported as damaged.
                     _correct_sums(change, one.place, found)
                     change.integrity.record_inspection(one.place, (), now_ns=time.time_ns())
-        message = str(context.checksums.damage_error(one.place, one.damage))
+        message = str(context.originals.damage_error(one.place, one.damage))
         yield Finding("damage", message, repaired=is_whole)
 
 
@@ -357,7 +359,7 @@ def check_object(context: StoreContext, key: str, *, repair: bool) -> tuple[str 
             if change.integrity.is_known(place):
                 change.integrity.record_inspection(place, found.damage, now_ns=time.time_ns())
     return str(
-        context.checksums.damage_error(place, found.damage, is_proven=found.is_readable)
+        context.originals.damage_error(place, found.damage, is_proven=found.is_readable)
     ), None
 
 
@@ -399,5 +401,7 @@ def _verify(context: StoreContext, place: ByteLocation, digest: str) -> VerifyRe
         known = seen.integrity.checksums(place)
     sums = None if known is None else known.sums
     with suppress(FileNotFoundError):
-        return verify_stored_file(context.path_of(place), digest, sums, lambda count: None)
+        return verify_stored_file(
+            context.originals.path_at(place), digest, sums, lambda count: None
+        )
     return None

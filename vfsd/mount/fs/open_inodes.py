@@ -380,12 +380,12 @@ class OpenInodes:
                         raise
             return os.open(path, os.O_RDONLY | STORED_FLAGS), None
         location = ByteLocation(node.object_key, node.link_path)
-        stored = self._context.path_of(location)
+        stored = self._context.originals.path_at(location)
         if node.link_path is not None:
             fd = open_linked(stored, self._context.directory.top)
         else:
             fd = os.open(stored, os.O_RDONLY | STORED_FLAGS)
-        return fd, self._context.checksums.opened(stored, location, fd)
+        return fd, self._context.originals.opened(location, fd)
 
     def _reopen(self, inode: OpenInode, found: os.stat_result) -> None:
         """Reopen a private file for writing that was opened while its disk was read-only.

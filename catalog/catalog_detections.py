@@ -1,21 +1,16 @@
-"""The part of `Catalog` that stores and finds detections.
-
-`DetectionCatalog` checks arguments, then works in one transaction of `CatalogDatabase`.
-"""
+"""`CatalogDetections` stores and finds the detections of videos; `Catalog.detections.find`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from reprlib import repr as shown
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from vfsd.catalog.detection_query import DetectionQuery, make_filter, require_same_bytes
 from vfsd.catalog.detections import Detections, Progress
-from vfsd.catalog.engine import Database
-from vfsd.catalog.transactions import CatalogDatabase
+from vfsd.catalog.video_query import require_video
 from vfsd.core.detections import (
     Area,
     DetectionColumns,
@@ -27,40 +22,27 @@ from vfsd.core.detections import (
 )
 from vfsd.core.frames import frame_ranges, raw_indices, selected_frames
 from vfsd.core.label_query import Labels, clauses_of
-from vfsd.core.model import LogicalVideo, PhysicalVideo
+from vfsd.core.model import LogicalVideo
 from vfsd.errors import ExistsError, OutOfRangeError, UsageError
 
-
-def require_video(video: object) -> None:
-    """Raises `UsageError` for anything but a `LogicalVideo`, such as a name or a `Video`."""
-    if not isinstance(video, LogicalVideo):
-        raise UsageError(
-            f"video must be a LogicalVideo, got {shown(video)}",
-            hint="give `video.info`, or a result of `Catalog.video` or `Catalog.find`",
-        )
-
-
-def require_encoding(physical: object) -> None:
-    """Raises `UsageError` for anything but a `PhysicalVideo`."""
-    if not isinstance(physical, PhysicalVideo):
-        raise UsageError(
-            f"the encoding must be a PhysicalVideo, got {shown(physical)}",
-            hint="give `video.original`, or a result of `Catalog.physicals`",
-        )
-
+if TYPE_CHECKING:
+    from vfsd.catalog.catalog import Catalog
 
 Frames = Iterable[range] | Iterable[int] | Ints | int
 """Frame numbers from 0, ranges of them, or a mask."""
 
 
-class DetectionCatalog(CatalogDatabase):
-    """The detections of all videos."""
+class CatalogDetections:
+    """The detections of all videos; `Catalog.detections.find`.
 
-    def __init__(self, database: Database) -> None:
-        super().__init__(database)
+    Methods check their arguments, then work in one transaction.
+    """
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
         self._known_labels: set[str] = set()  # cache; the catalog never drops a label
 
-    def add_detections(
+    def add(
         self,
         video: LogicalVideo,
         rows: DetectionColumns,
@@ -103,7 +85,7 @@ class DetectionCatalog(CatalogDatabase):
             _add(index, video, parts, on_progress)
         return len(rows)
 
-    def add_new_detections(
+    def add_new(
         self,
         video: LogicalVideo,
         rows: DetectionColumns,
@@ -114,7 +96,7 @@ class DetectionCatalog(CatalogDatabase):
         """Add boxes with their sources, and the frames that sources have examined.
 
         Raises `ExistsError`, and adds nothing, if a source has already added some of the boxes.
-        Otherwise raises as `add_detections`.
+        Otherwise raises as `add`.
         """
         require_video(video)
         parts = rows.by_source()
@@ -123,14 +105,14 @@ class DetectionCatalog(CatalogDatabase):
             if known:
                 raise ExistsError(
                     f"{known} of {len(rows)} boxes exist already, from the same source",
-                    hint="replace_detections removes its earlier boxes; another source keeps both",
+                    hint="`replace` removes its earlier boxes; another source keeps both",
                     command_hint="`--replace` removes its earlier boxes; another source keeps both",
                 )
             _require_frames(video, _extent(rows))
             _note_examined(index, video, examined)
             _add(index, video, parts, on_progress)
 
-    def replace_detections(
+    def replace(
         self,
         video: LogicalVideo,
         rows: DetectionColumns,
@@ -139,10 +121,10 @@ class DetectionCatalog(CatalogDatabase):
         *,
         on_progress: Progress | None = None,
     ) -> int:
-        """Like `add_new_detections`, but first remove all boxes of `sources`; return the number
+        """Like `add_new`, but first remove all boxes of `sources`; return the number
         removed.
 
-        Raises as `add_detections`.
+        Raises as `add`.
         """
         require_video(video)
         with self._changing(video) as index:
@@ -160,7 +142,7 @@ class DetectionCatalog(CatalogDatabase):
         """Add boxes on `frames` that `source` has not examined yet, and mark these examined.
 
         Frames that another process has added in the meantime are skipped.  Returns the number of
-        boxes. Raises as `add_detections`.
+        boxes. Raises as `add`.
         """
         require_video(video)
         ranges = _examined_ranges(frames, video)
@@ -179,14 +161,14 @@ class DetectionCatalog(CatalogDatabase):
         """Record that `source` has examined `frames`, so that the absence of boxes is meaningful.
 
         Raises `UsageError` for an invalid selection, and `OutOfRangeError` and `NotFoundError` as
-        `add_detections` does.
+        `add` does.
         """
         require_video(video)
         ranges = _examined_ranges(frames, video)
         with self._changing(video) as index:
             index.mark_examined(video.id, ranges, source_from(source))
 
-    def remove_detections(
+    def remove(
         self,
         video: LogicalVideo,
         *,
@@ -202,7 +184,7 @@ class DetectionCatalog(CatalogDatabase):
         Args:
             video: The video that the boxes belong to.
             labels: One label, or alternatives.
-            frames: As for `detections`.
+            frames: As for `find`.
             source: A source, or the name of sources.
         """
         require_video(video)
@@ -215,7 +197,7 @@ class DetectionCatalog(CatalogDatabase):
                 frames=None if frames is None else _runs(frames, video),
             )
 
-    def detections(
+    def find(
         self,
         video: LogicalVideo,
         labels: Labels | None = None,
@@ -245,20 +227,20 @@ class DetectionCatalog(CatalogDatabase):
         require_video(video)
         chosen = None if frames is None else selected_frames(frames, video.original.frames)
         what = make_filter(labels, chosen, region, source, min_confidence, track, attributes)
-        return DetectionQuery(self._database.reading, video, what)
+        return DetectionQuery(self._catalog.connected, video, what)
 
     def unknown_labels(self, labels: Labels | None) -> list[str]:
         """Return the labels of an expression that no box in the store has ever had, sorted."""
         wanted = frozenset().union(*clauses_of(labels)) - self._known_labels
         if not wanted:
             return []
-        with self.reading() as seen:
+        with self._catalog.reading() as seen:
             self._known_labels |= seen.detections.known_labels(wanted).keys()
         return sorted(wanted - self._known_labels)
 
     def all_labels(self) -> list[str]:
         """Return every label that a box in the store has ever had, sorted."""
-        with self.reading() as seen:
+        with self._catalog.reading() as seen:
             return seen.detections.all_labels()
 
     def labels(
@@ -266,25 +248,25 @@ class DetectionCatalog(CatalogDatabase):
     ) -> list[LabelSummary]:
         """Return the labels of a video with their counts, by name.  Reads every box."""
         require_video(video)
-        with self.reading() as seen:
+        with self._catalog.reading() as seen:
             return seen.detections.summary(video.id, _source_ids(seen.detections, source))
 
     def sources(self, video: LogicalVideo) -> list[Source]:
         """Return the sources of a video's boxes or examined frames."""
         require_video(video)
-        with self.reading() as seen:
+        with self._catalog.reading() as seen:
             return seen.detections.sources_of(video.id)
 
     def examined(self, video: LogicalVideo, source: str | Source | None = None) -> list[Examined]:
         """Return the examined frames, by source, then by frame."""
         require_video(video)
-        with self.reading() as seen:
+        with self._catalog.reading() as seen:
             return seen.detections.examined(video.id, _source_ids(seen.detections, source))
 
     @contextmanager
     def _changing(self, video: LogicalVideo) -> Iterator[Detections]:
         """Yield the detections for a change; the video must still have the same bytes."""
-        with self.writing() as change:
+        with self._catalog.writing() as change:
             require_same_bytes(change.detections, video)
             yield change.detections
 
