@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import random
 import subprocess
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -56,6 +58,29 @@ def test_objects_reset_only_in_the_child() -> None:
     one = Counted()
     assert exit_code_of_child(lambda: require(one.times == 1)) == 0
     assert one.times == 0
+
+
+def test_a_child_imports_a_module_that_another_thread_was_importing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python does not reset the lock of that module in the child."""
+    (tmp_path / "slow_import.py").write_text("import time\ntime.sleep(0.5)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    entered = threading.Event()
+
+    def load() -> None:
+        entered.set()
+        importlib.import_module("slow_import")
+
+    importing = threading.Thread(target=load)
+    importing.start()
+    assert entered.wait(30)
+    while "slow_import" not in sys.modules:
+        time.sleep(0.001)
+    code = exit_code_of_child(lambda: importlib.import_module("slow_import"), seconds=10)
+    importing.join(30)
+    sys.modules.pop("slow_import")
+    assert code == 0
 
 
 class Gated:

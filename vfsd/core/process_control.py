@@ -5,6 +5,7 @@ process such as priority and malloc.
 from __future__ import annotations
 
 import ctypes
+import importlib
 import logging
 import os
 import platform
@@ -26,6 +27,9 @@ T = TypeVar("T")
 _refer = ctypes.pythonapi.Py_IncRef
 _refer.argtypes = [ctypes.py_object]
 _refer.restype = None
+
+# A thread that imports may itself wait for the forking thread, so the wait needs a limit.
+_MAX_IMPORT_WAIT = 5.0
 
 
 class ForkResettable(Protocol):
@@ -179,7 +183,24 @@ class lazy(Generic[T]):  # noqa: N801  a decorator like `property`
         return found
 
 
+def _other_thread_imports() -> bool:
+    # Private, but the interpreter has no public list of the modules that are being imported.
+    by_name = getattr(getattr(importlib, "_bootstrap", None), "_module_locks", {})
+    owners = {getattr(reference(), "owner", None) for reference in list(by_name.values())}
+    return not owners <= {None, threading.get_ident()}
+
+
+def _await_imports() -> None:
+    """Wait until no other thread imports a module, at most `_MAX_IMPORT_WAIT` seconds."""
+    # Python does not reset the lock of a module after a fork.  A child that imports the module
+    # would wait forever for a thread of the parent, and vfsd imports many modules on first use.
+    deadline = time.monotonic() + _MAX_IMPORT_WAIT
+    while _other_thread_imports() and time.monotonic() < deadline:
+        time.sleep(0.001)
+
+
 def _prepare_all() -> None:
+    _await_imports()
     prepared: list[ForkPrepared] = []
     _guard.acquire()
     try:
