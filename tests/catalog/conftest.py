@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -30,20 +32,18 @@ def _postgresql_tools() -> Path | None:
 
 
 @pytest.fixture(scope="session")
-def postgresql_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def postgresql_url() -> Iterator[str]:
     """The address of a server that listens on a socket of its own."""
     pytest.importorskip("psycopg", reason="psycopg is not installed")
     tools = _postgresql_tools()
     if tools is None:
         pytest.skip("PostgreSQL is not installed")
-    # PostgreSQL refuses to run as root; its own account exists where the package does.
-    home = Path(tmp_path_factory.mktemp("pg"))
+    # PostgreSQL refuses to run as root; its own account exists where the package does.  Folders of
+    # pytest are closed to other accounts, again and again by every later run.
+    home = Path(tempfile.mkdtemp(prefix="vfsd-postgresql-"))
     data = home / "data"
-    become = ["runuser", "-u", "postgres", "--"] if Path("/root").owner() == _me() else []
+    become = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
     if become:
-        for path in (home, *home.parents):
-            if path.stat().st_uid == 0 and path != Path("/") and str(path).count("/") > 1:
-                path.chmod(0o755)
         shutil.chown(home, "postgres")
     subprocess.run(
         [*become, str(tools / "initdb"), "-D", str(data), "-A", "trust", "-U", "vfsd", "-N"],
@@ -55,6 +55,7 @@ def postgresql_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     subprocess.run([*start, "-o", options, "start"], check=True, capture_output=True)
     yield f"postgresql+psycopg://vfsd@/postgres?host={home}"
     subprocess.run([*start, "-m", "immediate", "stop"], check=True, capture_output=True)
+    shutil.rmtree(home)
 
 
 @pytest.fixture
@@ -77,10 +78,3 @@ def there(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Catalog]:
         return
     with Catalog.create(request.getfixturevalue("own_database")) as opened:
         yield opened
-
-
-def _me() -> str:
-    import os
-    import pwd
-
-    return pwd.getpwuid(os.getuid()).pw_name

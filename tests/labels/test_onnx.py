@@ -5,57 +5,36 @@ from __future__ import annotations
 import contextlib
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
 from sample_videos import FOLDER
+from tests.support.onnx_models import Outputs, constant_model
 from vfsd import Detection, Frame, Store
 from vfsd.errors import ExtraMissingError, NotFoundError, UsageError
 from vfsd.labels.detectors.onnx import Letterbox, OnnxDetector
-
-Outputs = dict[str, npt.NDArray[Any]]
 
 SHOWN = Letterbox(320, 240, (64, 64))
 """traffic.mp4 in a model of 64 x 64: 64 x 48 pixels, bars of 8 above and below."""
 
 
-@pytest.fixture
-def onnx() -> Any:
-    pytest.importorskip("onnxruntime", reason="no onnxruntime: pip install 'vfsd[onnx]'")
-    return pytest.importorskip("onnx", reason="no onnx to make models with: pip install onnx")
+@pytest.fixture(autouse=True)
+def _needs_onnxruntime(request: pytest.FixtureRequest) -> None:
+    if "tmp_path" in request.fixturenames and "without_onnxruntime" not in request.fixturenames:
+        pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 
 
 def a_model(
-    onnx: Any,
     path: Path,
     outputs: Outputs,
     shape: tuple[object, ...] = (1, 3, 64, 64),
     names: str | None = "{0: 'car', 1: 'dog'}",
     kind: str = "FLOAT",
 ) -> Path:
-    """A model that answers `outputs`, whatever it is shown (but which has to be shown it)."""
-    helper, types = onnx.helper, onnx.TensorProto
-    nodes, constants = [], []
-    for name, value in outputs.items():
-        constants.append(onnx.numpy_helper.from_array(value, f"{name}_constant"))
-        nodes.append(helper.make_node("Identity", [f"{name}_constant"], [name]))
-    nodes.append(helper.make_node("Cast", ["image"], ["seen"], to=types.FLOAT))
-    nodes.append(helper.make_node("ReduceMean", ["seen"], ["mean"], keepdims=0))
-    results = [
-        helper.make_tensor_value_info(
-            name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape
-        )
-        for name, value in outputs.items()
-    ]
-    image = helper.make_tensor_value_info("image", getattr(types, kind), shape)
-    graph = helper.make_graph(nodes, "g", [image], results, constants)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
-    if names is not None:
-        helper.set_model_props(model, {"names": names})
-    path.write_bytes(model.SerializeToString())
+    """A model with constant `outputs` and one input of `shape` and `kind`."""
+    path.write_bytes(constant_model(outputs, shape, names, kind))
     return path
 
 
@@ -78,7 +57,7 @@ def boxes_of(detector: OnnxDetector) -> list[Detection]:
     return found
 
 
-def test_every_head_gives_the_same_boxes(onnx: Any, tmp_path: Path) -> None:
+def test_every_head_gives_the_same_boxes(tmp_path: Path) -> None:
     # The frame is shown five times smaller, 8 pixels lower.
     car, dog = (5.0, 10.0, 105.0, 60.0), (200.0, 100.0, 250.0, 200.0)
     corners = [(1, 10, 21, 20), (40, 28, 50, 48)]
@@ -102,14 +81,14 @@ def test_every_head_gives_the_same_boxes(onnx: Any, tmp_path: Path) -> None:
     }
     answers: list[Outputs] = [{"o": eight}, {"o": five}, {"o": rows}, ssd, tensorflow]
     for outputs in answers:
-        found = boxes_of(OnnxDetector(a_model(onnx, tmp_path / "m.onnx", outputs)))
+        found = boxes_of(OnnxDetector(a_model(tmp_path / "m.onnx", outputs)))
         assert [one.label for one in found] == ["car", "dog"]
         assert [one.confidence for one in found] == pytest.approx([0.9, 0.5])
         for one, expected in zip(found, (car, dog), strict=True):
             assert one.box == pytest.approx(expected, abs=1e-3)
 
 
-def test_overlaps_limits_and_names(onnx: Any, tmp_path: Path) -> None:
+def test_overlaps_limits_and_names(tmp_path: Path) -> None:
     answer = columns(
         (20, 30, 10, 10, 0.8, 0, 0),
         (21, 30, 10, 10, 0.7, 0, 0),  # the same car once more
@@ -120,7 +99,7 @@ def test_overlaps_limits_and_names(onnx: Any, tmp_path: Path) -> None:
         (30, 30, -5, 5, 0.9, 0, 0),
         (30, 30, 5, 5, float("nan"), 0, 0),
     )
-    path = a_model(onnx, tmp_path / "m.onnx", {"o": answer})
+    path = a_model(tmp_path / "m.onnx", {"o": answer})
     found = boxes_of(OnnxDetector(path))
     assert [one.label for one in found] == ["car", "dog", "class 2"]
     assert found[2].box == pytest.approx((0, 0, 25, 25))
@@ -144,11 +123,9 @@ def test_overlaps_limits_and_names(onnx: Any, tmp_path: Path) -> None:
         (("n", "h", "w", 3), "FLOAT"),
     ],
 )
-def test_inputs(
-    onnx: Any, tmp_path: Path, store: Store, shape: tuple[object, ...], kind: str
-) -> None:
+def test_inputs(tmp_path: Path, store: Store, shape: tuple[object, ...], kind: str) -> None:
     answer = {"o": columns((11, 15, 20, 10, 0.9, 0.1))}
-    path = a_model(onnx, tmp_path / "m.onnx", answer, shape, kind=kind)
+    path = a_model(tmp_path / "m.onnx", answer, shape, kind=kind)
     video = store.ingest(FOLDER / "traffic.mp4", "a.mp4")
     detector = OnnxDetector(path, side=64)
     assert detector.request(320, 240).size == (64, 48)
@@ -158,9 +135,9 @@ def test_inputs(
     assert video.labels.detect(OnnxDetector(path, side=64), every=60) == 0  # it has looked there
 
 
-def test_unsupported_models_are_refused(onnx: Any, tmp_path: Path) -> None:
+def test_unsupported_models_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
-    good = a_model(onnx, path, {"o": columns((1, 1, 1, 1, 1))}).read_bytes()
+    good = a_model(path, {"o": columns((1, 1, 1, 1, 1))}).read_bytes()
     for data in (b"", b"no model", b"\xff" * 1000, good[: len(good) // 2], bytes(5000)):
         path.write_bytes(data)
         with pytest.raises(UsageError, match=r"m\.onnx"):
@@ -179,23 +156,23 @@ def test_unsupported_models_are_refused(onnx: Any, tmp_path: Path) -> None:
         OnnxDetector(tmp_path / "none.onnx")
 
 
-def test_models_of_something_else(onnx: Any, tmp_path: Path) -> None:
+def test_models_of_something_else(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     some = columns((1, 1, 1, 1, 1))
     for shape in ((1, 3), (1, 1, 64, 64), (1, 3, 10**6, 10**6)):
         with pytest.raises(UsageError, match="must be one picture"):
-            OnnxDetector(a_model(onnx, path, {"o": some}, shape))
+            OnnxDetector(a_model(path, {"o": some}, shape))
     for names in ("[1, ", "{0: 'a\\nb'}", "7", "(" * 5000, "{'x': 'y'}", "['']"):
         with pytest.raises(UsageError):
-            OnnxDetector(a_model(onnx, path, {"o": some}, names=names))
+            OnnxDetector(a_model(path, {"o": some}, names=names))
     for outputs in (
         {"o": np.zeros((1, 5), np.float32)},
         {"o": np.zeros((2, 7, 20), np.float32)},
         {"o": np.zeros((1, 3, 20), np.float32)},
         {name: np.zeros((1, 5), np.float32) for name in "abc"},
     ):
-        with pytest.raises(UsageError, match="what the model answers"):
-            boxes_of(OnnxDetector(a_model(onnx, path, outputs)))
+        with pytest.raises(UsageError, match="the outputs of the model"):
+            boxes_of(OnnxDetector(a_model(path, outputs)))
     with pytest.raises(UsageError):
         OnnxDetector(path, head="x")  # type: ignore[arg-type]
     with pytest.raises(UsageError):
