@@ -105,7 +105,9 @@ DATA_HANDLERS = frozenset((b"tmcd", b"meta", b"text", b"camm", b"data", b"mdta",
 # Kinds in a udta box that hold no file offsets, nor do those that begin with ©.
 _USER_DATA = frozenset(
     b"XMP_ name titl auth perf gnre dscp cprt albm yrrc loci rtng clsf kywd coll date chpl Xtra "
-    b"free GPMF FIRM LENS CAME SETT AMBA MUID HMMT BCID GUMI mdln cmnm cmid manu modl".split()
+    b"free GPMF FIRM LENS CAME SETT AMBA MUID HMMT BCID GUMI mdln cmnm cmid manu modl "
+    # Of Samsung (smta, smrd, SDLN), Adobe (Cr8r, FIEL) and the titles and thumbnails of iMovie.
+    b"smta smrd SDLN Cr8r FIEL clfn thmb".split()
 )
 _METADATA = frozenset((b"hdlr", b"keys", b"ilst", b"free", b"xml ", b"ID32"))
 _SIDE_DATA_BOXES = frozenset((b"st3d", b"sv3d", b"mdcv", b"clli", b"SmDm", b"CoLL", b"amve"))

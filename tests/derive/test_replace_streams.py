@@ -91,6 +91,8 @@ def test_boxes_are_named(
         ("moov/udta", make_box(b"XMP_", b"<x:xmpmeta/>")),
         ("moov/udta", make_box(b"\xa9xyz", struct.pack(">HH", 8, 0x15C7) + b"+48+011/")),
         ("moov/trak/udta", make_box(b"name", b"north")),
+        ("moov/udta", make_box(b"smta", bytes(4) + make_box(b"saut", bytes(2)))),
+        ("moov/udta", make_box(b"Cr8r", b"\xbe\xef\xca\xfe\0\0\0\x54" + bytes(76))),
         ("", make_box(b"uuid", XMP)),
         (ENTRY, make_full_box(b"st3d", 0, 0, b"\2")),
         (ENTRY, spherical()),
