@@ -1,10 +1,12 @@
-"""CPU time saved by keeping view segments as renditions: of the view itself and of later reads.
+"""CPU time saved by keeping view segments as renditions, for the view itself and for later reads.
 
-Uses two stores; only one keeps such segments as renditions (`admit_views`).  One client reads a
-view in another size, twice, then the tuner applies its proposals, and other clients read the frames
-in that size: as a view in another container, as the same view, and as arrays.  Runs are
-interleaved, and the minimum of each step counts.  The frames of the views are counted, and each
-read is compared with a read of the original: luma must reach the PSNR that the read reported.
+The program uses two stores; only one of them keeps such segments as renditions (`admit_views`).
+One client reads a view in another size twice, and the tuner applies its proposals.  Then other
+clients read the frames in that size: as a view in another container, as the same view, and as
+arrays.  Runs are interleaved, and the minimum of each step counts.
+
+The program counts the frames of the views, and compares each read with a read of the original.
+Luma must reach the PSNR that the read reported.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ def main() -> None:
 
 
 def measured(path: Path, options: Namespace) -> dict[str, Figures]:
-    """By what becomes of views: the least CPU seconds of each step."""
+    """The least CPU seconds of each step, by what happens to view segments."""
     ways = {"kept": True, "not kept": False}
     found: dict[str, list[Figures]] = {way: [] for way in ways}
     for _ in range(options.runs):
@@ -111,7 +113,7 @@ def require_like_the_original(store: Store, size: tuple[int, int]) -> None:
 
 
 def spent(work: Callable[[], object]) -> float:
-    """CPU seconds of this process."""
+    """CPU seconds that this process has used."""
     begin = time.process_time()
     work()
     return time.process_time() - begin

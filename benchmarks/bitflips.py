@@ -59,7 +59,7 @@ from vfsd.overlap import join
 from vfsd.tiling.cost import DecodeCost
 
 _BLOCK = 1 << 15
-_EACH = 4096  # bytes that are read of a file in a mount at a time
+_EACH = 4096  # bytes per read of a file in a mount
 _STILLS = 4
 _WIDTH = 320
 _ANY = 1.0  # dB
@@ -67,35 +67,36 @@ _ANY = 1.0  # dB
 
 @dataclass(frozen=True)
 class Target:
-    """An object, and how what it holds is read."""
+    """An object to damage, and how its contents are read."""
 
     kind: str
     key: str
     size: int
     name: str
     segment: Segment | None
-    column: str | None = None  #: of the catalog: `key` is that of a row of its table, NAME.COLUMN
+    #: in the catalog: `key` is the key of a row, and this is NAME.COLUMN of its table
+    column: str | None = None
 
 
 @dataclass(frozen=True)
 class Footage:
-    """A clip in the store, and what an untouched store shows of it."""
+    """A clip in the store, and its frames in an undamaged store."""
 
     name: str
     frames: tuple[str, ...]  #: digests, from the original
-    tiled: Mapping[int, str]  #: from tiles, of the frames that have any
+    tiled: Mapping[int, str]  #: from tiles, for the frames that have tiles
 
 
 @dataclass
 class Outcome:
-    """Of one flip."""
+    """The result of one flip."""
 
     detected: bool = False
-    wrong: int = 0  #: pictures, or blocks of bytes, that are not what they were
+    wrong: int = 0  #: frames or blocks of bytes that differ from the undamaged ones
     refused: int = 0  #: frames
-    not_exact: int = 0  #: frames that were refused and need not be, or the other way round
+    not_exact: int = 0  #: frames that were refused although intact, or served although damaged
     healed: bool | None = None  #: of derived data
-    elsewhere: int = 0  #: lost frames that tiles gave
+    elsewhere: int = 0  #: frames lost in the original that were read from tiles
 
 
 def main() -> None:
@@ -165,7 +166,7 @@ def campaign(
 
 
 class Bench:
-    """The store, the copy that restores it, and its frames before any damage."""
+    """The store, a copy to restore it from, and its frames before any damage."""
 
     def __init__(self, folder: Path, seconds: float) -> None:
         self._folder = folder
@@ -238,7 +239,8 @@ class Bench:
 
     def _derived(self, store: Store, target: Target) -> Outcome:
         outcome = Outcome()
-        for one in (one for one in self.targets if one.key == target.key):  # both that are joined
+        # both videos of the joint
+        for one in (one for one in self.targets if one.key == target.key):
             before = self._shown[one.key, one.name]
             for number, data in read_of(store[one.name], one):
                 outcome.wrong += digest_of(data) not in before[number]
@@ -280,8 +282,7 @@ class Bench:
                     outcome.wrong += digest_of(data) not in allowed
 
     def _mounted(self, target: Target, bit: int) -> int:
-        """Blocks of the file, and stills, that are not what they were; and what should fail and
-        does not."""
+        """Blocks of the file and stills that differ, and reads that should fail but succeed."""
         wrong = 0
         block = bit // 8 // _BLOCK if target.segment is None else -1
         good = self._good / "objects"
@@ -336,7 +337,7 @@ class Bench:
 
 
 def make_clips(folder: Path, seconds: float) -> dict[str, Path]:
-    """A few seconds each, in 320x180 or so, with a key picture every twelve."""
+    """Clips of a few seconds in about 320x180, with a key frame every twelve frames."""
     top = footage()
     if top == ROOT / "sample_videos" or not (top / "real").is_dir():
         sources = {"h264": top / "traffic.mp4", "hevc": top / "traffic.mp4"}
@@ -361,7 +362,7 @@ def make_clips(folder: Path, seconds: float) -> dict[str, Path]:
 
 
 def fill(store: Store, clips: Mapping[str, Path]) -> list[Target]:
-    """Everything that a store may hold of them."""
+    """Store every kind of data that a store may hold of the clips."""
     for name, path in clips.items():
         store.ingest(path, f"{name}.mp4").budget.set("none")
     made: list[tuple[str, str, list[Segment]]] = []
@@ -397,7 +398,7 @@ def half_size(video: Video) -> tuple[int, int]:
 
 
 def make_originals_dear(store: Store) -> None:
-    """So that plans take whatever else there is."""
+    """Set high costs for originals, so that plans prefer other data."""
     with store.catalog.writing() as change:
         for codec in ("h264", "hevc"):
             change.costs.put(
@@ -416,7 +417,8 @@ def look(store: Store, video: Video) -> Footage:
 
 
 def shown_of(video: Video, target: Target) -> dict[int, set[str]]:
-    """For each frame of a segment what may be shown: from there, and from the original."""
+    """The acceptable digests of each frame of a segment: from the segment, and from the
+    original."""
     found: dict[int, set[str]] = {}
     for psnr in (_ANY, float("inf")):
         for number, data in read_of(video, target, psnr):
@@ -425,7 +427,7 @@ def shown_of(video: Video, target: Target) -> dict[int, set[str]]:
 
 
 def read_of(video: Video, target: Target, psnr: float = _ANY) -> list[tuple[int, Pixels]]:
-    """(frame, pixels) of all that a pack holds, as a reader would ask for it."""
+    """(frame, pixels) of all frames in a pack, read through the API."""
     assert target.segment is not None
     numbers = list(target.segment.frames)
     size = target.segment.picture if target.kind == "renditions" else None
@@ -437,7 +439,7 @@ def read_of(video: Video, target: Target, psnr: float = _ANY) -> list[tuple[int,
 
 
 def frames_that_need(table: FrameTable, damaged: range) -> set[int]:
-    """Frame by frame, packet by packet: whose packets have any of these bytes."""
+    """For each frame, whether decoding it needs a packet that contains any of these bytes."""
     needed = set()
     for frame in range(len(table)):
         run = table.decode_run(frame)
@@ -476,7 +478,7 @@ def read_or_none(read: Callable[[], bytes]) -> bytes | None:
 
 
 def blobs_of(catalog: Path) -> list[Target]:
-    """The originals' rows in the catalog that are long enough to be likely targets of a flip."""
+    """The rows of originals in the catalog that are long enough to be likely targets of a flip."""
     found = []
     with closing(sqlite3.connect(catalog)) as raw:
         for kind, table, column in (
@@ -496,7 +498,7 @@ def flip_blob(catalog: Path, column: str, row: int, bit: int) -> None:
         (data,) = raw.execute(f"SELECT {name} FROM {table} WHERE rowid = ?", (row,)).fetchone()
         changed = _flipped(data, bit)
         if table == "frame_pages" and _inflated(changed) == _inflated(data):
-            # It lies behind the last code, where bits mean nothing; those a byte before do.
+            # Bits after the last code mean nothing; those one byte earlier do.
             changed = _flipped(data, bit - 8)
         raw.execute(f"UPDATE {table} SET {name} = ? WHERE rowid = ?", (changed, row))
 
@@ -508,7 +510,7 @@ def _flipped(data: bytes, bit: int) -> bytes:
 
 
 def _inflated(page: bytes) -> bytes | None:
-    """None where it does not let itself be inflated."""
+    """The inflated data; None if it cannot be inflated."""
     try:
         return zlib.decompress(page[4:])
     except zlib.error:

@@ -47,17 +47,17 @@ CHAINS = {
 
 @dataclass(frozen=True)
 class Step:
-    """After so many encodings; PSNR in dB, of the worst plane of the worst picture."""
+    """The state after a number of encodings; PSNR in dB, of the worst plane of the worst frame."""
 
     clip: str
     chain: str
     number: int
     codec: str
     quality: int
-    measured: float  #: against the first
-    bound: float  #: that it has at least, by the errors of the steps
-    vss: float  #: the same, by 2 (a + b)
-    alone: float  #: of this step, against the one before
+    measured: float  #: against the first version
+    bound: float  #: the lower bound that follows from the errors of the steps
+    vss: float  #: the same by 2 (a + b)
+    alone: float  #: of this step, against the previous version
 
 
 def main() -> None:
@@ -110,7 +110,7 @@ def _range(steps: Sequence[Step], key: str) -> str:
 
 
 def chain(path: Path, name: str, codecs: Sequence[str], frames: int, steps: int) -> list[Step]:
-    """Encode the first frames of a clip over and over."""
+    """Encode the first frames of a clip repeatedly, each time from the previous result."""
     media, first = _opened(path, frames)
     rng = np.random.default_rng(len(path.name) + steps)
     now, total, vss = first, 0.0, 0.0

@@ -27,7 +27,7 @@ Result = TypeVar("Result")
 
 
 def footage() -> Path:
-    """The folder of real footage; the sample videos where there is none."""
+    """The folder of real footage; the sample videos if there is none."""
     for place in (os.environ.get("VFSD_FOOTAGE"), ROOT.parent / "shared" / "videos"):
         if place and Path(place).is_dir():
             return Path(place)
@@ -42,7 +42,7 @@ def arguments(description: str | None, **options: Any) -> argparse.ArgumentParse
 
 
 def existing_file(told: str) -> Path:
-    """The type of an argument that names a file which is there."""
+    """The `type` of an option that names an existing file."""
     path = Path(told)
     if not path.is_file():
         raise argparse.ArgumentTypeError(f"file not found: {told}")
@@ -70,9 +70,9 @@ def interleaved(
     runs: int,
     before: Callable[[str], object] = lambda name: None,
 ) -> dict[str, Timing]:
-    """Time each in turn, `runs` times round, in an order that changes; one warm-up round first.
+    """Time each contestant `runs` times, in rounds with changing order, after one warm-up round.
 
-    `before` is called with the name of who is next, and takes what it likes.
+    `before` is called with the name of the next contestant; its time is not counted.
     """
     names = list(contestants)
     times: dict[str, list[float]] = {name: [] for name in names}
@@ -89,14 +89,14 @@ def interleaved(
 
 @dataclass(frozen=True)
 class Usage:
-    """What one piece of work took, in seconds."""
+    """The resources that one piece of work used, in seconds."""
 
     wall: float
     cpu: float  #: of this process and of children that have ended
 
 
 def used(work: Callable[[], Result]) -> tuple[Result, Usage]:
-    """The result of `work`, and what it took."""
+    """The result of `work`, and the resources that it used."""
     wall, cpu = time.perf_counter(), _cpu_seconds()
     result = work()
     return result, Usage(time.perf_counter() - wall, _cpu_seconds() - cpu)
@@ -109,7 +109,7 @@ def _cpu_seconds() -> float:
 
 
 def repeated(path: Path, times: int, folder: Path) -> Path:
-    """The packets of a file so many times over, in a new file in `folder`."""
+    """Copy the packets of a file that many times into a new file in `folder`."""
     target = folder / path.name
     subprocess.run(
         [
@@ -122,14 +122,15 @@ def repeated(path: Path, times: int, folder: Path) -> Path:
 
 
 def drop(path: Path) -> None:
-    """Forget the pages of one file (on a mount: the mount's own, not those below)."""
+    """Drop the cached pages of one file (on a mount: those of the mount, not of the object
+    below)."""
     fd = os.open(path, os.O_RDONLY)
     os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
     os.close(fd)
 
 
 def paired_ratio(one: Timing, other: Timing) -> float:
-    """Median over the rounds of one / other: what drifts with the machine cancels out."""
+    """Median over the rounds of one / other, which cancels out drift of the machine."""
     return statistics.median(a / b for a, b in zip(one.seconds, other.seconds, strict=True))
 
 
@@ -163,7 +164,7 @@ def folder_option(parser: argparse.ArgumentParser) -> None:
 
 
 def directory(text: str) -> Path:
-    """The `type` of an option that names a directory which has to be there."""
+    """The `type` of an option that names an existing directory."""
     path = Path(text)
     if not path.is_dir():
         raise argparse.ArgumentTypeError(f"directory not found: {text}")
@@ -178,10 +179,10 @@ def finish(
     passed: bool,
     left_out: Sequence[str] = (),
 ) -> None:
-    """Write the JSON where it was asked for, and end: 0 when every bound was met, 1 otherwise.
+    """Write the JSON report if requested, and exit: 0 if every bound was met, 1 otherwise.
 
-    `left_out` names what could not be run here and was not asked for by name: no bound was missed,
-    but the report does not claim that all were met.
+    `left_out` names parts that could not run here and were not requested by name.  No bound was
+    missed then, but the report does not claim that all bounds were met.
     """
     if options.json:
         report = {"benchmark": name, "machine": machine(), "passed": passed, "figures": figures}

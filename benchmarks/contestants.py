@@ -85,14 +85,14 @@ class Case:
 
 
 class Worlds:
-    """The worlds of each video: what they know is asked by one contestant after the other."""
+    """The world of each video, shared by all contestants because its answers are cached."""
 
     def __init__(self, reading: TilesOnly | None) -> None:
         self._reading = reading
         self._known: dict[tuple[int, int], BoxWorld] = {}
 
     def of(self, case: Case, made: TileSelection, rates: CostRates | None = None) -> BoxWorld:
-        """The true one, or one of other rates."""
+        """The world with the true rates, or one with other rates."""
         key = id(case.footage), id(made)
         if key not in self._known:
             self._known[key] = BoxWorld(case.footage, case.rates, made, self._reading)
@@ -115,21 +115,21 @@ def by_eta() -> list[Contestant]:
 
 
 class OwnReads(ReadForecast):
-    """Expects of a SOT what it was read itself."""
+    """Expects each SOT to be read as often as it was read before."""
 
     def expected_reads(self, sot: int) -> float:
         return self.expected(self.reads(sot))
 
 
 class MeanReads(ReadForecast):
-    """Expects of each SOT what all were read in the mean."""
+    """Expects each SOT to be read as often as all SOTs on average."""
 
     def expected_reads(self, sot: int) -> float:
         return self.expected(self.mean)
 
 
 def ablated() -> list[Contestant]:
-    """Ours with one figure each set to what makes its term do nothing, or to something else."""
+    """Our policy with one parameter changed in each variant, which disables or changes one term."""
     terms = LedgerParameters()
     changed = {
         "as it is": terms,
@@ -166,7 +166,7 @@ def ablated() -> list[Contestant]:
 
 
 def beliefs(true: CostRates) -> dict[str, CostRates]:
-    """Costs that a policy may believe in: half or double of what one thing takes."""
+    """Costs that a policy may believe in: each cost halved or doubled."""
     return {
         "true costs": true,
         "encoding at half": true.scaled(decode=1, encode=0.5),
@@ -177,7 +177,7 @@ def beliefs(true: CostRates) -> dict[str, CostRates]:
 
 
 def bills(worlds: Worlds, cases: Sequence[Case], who: Sequence[Contestant]) -> dict[str, Any]:
-    """By contestant, (cases, queries): in parts of what all queries take without tiles."""
+    """The total cost of each contestant by (case, query), relative to reading without tiles."""
     found: dict[str, list[Seconds]] = {one.name: [] for one in who}
     for case in cases:
         whole = float(worlds.untiled(case)[-1])
@@ -188,7 +188,7 @@ def bills(worlds: Worlds, cases: Sequence[Case], who: Sequence[Contestant]) -> d
 
 
 def misled(worlds: Worlds, cases: Sequence[Case], who: Sequence[Contestant]) -> dict[str, Any]:
-    """The same of each contestant with each belief."""
+    """The total cost of each contestant with each belief."""
     found: dict[str, list[Seconds]] = {}
     for case in cases:
         whole = float(worlds.untiled(case)[-1])

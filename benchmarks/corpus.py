@@ -1,16 +1,16 @@
 """Every file of a folder, from frame counts to replaced originals, compared with ffmpeg.
 
-The folder is ``$VFSD_CORPUS`` or ``--corpus``; collections of test files of players, muxers and
-cameras serve best.  Each file is ingested into a store of its own and compared with what the ffmpeg
-program makes of it: the number of frames, their order and times, every plane of every frame;
-random access against sequential; the frames and the sound of views; and what ffprobe shows of the
-file before and after its original was replaced.
+The folder is ``$VFSD_CORPUS`` or ``--corpus``, best a collection of test files of players, muxers
+and cameras.  Each file is ingested into a store of its own and compared with the output of the
+ffmpeg program.  Compared are the number, order and times of frames, and every plane of every frame;
+random access with sequential access; the frames and audio of views; and the output of ffprobe
+before and after the original was replaced.
 
 A file passes when vfsd serves it without a difference, or refuses it and ffmpeg does not play it in
 full either, or plays it as the only picture of a still image.  A refusal of a file that ffmpeg
-plays is listed with its reason.  Frames that vfsd marks as damaged are counted apart where they
-differ: decoders make up what damage has destroyed.  Of longer files the first ``--frames`` frames
-are compared; the packets of the file are counted then.
+plays is listed with its reason.  Frames that vfsd marks as damaged are counted separately if they
+differ, because decoders conceal damage in different ways.  Only the first ``--frames`` frames of a
+longer file are compared, and its packets are counted.
 """
 
 from __future__ import annotations
@@ -74,12 +74,12 @@ class Checked:
     expected: int = 0  #: frames that ffmpeg plays
     plays: bool = False  #: ffmpeg plays it without printing an error
     frames: int = 0
-    damaged: int = 0  #: frames that differ, and are marked as damaged
+    damaged: int = 0  #: frames that differ and are marked as damaged
     wrong: list[str] = field(default_factory=list)  #: one sentence each
     notes: list[str] = field(default_factory=list)
-    replaced: str = ""  #: yes, or why not
+    replaced: str = ""  #: "yes", or the reason for not replacing
     before: dict[str, str] = field(default_factory=dict)  #: side data of a replaced original
-    after: dict[str, str] = field(default_factory=dict)  #: the same of the new file
+    after: dict[str, str] = field(default_factory=dict)  #: the same for the new file
     seconds: float = 0.0
 
     @property
@@ -94,7 +94,7 @@ class Checked:
 
     @property
     def is_still(self) -> bool:
-        """A still image is refused: it stays a plain file."""
+        """Whether the file is refused as a still image, and so stays a plain file."""
         return self.state == "refused" and self.expected == 1 and "still image" in self.reason
 
 
@@ -134,15 +134,15 @@ def main() -> None:
 
 @dataclass(frozen=True)
 class Checks:
-    """How each file is checked."""
+    """The settings of the checks."""
 
     ffmpeg: str  #: the program
-    frames: int  #: the most that are compared
-    timeout: int  #: seconds for one file
+    frames: int  #: the largest number of frames to compare
+    timeout: int  #: seconds per file
 
 
 def summary(results: list[Checked]) -> str:
-    """Tables of what differs, what is refused although it plays, and the totals."""
+    """Tables of differences, of refused files that play, and of totals."""
     wrong = [(r.file, "; ".join(r.wrong)) for r in results if r.wrong or r.state == "error"]
     refused = [r for r in results if r.state == "refused"]
     plays = [(r.file, r.expected, _reason(r)) for r in refused if r.plays_in_full]
@@ -182,7 +182,7 @@ def _reason(refused: Checked) -> str:
 
 
 def _side_data(results: list[Checked]) -> Iterator[tuple[str, str, str, str]]:
-    """Each item that ffprobe shows of a replaced original, or of the new file."""
+    """The items that ffprobe shows for replaced originals, and for the new files."""
     for result in results:
         for name in sorted(result.before.keys() | result.after.keys()):
             before, after = result.before.get(name, "-"), result.after.get(name, "-")
@@ -259,7 +259,7 @@ def _check_number(
 
 
 def _check_frames(store: Store, video: Video, truth: Playback, result: Checked) -> frozenset[int]:
-    """The frames that are marked as damaged; not looked up while no frame differs."""
+    """Compare frames; the marks of damage are looked up only when a frame differs."""
     base = context_of(video).table.time_base
     times = [int(pts) * base for pts in context_of(video).table.pts()]
     numbered = any("no time stamps" in note for note in video.original.notes)
@@ -352,11 +352,12 @@ def _check_views(
 
 
 def _psnrs(video: Video, cut: Path, part: range) -> Iterator[float]:
-    """Of luma, from RGB on both sides: encoded views store chroma at half the resolution."""
+    """PSNR of luma, from RGB on both sides, because encoded views store chroma at half
+    resolution."""
     with av.open(str(cut)) as container:
         for index, frame in zip(part, container.decode(video=0), strict=False):
             mine, theirs = _luma(video[index].data), _luma(frame.to_ndarray(format="rgb24"))
-            # Encoders of 4:2:0 take even sizes, so an odd side is a pixel more or less.
+            # Encoders of 4:2:0 need even sizes, so an odd side grows or shrinks by one pixel.
             if any(abs(a - b) > 1 for a, b in zip(mine.shape, theirs.shape, strict=True)):
                 yield 0.0
                 return

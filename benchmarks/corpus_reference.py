@@ -62,8 +62,7 @@ def ffmpeg_program(given: str | None) -> str:
 
 
 def play_video(ffmpeg: str, path: Path, most: int) -> Playback:
-    """The decoded frames of the stream that ffmpeg selects, `most` of them at most, in the size
-    that they were coded in."""
+    """Up to `most` decoded frames of the stream that ffmpeg selects, in their coded size."""
     return _hashes(
         ffmpeg,
         path,
@@ -85,14 +84,14 @@ def play_video(ffmpeg: str, path: Path, most: int) -> Playback:
 
 
 def count_packets(path: Path) -> int:
-    """The packets of the video stream that ffprobe selects first; 0 where it fails."""
+    """The number of packets in the first video stream that ffprobe selects; 0 if it fails."""
     shown = _probe(path, "-select_streams", "V:0", "-count_packets", "-show_streams")
     streams = shown.get("streams", [])
     return int(streams[0].get("nb_read_packets", 0)) if streams else 0
 
 
 def copy_sound(ffmpeg: str, path: Path) -> Playback:
-    """Every packet of the audio stream that ffmpeg selects; empty where there is none."""
+    """Every packet of the audio stream that ffmpeg selects; empty if there is no such stream."""
     return _hashes(ffmpeg, path, ("-copyts",), ("-vn", "-sn", "-dn", "-c", "copy"))
 
 
@@ -115,9 +114,9 @@ def _hashes(ffmpeg: str, path: Path, before: tuple[str, ...], after: tuple[str, 
 
 
 def inventory(path: Path) -> dict[str, str]:
-    """The metadata and side data that ffprobe shows of a file, by name.
+    """The metadata and side data that ffprobe shows for a file, by name.
 
-    Fields that any other encoding of the same pictures has otherwise are left out.
+    Fields that change with any other encoding of the same frames are left out.
     """
     shown = _probe(path, "-show_format", "-show_streams", "-show_chapters", "-show_programs")
     found: dict[str, str] = {}

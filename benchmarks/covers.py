@@ -1,10 +1,12 @@
-"""Two cameras that overlap, on disk: their files, what replaces each alone, and a joint of both.
+"""Storage for two overlapping cameras: their files, separate replacements, and a joint of both.
 
-Estimates a store's size if the files of joined videos were removed.  Each pair is joined; the files
-are replaced, each by itself, by encodings of the same dB (the worst plane of the worst picture, for
-either side), and the pieces of the joint are encoded as replacements are instead of as cells, in
-the coarsest quality that gives both sides that many dB again.  The last is simulated: no store
-keeps pieces like that.  All bytes are those of objects in a store, or of packets.
+The program estimates the size of a store after the files of joined videos were removed.  Each pair
+is joined.  The files are also replaced separately, by encodings with the same PSNR (of the worst
+plane of the worst frame, for either side).  Finally, the pieces of the joint are encoded like
+replacements instead of cells, at the coarsest quality that gives both sides that PSNR.  This last
+step is simulated: no store keeps such pieces.
+
+All sizes are those of objects in a store, or of packets.
 """
 
 from __future__ import annotations
@@ -71,7 +73,7 @@ def main() -> None:
 
 
 def measured(left: Path, right: Path) -> dict[str, Any]:
-    """Bytes of objects, and dB of both sides, in each of the ways."""
+    """Bytes of objects, and PSNR of both sides, for each way to store a pair."""
     with tempfile.TemporaryDirectory() as folder, Store.create(Path(folder) / "store") as store:
         for path, name in ((left, "left.mp4"), (right, "right.mp4")):
             store.ingest(path, name).policy.set("original=replaceable,psnr=20")
@@ -102,7 +104,7 @@ def measured(left: Path, right: Path) -> dict[str, Any]:
 def coded_pieces(
     left: Video, right: Video, sides: Sequence[list[VideoFrame]], wanted: Decibels
 ) -> Pieces | None:
-    """The pieces, as coarse as both sides may be; None where no quality will do."""
+    """The pieces at the coarsest acceptable quality; None if no quality is good enough."""
     media = (left.original.media, right.original.media)
     fit = JoinFit(sides[0], sides[1], media, JoinSettings().merge)
     joint = next(fit.joints(None), None)
@@ -170,7 +172,7 @@ def _pictures(store: Store, video: Video) -> list[VideoFrame]:
 
 
 def _stored(store: Store) -> int:
-    """Bytes of all objects."""
+    """The total size of all objects."""
     folder = store.parts.directory.objects
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 

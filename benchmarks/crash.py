@@ -36,12 +36,13 @@ class Expected:
     names: dict[str, set[Digest | None]] = field(default_factory=dict)
 
     def settled(self) -> list[str]:
-        """Names that are certainly there."""
+        """Names that must exist."""
         return [name for name, may in self.names.items() if None not in may]
 
 
 class Worker:
-    """Does what people do, and notes what it may have left behind when it is interrupted."""
+    """Copies, renames and removes files like a user, and records the possible states after a
+    kill."""
 
     def __init__(self, mountpoint: Path, sources: dict[Path, Digest], seed: int) -> None:
         self._top = mountpoint
@@ -52,7 +53,7 @@ class Worker:
         self.operations = 0
 
     def work(self, expected: Expected) -> None:
-        """Until the mount goes away."""
+        """Run until the mount goes away."""
         while True:
             settled = expected.settled()
             choice = self._random.random()
@@ -82,7 +83,7 @@ class Worker:
             os.fsync(file.fileno())
 
     def _copy(self, expected: Expected) -> None:
-        """Straight to its name: while it goes on, any beginning of it may be seen."""
+        """Copy directly to the final name, which may show any prefix of the file until then."""
         source, digest = self._random.choice(list(self._sources.items()))
         name = self._new_name()
         expected.names[name] = {None, digest, "beginning:" + str(source)}
@@ -90,7 +91,8 @@ class Worker:
         expected.names[name] = {digest}
 
     def _copy_aside(self, expected: Expected, settled: list[str]) -> None:
-        """As rsync does: aside, then over another; the name shows the old or the new, whole."""
+        """Copy like rsync: to a temporary name, then rename over the target, which shows either
+        file whole."""
         source, digest = self._random.choice(list(self._sources.items()))
         aside, name = "." + self._new_name(), self._random.choice(settled)
         expected.names[aside] = {None, digest, "beginning:" + str(source)}
@@ -118,7 +120,8 @@ class Worker:
         del expected.names[old]
 
     def _remove(self, expected: Expected, settled: list[str]) -> None:
-        """For good once the directory is synced; see "Not kept" in docs/reference/posix.md."""
+        """Remove a name, permanently once the directory is synced; see "Not kept" in
+        docs/reference/posix.md."""
         name = self._random.choice(settled)
         expected.names[name] = expected.names[name] | {None}
         os.unlink(self._top / name)
@@ -146,7 +149,7 @@ def main() -> None:
 
 
 def campaign(folder: Path, kills: int, seed: int) -> tuple[list[str], int]:
-    """(losses, operations done)."""
+    """Run kills and checks; return (losses, number of operations)."""
     store, mountpoint = folder / "store", folder / "mnt"
     mountpoint.mkdir()
     Store.create(store).close()
@@ -178,7 +181,7 @@ def kill_and_look(store: Path, mountpoint: Path, kills: int, seed: int) -> tuple
 
 
 def choose_sources() -> list[Path]:
-    """A few files of different sizes, so that every step of a copy is hit."""
+    """A few files of different sizes, so that kills hit every step of a copy."""
     clips = sorted(
         (path for path in footage().rglob("*.mp4")), key=lambda path: path.stat().st_size
     )
@@ -187,7 +190,7 @@ def choose_sources() -> list[Path]:
 
 
 def kill_daemon(store: Path, mountpoint: Path) -> None:
-    """Kill it, and wait until the kernel knows."""
+    """Kill the daemon, and wait until the kernel has noticed."""
     who = StoreDirectory.open(store).mounted_by()
     assert who is not None, "the daemon died by itself"
     os.kill(int(str(who["pid"])), signal.SIGKILL)
@@ -247,7 +250,7 @@ def compare(mountpoint: Path, expected: Expected, sources: dict[Path, Digest]) -
 
 
 def garbage(store: Path) -> list[str]:
-    """Bytes in the store that nothing refers to."""
+    """The number of unreferenced bytes in the store."""
     with Store.open(store) as opened:
         parts = opened.parts
         with parts.catalog.reading() as seen:

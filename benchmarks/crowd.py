@@ -1,4 +1,4 @@
-"""Readers and writers in processes of their own, for benchmarks with many clients."""
+"""Reader and writer processes, for benchmarks with many clients."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import Any
 
 
 def reader(work: Path, where: str, kind: str, until: float, seed: int) -> subprocess.Popen[str]:
-    """One that reads below the folder `where` until the monotonic clock says so."""
+    """Start a process that reads below the folder `where` until the monotonic clock reaches
+    `until`."""
     words = [kind, work / where, work / "store", work / "truths.json", until, seed]
     return started("benchmarks.loadreaders", words)
 

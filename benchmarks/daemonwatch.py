@@ -22,14 +22,14 @@ VIEWS_NAME = "vfsd-views"
 @dataclass(frozen=True, slots=True)
 class Sample:
     at: float  #: seconds since the watch began
-    memory: int  #: bytes that are resident; what processes share counts once
+    memory: int  #: resident bytes; memory shared by processes counts once
     descriptors: int
     threads: int
-    cpu: float  #: seconds so far
+    cpu: float  #: CPU seconds so far
 
 
 class Watch:
-    """Samples a mount, with what makes its views, from another thread; ends with the block."""
+    """Samples a mount and its view worker from another thread until the block ends."""
 
     def __init__(self, pid: int, every: float = 0.5) -> None:
         self.samples: list[Sample] = []
@@ -58,7 +58,7 @@ class Watch:
         )
 
     def settled(self, fds: int, seconds: float) -> Sample:
-        """The first sample with so many descriptors or fewer, or the one after `seconds`."""
+        """The first sample with at most that many descriptors, or the one after `seconds`."""
         end = time.monotonic() + seconds
         while (found := self.look()).descriptors > fds and time.monotonic() < end:
             time.sleep(0.2)
@@ -71,7 +71,7 @@ class Watch:
 
 
 def family_of(pid: int) -> list[int]:
-    """A mount's process, and those that make its views."""
+    """The process of a mount, and its view workers."""
     parents = {}
     for path in Path("/proc").iterdir():
         if path.name.isdigit():
@@ -87,7 +87,7 @@ def family_of(pid: int) -> list[int]:
 
 
 def cpu_of(pid: int) -> float:
-    """Seconds that a mount has computed, and what makes its views at present."""
+    """CPU seconds of a mount and its current view worker."""
     return sum(cpu_seconds(one) for one in family_of(pid))
 
 
@@ -107,7 +107,7 @@ def _entries(pid: int, folder: str) -> int:
 
 
 def memory_figures(samples: list[Sample]) -> dict[str, float]:
-    """MiB in each third, by the median; the most; how fast it grows from the second to the last."""
+    """Median MiB in each third, the peak, and the growth from the second third to the last."""
     thirds = [part.tolist() for part in np.array_split([one.memory / MIB for one in samples], 3)]
     first, second, last = (statistics.median(part or thirds[0]) for part in thirds)
     minutes = max(samples[-1].at - samples[0].at, 1.0) / 3 / 60

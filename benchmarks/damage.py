@@ -78,7 +78,7 @@ CLIPS = {
 
 
 def encode(path: Path, clip: Clip) -> None:
-    """A texture that drifts, some of it at rest, with little noise."""
+    """Encode a drifting texture with resting parts and little noise."""
     chance = np.random.default_rng(1)
     texture = chance.integers(0, 256, (HEIGHT // 8 + 9, WIDTH // 8 + 9, 3), dtype=np.uint8)
     texture = np.kron(texture, np.ones((8, 8, 1), np.uint8))
@@ -162,7 +162,7 @@ FILE_KINDS = ("TS cells lost", "TS cells zeroed")
 
 
 def change_packets(clean: Path, path: Path, change: Change, chance: random.Random) -> None:
-    """A copy of a clip in which two packets after the first were changed."""
+    """Copy a clip with two changed packets after the first one."""
     hit = sorted(chance.sample(range(1, FRAMES), 2))
     with av.open(str(clean)) as source, av.open(str(path), "w") as target:
         old = source.streams.video[0]
@@ -186,7 +186,7 @@ def change_packets(clean: Path, path: Path, change: Change, chance: random.Rando
 
 
 def change_cells(clean: Path, path: Path, kind: str, chance: random.Random) -> None:
-    """A copy of an MPEG-TS file in which two cells after the first ten are lost, or zero."""
+    """Copy an MPEG-TS file with two cells lost or zeroed after the first ten."""
     data = clean.read_bytes()
     cells = [data[at : at + _TS_CELL] for at in range(0, len(data), _TS_CELL)]
     for number in sorted(chance.sample(range(10, len(cells)), 2), reverse=True):
@@ -201,7 +201,7 @@ def change_cells(clean: Path, path: Path, kind: str, chance: random.Random) -> N
 
 
 def marked(path: Path) -> set[int] | None:
-    """The times, in ticks, of the pictures that vfsd marks; None where it refuses the file."""
+    """The times, in ticks, of the frames that vfsd marks; None if it refuses the file."""
     try:
         found = examine(path, full=True)
     except RefusedMediaError:

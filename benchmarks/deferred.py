@@ -43,17 +43,17 @@ some level of ours, which a store chooses by the room that is left."""
 
 @dataclass(frozen=True)
 class Packed:
-    """Pictures, packed in one way."""
+    """Frames packed in one way."""
 
     ratio: float  #: raw bytes / packed bytes
-    pack: float  #: megabytes of raw pictures a second
+    pack: float  #: megabytes of raw frames per second
     unpack: float
-    fps: float  #: pictures unpacked a second
-    wrong: int  #: pictures that came out changed
+    fps: float  #: frames unpacked per second
+    wrong: int  #: frames that differ after unpacking
 
 
 class Plain:
-    """All pictures in one piece, with Zstandard or (level 0) as they are."""
+    """All frames as one Zstandard frame, or unchanged with level 0."""
 
     def __init__(self, pictures: Sequence[av.VideoFrame], level: int) -> None:
         self._samples = [samples_of(picture) for picture in pictures]
@@ -75,7 +75,7 @@ class Plain:
 
 
 class Ours:
-    """One packet for each frame, as in lossless cells."""
+    """One packet per frame, as in lossless cells."""
 
     def __init__(self, pictures: Sequence[av.VideoFrame], level: int) -> None:
         self._pictures = pictures
@@ -136,7 +136,7 @@ def main() -> None:
 
 
 def measured(path: Path, options: Namespace) -> dict[str, dict[str, Packed]]:
-    """By format, and by way to keep pictures."""
+    """Results by format and packing method."""
     with av.open(str(path)) as container:
         pictures = list(islice(container.decode(video=0), options.frames))
     found: dict[str, dict[str, Packed]] = {}
@@ -165,7 +165,7 @@ def packed(way: Plain | Ours, pictures: Sequence[av.VideoFrame], runs: int) -> P
 
 
 def timed(work: Callable[[], Result], runs: int) -> tuple[Result, float]:
-    """The result, and the median CPU time in seconds; slow work is done once."""
+    """The result, and the median CPU time in seconds; slow work runs only once."""
     seconds: list[float] = []
     while len(seconds) < runs and sum(seconds) < 3:
         start = time.thread_time()
@@ -179,13 +179,13 @@ def samples_of(picture: av.VideoFrame) -> bytes:
 
 
 def gains(ways: Mapping[str, Packed], highest: int, level: int) -> tuple[float, float]:
-    """How many times smaller ours is than Zstandard at its highest, and how many times as fast."""
+    """The ratios of compression and of speed between ours and Zstandard at its highest level."""
     plain, ours = ways[f"zstd {highest}"], ways[f"ours {level}"]
     return ours.ratio / plain.ratio, ours.pack / plain.pack
 
 
 def enough(ways: Mapping[str, Packed], highest: int, levels: Sequence[int]) -> int | None:
-    """The lowest of our levels that meets both bounds; None where none does."""
+    """The lowest of our levels that meets both bounds; None if no level does."""
     for level in sorted(levels):
         smaller, faster = gains(ways, highest, level)
         if smaller >= LEAST_RATIO and faster >= LEAST_SPEED:

@@ -2,17 +2,17 @@
 
 The first part is VSS's experiment: random spans of a video are read in random sizes.  Each result
 is kept as a rendition, encoded or raw (as in VSS), within a budget; at the end the whole video is
-read in each size.  A read from the original starts at a key frame.  Spans are anywhere (as in
-VSS), the more often the earlier (Zipf), about a place that moves through the video, or in one third
-of it after the other and in the first again.
+read in each size.  A read from the original starts at a key frame.  Spans are uniformly distributed
+(as in VSS), more frequent near the start (Zipf), around a position that moves through the video, or
+in one third after another and in the first third again.
 
 The second part is for tiles and renditions together, with TASM's workloads W3 and W4.  A third of
-the queries wants its labels, a third whole frames in a sixth of the size and a third in half of
-it.  Data is made when reads without it have cost as much as making it; kept are tiles only,
-renditions only, or both in one budget.
+the queries asks for labels, a third for whole frames at a sixth of the size, and a third for whole
+frames at half the size.  Data is made once reads without it have cost as much as making it.  The
+cache keeps tiles only, renditions only, or both in one budget.
 
-Nothing is encoded: decoding and making take what the cost model says.  Budgets are in parts of the
-original's bytes.
+Nothing is encoded: costs of decoding and encoding come from the cost model.  Budgets are fractions
+of the original's bytes.
 """
 
 from __future__ import annotations
@@ -69,21 +69,21 @@ NEARLY = 1.005
 
 @dataclass
 class Kept:
-    """Something in the cache."""
+    """An item in the cache."""
 
     id: int
     bytes: int
-    gain: float  #: seconds that a read should save
+    gain: float  #: seconds that a read is expected to save
     made: int  #: the read that triggered its creation
-    used: int  #: the read that last used it, or made it
-    expected: float  #: seconds that it would have saved the reads before
+    used: int  #: the last read that used or created it
+    expected: float  #: seconds that it would have saved earlier reads
     uses: float = 0.0  #: faded
     saved: float = 0.0  #: faded
 
 
 @dataclass
 class Cache:
-    """The cached data of a video, within a budget."""
+    """The cached data of a video within a budget."""
 
     budget: float  #: bytes
     order: EvictionOrder
@@ -106,9 +106,10 @@ class Cache:
         keep: Collection[Key],
         worth: float | None = None,
     ) -> bool:
-        """Whether there was room, or could be made without evicting any of `keep`.
+        """Add an item if there is space, or if evicting items other than `keep` can make space;
+        return success.
 
-        With `worth`, only what is worth less goes, as where a store tunes itself.
+        With `worth`, only items that are worth less are evicted, as when a store tunes itself.
         """
         over = self.bytes + bytes - self.budget
         if over > 0:
@@ -135,7 +136,7 @@ class Cache:
         return decayed(one.saved, self.now - one.used) + expected
 
     def _entries(self) -> Iterable[EvictionCandidate]:
-        """As a store makes them, see `vfsd.storage.enforce_budget`."""
+        """The items in the form of a store's eviction; see `vfsd.storage.enforce_budget`."""
         places = dict(self._places())
         for (kind, second), one in self.kept.items():
             yield EvictionCandidate(
@@ -148,7 +149,8 @@ class Cache:
             )
 
     def _places(self) -> Iterator[tuple[Key, tuple[int, int]]]:
-        """Of each, its place among neighbours of its kind, and how many they are."""
+        """For each item, its position in its run of neighbours of the same kind, and the run's
+        length."""
         for kind, second in self.kept:
             if (kind, second - 1) in self.kept:
                 continue
@@ -158,7 +160,7 @@ class Cache:
 
 
 def _serves(size: Kind, kind: Kind) -> bool:
-    """Whether frames in `size` are good for those of `kind`, and not the same."""
+    """Whether frames in `size` can serve reads of `kind` that need another size."""
     if isinstance(size, str) or isinstance(kind, str) or size == kind:
         return False
     return size[0] % kind[0] == 0 and size[1] % kind[1] == 0
@@ -177,20 +179,20 @@ GROUP = 4
 
 @dataclass(frozen=True)
 class Form:
-    """As what renditions are kept."""
+    """The encoding of renditions in the cache."""
 
     budgets: Sequence[float]
-    bytes: Callable[[tuple[int, int]], int]  #: of a second in that size
+    bytes: Callable[[tuple[int, int]], int]  #: bytes of one second in that size
     rates: DecodeCost
 
     def seconds(self, size: tuple[int, int]) -> float:
-        """Of decoding one second."""
+        """Seconds to decode one second."""
         pixels = RATE * size[0] * size[1]
         return self.rates.seconds(DecodeWork(1, RATE, pixels, self.bytes(size)))
 
 
 def _encoded(size: tuple[int, int]) -> int:
-    """Small pictures have more bytes a pixel."""
+    """Encoded bytes of a second; small frames have more bytes per pixel."""
     density = TILES_BYTES * BYTES_PER_PIXEL * (SIZE[0] / size[0]) ** 0.5
     return int(density * size[0] * size[1] * RATE)
 
@@ -248,7 +250,7 @@ def random_reads(place: str, seconds: int, count: int, seed: int) -> list[Span]:
 
 @dataclass(frozen=True)
 class Step:
-    """A second of a read: what it is read from (None: the original), and what that takes."""
+    """One second of a read: its source (None: the original), and its cost."""
 
     source: Key | None
     seconds: float
@@ -259,12 +261,13 @@ Way = tuple[float, tuple[Step, ...]]
 
 
 def from_original(second: int, *, goes_on: bool) -> Step:
-    """Frames since the last key frame are decoded as well, but by who has just done so."""
+    """Decoding frames also decodes those since the last key frame, unless the previous step did."""
     return Step(None, ORIGINAL_SECONDS * (1 if goes_on else second % GROUP + 1))
 
 
 def cheapest(cache: Cache, form: Form, size: tuple[int, int], seconds: range) -> list[Step]:
-    """How to read them, exactly: one of the ways that end in the original, one of the others."""
+    """The cheapest sources for a read, exact: compares paths that end in the original and
+    others."""
     best: dict[bool, Way | None] = {False: (0.0, ()), True: None}
     for second in seconds:
         ways: dict[bool, list[Way]] = {False: [], True: []}
@@ -294,7 +297,7 @@ def without_cache(seconds: range) -> float:
 
 
 def read_and_keep(cache: Cache, form: Form, reads: Sequence[Span]) -> float:
-    """Seconds of decoding; what was not there in its size is kept."""
+    """Seconds of decoding; data that was missing in its size is kept."""
     total = 0.0
     for size, seconds in reads:
         cache.now += 1
@@ -327,7 +330,7 @@ def _use(cache: Cache, steps: Sequence[Step], seconds: range) -> None:
 
 
 def read_all(cache: Cache, form: Form, seconds: int) -> float:
-    """Mean over the sizes."""
+    """The mean over the sizes."""
     return sum(taken(cheapest(cache, form, size, range(seconds))) for size in SIZES) / len(SIZES)
 
 
@@ -362,7 +365,7 @@ SYSTEMS = ("tiles", "renditions", "both")
 
 @dataclass(frozen=True)
 class Wish:
-    """A query: what it looks for, or (with a size) whole frames."""
+    """A query for labels, or for whole frames if it has a size."""
 
     query: Query
     size: tuple[int, int] | None
@@ -375,7 +378,7 @@ def wishes(workload: Workload, video: VideoProfile, seed: int) -> list[Wish]:
 
 
 class Seconds:
-    """What each second of a video costs in each form; asked once for each query of a kind."""
+    """The cost of each second of a video in each form, computed once per kind of query."""
 
     def __init__(self, video: VideoProfile) -> None:
         self.sots = video.sots
@@ -385,7 +388,7 @@ class Seconds:
         self._tilings: dict[Key, Tiling | None] = {}
 
     def touched(self, wish: Wish) -> Sequence[int]:
-        """The seconds that need decoding."""
+        """The seconds that must be decoded."""
         if wish.size is None:
             return self._world.touched(wish.query)
         asked = wish.query.frames
@@ -425,7 +428,7 @@ class Seconds:
         return decode + ENCODE_FAST.seconds(1, pixels, self.size(key))
 
     def reading(self, wish: Wish, sot: int, key: Key | None) -> float:
-        """Seconds from what has that key; None: the original."""
+        """Seconds to read from the item with that key; None stands for the original."""
         kind = None if key is None else key[0]
         if wish.size is None:
             assert kind is None or isinstance(kind, str)
@@ -453,7 +456,7 @@ def kinds_for(wish: Wish, system: str) -> list[Kind]:
 
 
 def run_system(system: str, budget: float, seconds: Seconds, asked: Sequence[Wish]) -> float:
-    """Seconds of decoding and making."""
+    """Total seconds of decoding and encoding."""
     cache, total = Cache(budget, by_benefit), 0.0
     missed: dict[Key, float] = {}
     for wish in asked:
@@ -492,7 +495,7 @@ def run_system(system: str, budget: float, seconds: Seconds, asked: Sequence[Wis
 def by_system(
     budgets: Sequence[float], length: int, videos: int
 ) -> dict[str, dict[str, dict[str, float]]]:
-    """By workload, budget and system: all seconds, in parts of those without either."""
+    """Total seconds by workload, budget and system, relative to reading from the original only."""
     found: dict[str, dict[str, dict[str, float]]] = {}
     for workload in (one for one in WORKLOADS if one.name in ("W3", "W4")):
         parts: dict[tuple[float, str], list[float]] = {}
@@ -500,7 +503,7 @@ def by_system(
             video = sparse(number, SPARSE[number], length)
             seconds, asked = Seconds(video), wishes(workload, video, number)
             original = sum(seconds.original_bytes(sot) for sot in range(len(seconds.sots)))
-            whole = run_system("both", 0, seconds, asked)  # there is never room
+            whole = run_system("both", 0, seconds, asked)  # never enough space
             for budget in budgets:
                 for system in SYSTEMS:
                     spent = run_system(system, budget * original, seconds, asked)
@@ -561,7 +564,8 @@ def show_systems(found: Mapping[str, Mapping[str, Mapping[str, float]]]) -> None
 
 
 def missed_by_orders(found: Figures) -> list[str]:
-    """Both kinds of reads together: LRU_VSS no worse than LRU, ours no worse than that."""
+    """Missed bounds: over both kinds of reads, LRU_VSS must be no worse than LRU, and ours no worse
+    than LRU_VSS."""
     missed = []
     for form, place in itertools.product(FORMS, RANDOM):
         for budget, row in found[form][place].items():

@@ -1,10 +1,10 @@
 """Latency of plain file reads while views are being rendered.
 
-Phases alternate: no other readers; `--renders` processes reading raw views of full size, each from
-another offset; as many reading encoded views of sizes not requested before.  At the same time one
-process reads 4 KiB of a file at a time, at random offsets outside of the page cache, and
-compares them; then it does the same on the local disk.  At the end the program measures how long
-a render runs on after its reader was killed.
+Phases alternate: no other readers; `--renders` processes that read raw views of full size from
+different offsets; the same number of processes that read encoded views of new sizes.  At the same
+time, one process reads blocks of 4 KiB at random uncached offsets of a file and compares them.
+Then it does the same on the local disk.  Finally the program measures how long a render continues
+after its reader was killed.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def measured(work: Path, place: Path, options: Any) -> dict[str, Any]:
 
 
 def alone(work: Path, where: str, seconds: float, seed: int) -> dict[str, Any]:
-    """Latencies of one reader of plain files that shares the cores with renders only."""
+    """Latencies of a reader of plain files that shares the cores with renders only."""
     return gathered([reader(work, where, "random", time.monotonic() + seconds, seed)])[0]
 
 
@@ -140,7 +140,7 @@ def render(place: Path, name: str) -> subprocess.Popen[bytes]:
 
 
 def settle(pid: int) -> float:
-    """Seconds until the daemon computes nothing any more."""
+    """Seconds until the daemon is idle."""
     began = time.monotonic()
     while True:
         before, at = cpu_of(pid), time.monotonic()
@@ -152,7 +152,7 @@ def settle(pid: int) -> float:
 
 
 def stop_seconds(place: Path, number: int, ahead: float) -> float:
-    """How long the daemon goes on after the reader of a long view was killed."""
+    """How long the daemon continues after the reader of a long view was killed."""
     process = render(place, f"size={900 + 2 * number}x506.mp4")
     time.sleep(ahead)
     began = time.monotonic()

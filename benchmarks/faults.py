@@ -3,15 +3,14 @@
 Each operation is run once to count its calls that change files, and again for each point:
 killed before one of these calls, or left with what a disk may hold when the power is cut after it,
 or with one or all calls of some kind failing from there on (ENOSPC, EDQUOT, EIO, EMFILE).  Then the
-store is opened, put right as the next mount or `fsck --repair` does, and everything is looked at.
+program opens the store, repairs it like the next mount or `fsck --repair`, and checks everything.
 
-losses     what was done for good is not there, byte for byte; what is there is neither as it was
-           before a step nor as after it; pixels differ; a finding of `fsck` is not repaired
-dangling   rows without bytes, or that do not add up, before anything was repaired
-orphans    bytes that nothing refers to after `gc`
-clean      the error is one of ours, or has the errno, and says something
-unchanged  the store is row for row and byte for byte as it was, but for times and logs
-again      everything is in order afterwards, and the same operation goes through
+losses     completed work is missing or differs; data is neither in its state before a step nor in
+its state after it; pixels differ; a finding of `fsck` is not repaired dangling   rows without bytes
+or with wrong sums, before any repair orphans    bytes that nothing refers to after `gc` clean
+the error is a vfsd error or has the errno, and has a message unchanged  all rows and bytes of the
+store are the same, except times and logs again      the store is in order afterwards, and the same
+operation succeeds
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ def _part(text: str) -> tuple[int, int]:
 
 
 def restart(folder: Path) -> None:
-    """The same again, with the layer; ends this program when that has ended."""
+    """Run this program again under the layer, and exit with its status."""
     library = layer.build(folder)
     command = [sys.executable, "-m", "benchmarks.faults", *sys.argv[1:]]
     status = os.spawnve(os.P_WAIT, sys.executable, command, layer.environment(library))
@@ -111,7 +110,7 @@ def run(options: argparse.Namespace, folder: Path) -> None:
 
 
 def warm_up(folder: Path, inputs: Path) -> None:
-    """Do once here what every child does: what it has imported need not be imported again."""
+    """Run once the work that every child does, so that children need no imports."""
     from tests.fault.aftermath import Expected, examine
     from tests.fault.operations import Place, named
     from tests.fault.state import State

@@ -1,12 +1,12 @@
 """Every file through the mount: the same bytes after a remount, and the same frames as ffmpeg.
 
-Copies each file in, mounts again, and checks: `cmp`; ffprobe, ffmpeg, OpenCV and mpv (without a
-window) play it from the mount; every frame that vfsd decodes has, plane for plane, the samples that
-the ffmpeg program decodes from the source (MD5 of each; with one thread, since what conceals damage
-depends on the number of threads, and differs from run to run with several).
+The program copies each file in, mounts again, and checks it.  The bytes must be equal; ffprobe,
+ffmpeg, OpenCV and mpv (without a window) must play it from the mount.  Every plane of every frame
+that vfsd decodes must have the samples that the ffmpeg program decodes from the source (by MD5).
+FFmpeg runs with one thread, because error concealment depends on the number of threads.
 
-``--odd`` adds the strange and hostile files; each of them has to be either served exactly
-or kept as a plain file with a reason, within ten seconds.
+``--odd`` adds strange and hostile files.  Each must be served exactly or kept as a plain file with
+a reason, within ten seconds.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def frames_of_vfsd(video: Video, store: Store) -> Iterator[str]:
 
 
 def players(path: Path) -> list[str]:
-    """Which programs play the file from the mount to its end."""
+    """The programs that play the file from the mount to its end."""
     good = []
     blind = ["--no-config", "--really-quiet", "--vo=null", "--ao=null", "--untimed", "--no-audio"]
     commands = {

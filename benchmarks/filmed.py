@@ -20,7 +20,7 @@ OFTEN = 0.1
 
 @dataclass(frozen=True, eq=False)
 class Clip:
-    """What a clip's file tells."""
+    """The properties of a clip's file."""
 
     width: int
     height: int
@@ -42,9 +42,9 @@ class Clip:
 def filmed(
     folder: Path, seconds: int, rates: CostRates
 ) -> dict[str, tuple[VideoProfile, CostRates]]:
-    """By name, the clips of `folder`/real that have boxes in `folder`/gt, so many seconds of each.
+    """The clips of `folder`/real that have boxes in `folder`/gt, by name, `seconds` of each.
 
-    Decoding the original costs what its codec does, and bytes are scaled to those of the file.
+    Decoding costs are those of the original's codec, and bytes are scaled to those of the file.
     """
     found = {}
     for path in sorted((folder / "real").glob("*")):
@@ -93,7 +93,7 @@ def _read(clip: Clip, file: Path) -> Boxes:
 
 
 def _density(clip: Clip, boxes: Boxes, usual: ByteDensity) -> ByteDensity:
-    """The usual one, so many times as high that all of the clip has the bytes of its file."""
+    """The usual density, scaled so that the whole clip has the bytes of its file."""
     x1, y1, x2, y2 = boxes.corners.T
     moving = int(((x2 - x1) * (y2 - y1)).sum())
     bytes_ = usual.still * clip.width * clip.height * clip.frames + usual.moving * moving

@@ -1,11 +1,11 @@
-"""Views in other forms against the ffmpeg command that makes the same from the plain file.
+"""Views in other formats, compared with the ffmpeg command that makes the same from the plain file.
 
-Each row is one view: made and written by ``Video.save``, read for the first time through a mount
-(copied into a file, as ``cp`` does), and made by ffmpeg with the same codec, preset and quality;
-interleaved, with the CPU time of ``Video.save`` and of ffmpeg.  Then the view is read through the
-mount again, against a plain file of the same bytes in the same mount, and one on the disk, all from
-the page cache: with ``--passthrough`` the kernel reads both in the mount by itself.  Pictures of
-all are compared with the frames that ``Video.read`` gives.
+Each row is one view.  It is written by ``Video.save``, read for the first time through a mount
+(copied into a file, like ``cp``), and made by ffmpeg with the same codec, preset and quality.  Runs
+are interleaved, and CPU time is that of ``Video.save`` and of ffmpeg.  Then the view is read again
+through the mount, and compared with plain files of the same bytes in the mount and on the disk, all
+from the page cache.  With ``--passthrough`` the kernel reads both files in the mount itself.  All
+frames are compared with those of ``Video.read``.
 """
 
 from __future__ import annotations
@@ -74,14 +74,14 @@ _HEVC = "-c:v libx265 -preset ultrafast -crf 20 -x265-params log-level=none"
 
 @dataclass(frozen=True)
 class Case:
-    """One view, and how ffmpeg makes it.  Sizes are fractions of the source's."""
+    """One view, and how ffmpeg makes it.  Sizes are fractions of the source's size."""
 
     label: str
     clip: str
-    keys: str  #: of the view's name; {w2} is half the width, {w4} a quarter
+    keys: str  #: part of the view's name; {w2} is half the width, {w4} a quarter
     suffix: str
     seek: str = ""  #: ffmpeg's options before the input
-    make: str = ""  #: and after it
+    make: str = ""  #: ffmpeg's options after the input
 
 
 CASES = (
@@ -128,7 +128,7 @@ def main() -> None:
             key: cut(key, options.seconds, work) for key in sorted({case.clip for case in cases})
         }
         with Store.create(work / "store") as store, ExitStack() as stack:
-            # Renditions that a mount makes of what was read would be in the next rows' favour.
+            # Renditions that a mount makes from reads would make the next rows faster.
             StoreSettings(verify=False, tune=False).save(store.parts.directory.settings)
             videos = {key: store.ingest(path, path.name) for key, path in clips.items()}
             mounted = None
@@ -144,7 +144,7 @@ def main() -> None:
 
 
 def cut(key: str, seconds: float, work: Path) -> Path:
-    """The beginning of a clip, its packets copied."""
+    """The beginning of a clip, by copying packets."""
     wanted, sample = CLIPS[key]
     source = footage() / wanted
     source = source if source.exists() else footage() / sample
@@ -171,7 +171,7 @@ class Row:
         self._make = case.make.format(**words).split()
         self._video, self._path, self._mounted, self._work = video, path, mounted, work
         self._numbers = itertools.count(1)
-        self._last: Path | None = None  # view that was read
+        self._last: Path | None = None  # the view that was read
         self._cpu: dict[str, list[float]] = {"ffmpeg": [], "save": []}
 
     def measure(self, options: Namespace) -> dict[str, Any]:
@@ -208,12 +208,12 @@ class Row:
         return self._work / f"{name}.{self._suffix}"
 
     def _clear(self, name: str) -> None:
-        """Give back what the last round has left: the file, and what the kernel has of the view.
+        """Remove the files and cached pages of the last round.
 
-        Over a file that is there, ffmpeg would write into pages that it has just freed, where one
-        that appears whole keeps the old one's until it is done.  And a virtual machine's host may
-        take back what is free, and new pages cost far more: so the view's are free when the next
-        one is read, as those of ffmpeg's last file are when it writes.
+        If its output existed, ffmpeg would write into pages that it has just freed, while a file
+        that appears whole keeps the old pages until the end.  The host of a virtual machine may
+        also reclaim free pages, and new pages cost far more.  So the pages of the view are free
+        when the next view is read, as those of ffmpeg's last file are when it writes.
         """
         self._out(name).unlink(missing_ok=True)
         if name == "mount" and self._last is not None:
@@ -226,13 +226,13 @@ class Row:
         return run
 
     def _name(self) -> str:
-        """Of the view, new each time: a limit that no tile meets changes nothing but the key."""
+        """A new name for the view each time: a limit that no tile meets changes only the key."""
         return f"{self._keys},psnr={50 + next(self._numbers)}.{self._suffix}"
 
     def _ffmpeg(self) -> None:
         command = ["ffmpeg", "-v", "error", "-y", *self._seek, "-i", str(self._path), "-an"]
         subprocess.run(
-            # Else a gap before the last picture, where a clip is cut off, would be filled up.
+            # Otherwise ffmpeg would fill the gap before the last frame of a clip that was cut off.
             [*command, *self._make, "-fps_mode", "passthrough", str(self._out("ffmpeg"))],
             check=True,
             stdin=subprocess.DEVNULL,
@@ -243,13 +243,13 @@ class Row:
         self._video.views.save(self._out("save"), view_request.parse_view_path(self._name()))
 
     def _first_read(self) -> None:
-        """Of a new view, into a file, as ffmpeg's command does."""
+        """Read a new view into a file, as ffmpeg's command writes one."""
         assert self._mounted is not None
         self._last = Path(f"{self._mounted}@") / self._name()
         shutil.copyfile(self._last, self._out("mount"))
 
     def _again(self, runs: int) -> dict[str, Timing]:
-        """Of the same bytes: the view, and plain files in the mount and on the disk."""
+        """Read the same bytes again: the view, and plain files in the mount and on the disk."""
 
         def read(path: Path) -> Callable[[], None]:
             return lambda: [None for _ in blocks(path)].clear()
@@ -260,7 +260,7 @@ class Row:
         plain = self._mounted.parent / f"plain-{next(self._numbers)}"
         shutil.copyfile(on_disk, plain)
         os.sync()
-        time.sleep(1)  # what is written is looked at, and views are put together
+        time.sleep(1)  # flush written data, and let views be completed
         if not filecmp.cmp(self._last, on_disk, shallow=False):
             raise ValueError("a second read gives other bytes than the first")
         paths = {"mount": self._last, "plain": plain, "disk": on_disk}

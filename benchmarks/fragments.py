@@ -1,16 +1,15 @@
-"""Reading out of many random fragments: ours, a greedy choice, and the original alone.
+"""Reading from many random fragments: our planner, a greedy planner, and the original alone.
 
-VSS's experiments (SIGMOD 2021, figures 10 and 8) with real decoding.  Of a filmed clip, repeated,
-runs of frames with random ends are stored in random forms: whole frames in half, a third or a
-quarter of the size, or tiles of two layouts.  After some of them all frames are read in a quarter
-of the size, and single seconds at random, in a quarter, in half, or as a region.  The greedy
-choice is VSS's baseline: for each interval the cheapest fragment by what its pictures there take,
-blind to what has to be decoded before them.  Rounds of the three are interleaved, decoders start
-cold.  Wall and CPU time are in parts of what the original alone takes; bounds are on CPU time, as
-that hardly tells who else uses the machine.  Pictures are compared with what PyAV decodes from the
-clip.
+VSS's experiments (SIGMOD 2021, figures 10 and 8) with real decoding.  Runs of frames of a repeated
+filmed clip are stored in random forms: whole frames at half, a third or a quarter of the size, or
+tiles of two layouts.  From time to time all frames are read at a quarter of the size, and random
+single seconds at a quarter or half of the size, or as a region.  The greedy planner is VSS's
+baseline: for each interval it takes the fragment with the cheapest frames, and ignores the frames
+that must be decoded before them.  Rounds of the three are interleaved, and decoders start cold.
+Wall and CPU time are relative to those of the original alone.  Bounds apply to CPU time, which
+hardly depends on other load.  Frames are compared with those that PyAV decodes from the clip.
 
-`benchmarks.selection` has plans alone, and renditions that do not overlap.
+`benchmarks.selection` measures planning alone, and renditions that do not overlap.
 """
 
 from __future__ import annotations
@@ -129,7 +128,7 @@ def main() -> None:
 
 
 def measure(clip: Path, options: Any) -> list[dict[str, float]]:
-    """Times in parts of those from the original alone; the plan's in parts of the read's."""
+    """Times relative to those of the original alone; planning time relative to the read's time."""
     with tempfile.TemporaryDirectory() as folder, Store.create(Path(folder) / "store") as store:
         once = store.ingest(clip)
         times = math.ceil(options.seconds / once.duration)
@@ -198,7 +197,7 @@ def some_query(rng: np.random.Generator, video: Video, seconds: int) -> Query:
 
 
 def of_all(short: Sequence[dict[str, Timing]], who: str) -> float:
-    """Of all short reads together, round by round."""
+    """All short reads together, by round."""
     sums = {
         name: [sum(times) for times in zip(*(found[name].seconds for found in short), strict=True)]
         for name in (who, ALONE)
@@ -220,7 +219,7 @@ def timed(store: Store, video: Video, query: Query, runs: int) -> Times:
             choose, psnr = contestants[name]
             store.tools.pool.empty()
             store.tools.packs.empty()
-            with patch("vfsd.read.read_plan.choose_tiles", choose):  # plans use this choice
+            with patch("vfsd.read.read_plan.choose_tiles", choose):  # plans use this planner
                 _, usage = used(partial(read, video, query, psnr))
                 wall[name].append(usage.wall)
                 cpu[name].append(usage.cpu)
@@ -249,7 +248,7 @@ def greedy(
     good: IsGoodEnough,
     unreadable: Sequence[range] = (),
 ) -> list[TileRun]:
-    """Of each interval between the ends of fragments the one whose pictures there cost least."""
+    """For each interval between ends of fragments, the fragment with the cheapest frames there."""
     assert not unreadable, "nothing is damaged here"
     wanted = sorted(set(frames.tolist()))
     usable = []
@@ -290,7 +289,7 @@ def greedy(
 
 
 def decoded(path: Path, count: int, size: tuple[int, int]) -> list[Any]:
-    """Luma of every tenth frame, decoded from the first on."""
+    """Luma of every tenth frame, decoded from the first frame on."""
     found = []
     with av.open(str(path)) as container:
         stream = container.streams.video[0]
@@ -305,7 +304,7 @@ def decoded(path: Path, count: int, size: tuple[int, int]) -> list[Any]:
 
 
 def psnr_of(video: Video, query: Query, truth: Sequence[Any]) -> float:
-    """dB of luma, of every tenth frame together."""
+    """PSNR of luma over every tenth frame together, in dB."""
     frames = range(0, len(video.frames_in(query.span)), EVERY)
     squares = count = 0.0
     for seen, right in zip(

@@ -17,7 +17,7 @@ FRESH = "open + stat + close, first time"
 
 
 def fresh_figures(work: Path, program: Path | None, count: int, runs: int) -> dict[str, Any]:
-    """Microseconds to open, stat and close each of many files not accessed before."""
+    """Microseconds to open, stat and close each of many new files."""
     names = [f"{number % 10}/{number}.txt" for number in range(count)]
     Store.create(work / "many").close()
     with vfsd_mount(work / "many", work / "mnt2") as place:
@@ -39,7 +39,7 @@ def fresh_figures(work: Path, program: Path | None, count: int, runs: int) -> di
 
 
 def opening(folder: Path, names: list[str]) -> float:
-    """Microseconds a file."""
+    """Microseconds per file."""
     paths = [folder / name for name in names]
     start = time.perf_counter()
     for path in paths:

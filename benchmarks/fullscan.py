@@ -1,10 +1,10 @@
 """Full scans: all frames of a video, scaled and normalised, with and without irrelevant areas.
 
-TASM's second use (its figure 14): a model looks at every frame, and decoding and scaling is what
-takes the time.  Untiled, each frame is decoded and scaled by vfsd, by PyAV and by ffmpeg;
-the fastest counts.  With tiles, only the tiles with motion are read, as `vfsd detect` found it in
-every fifth frame (``motion``, with coarse and with fine layouts), or a manually chosen region
-(``manual``): that of 30 % of the frame in which most of the motion is.  The output is
+This is TASM's second use case (its figure 14): a model processes every frame, and decoding and
+scaling take most of the time.  Without tiles, each frame is decoded and scaled by vfsd, by PyAV and
+by ffmpeg, and the fastest counts.  With tiles, only the tiles with motion are read, as `vfsd
+detect` found it in every fifth frame (``motion``, with coarse and with fine layouts), or a manually
+chosen region (``manual``): that of 30 % of the frame in which most of the motion is.  The output is
 compared with the same areas of the original.
 """
 
@@ -137,7 +137,7 @@ def figures_of(timings: dict[str, Timing], frames: int, untiled: Iterable[str]) 
 
 
 def best_region(video: Video) -> Rect:
-    """That part of the frame in which most of what moves is."""
+    """The part of the frame that contains most of the motion."""
     side = math.sqrt(MANUAL_SHARE)
     width, height = (int(side * length) // 2 * 2 for length in (video.width, video.height))
     boxes = video.labels.query("motion").columns().boxes
@@ -160,7 +160,7 @@ def manual_layouts(video: Video, region: Rect) -> TileLayout:
     return layout_around(region, media.width, media.height, tile_codec("fast", media).rules)
 
 
-# -- who delivers pictures, and what is done with them
+# -- sources of frames, and their consumer
 
 
 def consume(pictures: Iterable[Pixels]) -> None:
@@ -211,11 +211,11 @@ def ffmpeg_whole(path: Path) -> Iterable[Pixels]:
             yield np.frombuffer(data, np.uint8).reshape(SIDE, SIDE, 3)
 
 
-# -- what is said of it
+# -- report
 
 
 def checked(video: Video, crops: Iterable[Crop]) -> dict[str, Any]:
-    """How much is decoded, and how far the result is from the original's."""
+    """The share of decoded pixels, and the difference from the original's output."""
     area = video.width * video.height
     frames: set[int] = set()
     pixels = pictures = 0
@@ -259,8 +259,8 @@ PEERS = ("vfsd", "pyav", "ffmpeg")
 
 
 def verdict(figures: dict[str, Any]) -> bool:
-    """The median over the videos counts; with one tile for all regions, as every tile is a picture
-    of the result."""
+    """The median over the videos, with one tile for all regions, because every tile is a picture of
+    the result."""
     missed = []
     for which, bound in (("motion, coarse", MOTION_BOUND), ("manual", MANUAL_BOUND)):
         gain = statistics.median(found[which]["gain"] for found in figures.values())

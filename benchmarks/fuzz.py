@@ -81,7 +81,7 @@ def _keep(tally: Tally, name: str, folder: Path | None) -> None:
 
 
 def _with_atheris(target: Target, seeds: list[bytes], seconds: float) -> None:
-    """Never returns."""
+    """Fuzz with atheris; never returns."""
     import tempfile
 
     import atheris

@@ -1,9 +1,9 @@
 """The semantic index: boxes in, and boxes by label, time and region out, at several sizes.
 
-The boxes lie in up to 100 videos; one of them is a large one with a tenth of all boxes, nearly all
-of the same label.  Every answer that is timed is compared with what numpy finds in the
-columns that were put in.  The bound of 5 ms is for answers of few boxes; the one about a crowded
-place, which grows with the catalog to tens of thousands, is only reported.
+The boxes belong to up to 100 videos.  One video has a tenth of all boxes, nearly all with the same
+label.  Every timed answer is compared with a numpy search of the inserted columns.  The bound of 5
+ms applies to answers with few boxes.  The answer for a crowded area has tens of thousands of boxes,
+and is only reported.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def measure(boxes: int, runs: int) -> dict[str, Any]:
-    """Figures of one catalog with so many boxes."""
+    """Times for one catalog with that many boxes."""
     large = boxes // 10
     others = max(1, min(99, (boxes - large) // 1000))
     counts = [large, *[len(part) for part in np.array_split(np.empty(boxes - large), others)]]
@@ -99,7 +99,7 @@ def a_video(catalog: Catalog, number: int, boxes: int) -> LogicalVideo:
 
 
 def some_boxes(seed: int, count: int, frames: int) -> list[DetectionColumns]:
-    """Objects on two roads that cross; one box in a thousand lies anywhere else."""
+    """Objects on two crossing roads; one box in a thousand is at a random place."""
     rng = np.random.default_rng(seed)
     made = []
     for part in np.array_split(np.arange(count), max(1, count // BATCH)):
@@ -130,7 +130,7 @@ def some_boxes(seed: int, count: int, frames: int) -> list[DetectionColumns]:
     return made
 
 
-# -- what is asked: (number of the video, label, frames, region)
+# -- queries: (number of the video, label, frames, region)
 
 Question = tuple[int, str, range | None, Region | None]
 
@@ -226,7 +226,7 @@ def check(
     frames: range | None,
     region: Region | None,
 ) -> None:
-    """The answer is what numpy finds, box for box."""
+    """Check that the answer has exactly the boxes that numpy finds."""
     wanted = rows.codes == rows.names.index(label)
     if frames is not None:
         wanted &= (rows.frames >= frames.start) & (rows.frames < frames.stop)

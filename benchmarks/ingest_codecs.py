@@ -1,9 +1,9 @@
-"""CPU time of examining files of each codec, against the least that has to be done.
+"""CPU time of examining files of each codec, relative to the minimum of necessary work.
 
-The least is one pass of the demuxer, as ``ffprobe -show_packets`` makes it, and the pictures that
-the examiner decodes to try what the packets promise.  The clips are ten minutes of small pictures
-and 100 seconds of larger ones, generated into ``--folder`` or a temporary folder; files that the
-command line names are measured instead.  Bound: `_BOUND` times the least.
+The minimum is one pass of the demuxer, like ``ffprobe -show_packets``, and decoding the frames by
+which the examiner verifies the packets.  The clips are ten minutes of small pictures and 100
+seconds of larger ones, generated into ``--folder`` or a temporary folder; files that the command
+line names are measured instead.  Bound: `_BOUND` times the minimum.
 
 ``--source`` measures the examiner of another checkout as well, in turns with this one.
 """
@@ -77,15 +77,15 @@ for path in sys.argv[1:]:
 
 @dataclass
 class Measured:
-    """CPU seconds in user mode of one file, the least of several runs."""
+    """User CPU seconds for one file, the minimum of several runs."""
 
     file: str
     frames: int
     ffprobe: float  #: of ``ffprobe -show_packets``
-    trial: float  #: of the decoder, within the examiner
+    trial: float  #: decoding within the examiner
     vfsd: float
-    before: float | None  #: of the other checkout
-    decoded: bool  #: from end to end
+    before: float | None  #: the examiner of the other checkout
+    decoded: bool  #: elapsed time of an ingest
 
     @property
     def ratio(self) -> float:
@@ -164,9 +164,9 @@ def _measured(path: Path, options: Any) -> Measured:
 
 @contextmanager
 def _decoding() -> Iterator[list[float]]:
-    """Collects the CPU seconds of each call of a decoder while the examiner tries packets.
+    """Collects the CPU seconds of each decoder call while the examiner tries packets.
 
-    Those of the system are included, as the kernel tells user mode in ticks that are too coarse.
+    System time is included, because the kernel accounts user time in ticks that are too coarse.
     """
     spent: list[float] = []
 

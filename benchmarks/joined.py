@@ -32,7 +32,8 @@ _RUNS = 5
 
 
 def stored(width: int, frames: int, quality: int) -> Iterator[dict[str, Any]]:
-    """For each pair and way to merge, two videos apart and joined, of the same rate factor."""
+    """For each pair and merge mode, two videos stored separately and joined, at the same rate
+    factor."""
     for name, left, right in camera_pairs(width, frames):
         with tempfile.TemporaryDirectory() as folder, Store.create(Path(folder) / "store") as store:
             store.ingest(left, "left.mp4", link=True)
@@ -43,7 +44,7 @@ def stored(width: int, frames: int, quality: int) -> Iterator[dict[str, Any]]:
 
 
 def camera_pairs(width: int, frames: int) -> Iterator[tuple[str, Path, Path]]:
-    """(what, left file, right file)"""
+    """(description, left file, right file)"""
     for source in sources():
         for overlap in OVERLAPS:
             cameras = Cameras(
@@ -97,7 +98,7 @@ def measured(store: Store, settings: JoinSettings) -> dict[str, Any]:
 
 
 def _bytes_of(made: Sequence[Segment], runs: Sequence[range]) -> float:
-    """Of those frames: by their number, where a segment has others as well."""
+    """Bytes of those frames, in proportion if a segment has other frames as well."""
     return sum(
         one.size * sum(frame in run for run in runs for frame in one.frames) / len(one.frames)
         for one in made
@@ -105,7 +106,7 @@ def _bytes_of(made: Sequence[Segment], runs: Sequence[range]) -> float:
 
 
 def _read(store: Store, joined: Sequence[Segment], apart: Sequence[Segment]) -> float:
-    """How many times as long a picture takes that is put together, as one of whole tiles."""
+    """The time to read a reassembled frame, relative to reading a frame of whole tiles."""
     ratios = []
     for _ in range(_RUNS):
         both = [_seconds(store, segments) for segments in (joined, apart)]
@@ -114,7 +115,7 @@ def _read(store: Store, joined: Sequence[Segment], apart: Sequence[Segment]) -> 
 
 
 def _seconds(store: Store, segments: Sequence[Segment]) -> float:
-    """Of each picture."""
+    """Seconds per frame."""
     began = time.perf_counter()
     pictures = 0
     for segment in segments:

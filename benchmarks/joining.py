@@ -50,16 +50,17 @@ Two pictures that share a part of each save half of that part; more only where i
 
 @dataclass(frozen=True)
 class Source:
-    """Where wide pictures come from."""
+    """The source of wide frames."""
 
     name: str
     rate: Fraction
-    frames: Callable[[tuple[int, int], int], Iterator[PixelArray]]  #: of a size, so many
-    noise: float  #: that the cameras have: what is filmed has its own
+    frames: Callable[[tuple[int, int], int], Iterator[PixelArray]]  #: (size, number of frames)
+    noise: float  #: noise of the simulated cameras; filmed clips have their own
 
 
 def joining(width: int, frames: int, quality: int) -> Iterator[dict[str, Any]]:
-    """For each clip and overlap, what joining comes to, of so many frames of cameras so wide."""
+    """The results of joining for each clip and overlap, with that many frames and cameras of that
+    width."""
     for source in sources():
         for overlap in OVERLAPS:
             cameras = Cameras(
@@ -90,7 +91,7 @@ def sources() -> Iterator[Source]:
 
 
 def filmed(path: Path, size: tuple[int, int], count: int) -> Iterator[PixelArray]:
-    """The largest part of each frame that has those proportions, scaled."""
+    """The largest part of each frame with those proportions, scaled."""
     width, height = size
     with av.open(str(path)) as file:
         for at, frame in enumerate(file.decode(video=0)):
@@ -107,7 +108,7 @@ def filmed(path: Path, size: tuple[int, int], count: int) -> Iterator[PixelArray
 
 
 def overlap_of(left: list[PixelArray], right: list[PixelArray], rate: Fraction) -> Overlap | None:
-    """As a store finds it, but from five moments of these pictures and in their own size."""
+    """The overlap as a store finds it, but from five moments of these frames in their own size."""
     chosen = np.unique(np.linspace(0, len(left) - 1, 5).astype(int)).tolist()
     sides = []
     for pictures in (left, right):
@@ -154,7 +155,7 @@ def measured(
 def coarsest(
     left: list[PixelArray], right: list[PixelArray], found: Overlap, quality: int, separate: int
 ) -> dict[str, Any]:
-    """The mean of both, coded as coarsely as leaves either the dB that VSS asks for."""
+    """The mean of both, encoded as coarsely as the PSNR of VSS permits for both sides."""
     low, high = quality, COARSEST + 1  # good enough; too coarse
     best = joined(left, right, found, MERGES["mean"], low, separate)
     while high - low > 1:
@@ -199,7 +200,7 @@ def joined(
 
 
 def coded(pictures: list[PixelArray], quality: int) -> tuple[int, list[PixelArray]]:
-    """(bytes, what they decode to) of pictures as one cell; nothing where they have no pixels."""
+    """(bytes, decoded frames) of frames as one cell; empty if they have no pixels."""
     width, height = image_size(pictures[0])
     if not width:
         return 0, pictures
@@ -227,7 +228,7 @@ def decoded(cell: CellStream) -> list[PixelArray]:
 
 
 def psnr(shown: Sequence[PixelArray], seen: Sequence[PixelArray]) -> float:
-    """dB of luma, over all pictures together."""
+    """PSNR of luma over all frames together, in dB."""
     squares = [mean_square(luma(a), luma(b)) for a, b in zip(shown, seen, strict=True)]
     return psnr_of_square(float(np.mean(squares)))
 
@@ -293,7 +294,7 @@ def show_joining(rows: list[dict[str, Any]]) -> bool:
 
 
 def saved_together(rows: Sequence[dict[str, Any]], merge: str) -> float:
-    """Of the bytes of all clips."""
+    """The saved share of the bytes of all clips."""
     return saved_of([row["merges"][merge] for row in rows], rows)
 
 

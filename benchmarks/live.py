@@ -1,16 +1,16 @@
-"""A mount under reads, without any command: the tuner makes its tiles.
+"""A mount under reads, without any command: its tuner makes tiles.
 
-Two mounts show the same video; one makes tiles where reads say that they pay, the other has
-``tune = false``.  Both get the same reads, one right after the other: regions as raw RGB and crops
-of what was seen, of a few places and times that people keep coming back to.  They come in bursts
-with pauses between them, in which the mount is idle.  The report has, for the first, the second
-and the last third of all reads: seconds of decoding by their plans (from the store's log of reads),
-and the CPU time of the mounts' processes as the system counts it.  All pixels are compared with a
-full decode of the original by PyAV: those of the mount without tiles have to be equal.
+Two mounts show the same video.  One makes tiles where logged reads justify them; the other has
+``tune = false``.  Both get the same reads, one right after the other: regions as raw RGB, and crops
+of detected objects, at a few places and times that recur.  Reads come in bursts, and the mount is
+idle between them.  The report has, for the first, the second and the last third of all reads:
+seconds of decoding by their plans (from the store's log of reads), and the CPU time of the mounts'
+processes as the system counts it.  All pixels are compared with a full decode of the original by
+PyAV; those of the mount without tiles must be equal.
 
-While tiles are made, whole frames of another video are read now and then through both mounts, each
-of them once, and as many from its last key frame: how long the mount that is working takes, against
-the one that is not.
+While tiles are made, whole frames of another video are occasionally read through both mounts, each
+frame once and at the same distance from its key frame.  This compares the latency of the working
+mount with that of the idle one.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ Pixels = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Part:
-    """A file below ``NAME@/``, and what it has to show."""
+    """A file below ``NAME@/``, and its expected contents."""
 
     path: str
     frames: range
@@ -83,7 +83,7 @@ class Request:
 
 @dataclass
 class Contestant:
-    """One of the mounts, and what was measured of it."""
+    """One of the mounts, and its measurements."""
 
     name: str
     store: Path
@@ -91,9 +91,10 @@ class Contestant:
     pid: int = 0
     cpu: list[float] = field(default_factory=list)  #: by request
     seconds: list[float] = field(default_factory=list)
-    errors: list[float] = field(default_factory=list)  #: mean squared, by request
+    errors: list[float] = field(default_factory=list)  #: mean squared error, by request
     probes: list[float] = field(default_factory=list)  #: seconds, while tiles were made
-    controls: list[float] = field(default_factory=list)  #: the same kind of read, right after
+    #: the same kind of read right afterwards, while the mount was idle
+    controls: list[float] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ class Subject:
 
     path: Path
     label: str
-    boxes: Mapping[int, Sequence[Rect]]  #: in the order in which they come into the index
+    boxes: Mapping[int, Sequence[Rect]]  #: in the order of insertion into the index
     width: int
     height: int
     frames: int
@@ -163,7 +164,7 @@ def filmed_subject(work: Path, seconds: float) -> Subject:
 
 
 def generated_subject(work: Path, seconds: float) -> Subject:
-    """A scene whose only key frame is its first, and one with many."""
+    """A scene with a single key frame, and one with many."""
     clip, other = work / "scene.mp4", work / "other-scene.mp4"
     frames = int(30 * seconds)
     write(Scene(width=640, height=352, frames=frames), Encoding(gop=frames), clip)
@@ -177,7 +178,7 @@ def generated_subject(work: Path, seconds: float) -> Subject:
 
 
 def facts(clip: Path) -> tuple[int, int, int, float]:
-    """Width, height, frames, and frames in a second."""
+    """Width, height, number of frames, and frame rate."""
     with av.open(str(clip)) as container:
         stream = container.streams.video[0]
         frames = sum(1 for packet in container.demux(stream) if packet.size)
@@ -189,7 +190,7 @@ def whole(x1: float, y1: float, x2: float, y2: float) -> Rect:
 
 
 def make_store(root: Path, subject: Subject, settings: StoreSettings) -> None:
-    """Both clips, fully decoded once, and boxes."""
+    """A store with both clips, fully decoded once, and boxes."""
     with Store.create(root) as store:
         settings.save(store.parts.directory.settings)
         for name, path in ((NAME, subject.path), (OTHER, subject.other)):
@@ -208,9 +209,10 @@ def make_store(root: Path, subject: Subject, settings: StoreSettings) -> None:
 
 
 def workload(subject: Subject, count: int, seed: int) -> list[Request]:
-    """Half of them regions, half of them objects; of places and times some come up far more often.
+    """Requests for regions and for objects, half of each; some places and times are far more
+    frequent.
 
-    No two read quite the same, so that no cache of finished views answers.
+    No two requests are equal, so no cache of finished views answers them.
     """
     chance = random.Random(seed)
     width, height = even(subject.width / 6), even(subject.height / 5)
@@ -238,7 +240,7 @@ def workload(subject: Subject, count: int, seed: int) -> list[Request]:
 
 
 def label_request(subject: Subject, frames: range) -> Request:
-    """The crops of all that was seen on some frames."""
+    """The crops of all objects on some frames."""
     parts = [
         Part(f"objects/{subject.label}/{frame:06}-{number}.npy", range(frame, frame + 1), box)
         for frame in frames
@@ -269,7 +271,7 @@ class Truth:
                     self._cuts[index, at] = rgb[at.y1 : at.y2, at.x1 : at.x2].copy()
 
     def error(self, request: Request, found: Sequence[Pixels]) -> float:
-        """Mean square of how far all samples of a request are off; 0 where they are equal."""
+        """Mean squared error over all samples of a request; 0 if all are equal."""
         total = count = 0.0
         for part, pixels in zip(request.parts, found, strict=True):
             right = np.stack([self._cuts[frame, part.region] for frame in part.frames])
@@ -326,14 +328,14 @@ def pixels(part: Part, data: bytes) -> Pixels:
 def rest(
     mounts: tuple[Contestant, Contestant], others: list[int], options: argparse.Namespace
 ) -> None:
-    """A pause between bursts, in which a stranger comes by while tiles are made."""
+    """A pause between bursts; while tiles are made, another client reads."""
     tuned, plain = mounts
     end = time.monotonic() + options.pause
     left = options.probes
     while (now := time.monotonic()) < end:
         if left and len(others) > 1 and is_making(tuned):
             left -= 1
-            # After the first of these the one that works holds its breath for a second.
+            # After the first of these reads, the working mount pauses its tuner for a second.
             first, second = others.pop(), others.pop()
             for one in (tuned, plain):
                 one.probes.append(seconds_of_probe(one, first))
@@ -343,7 +345,7 @@ def rest(
 
 
 def probed_places(root: Path) -> list[int]:
-    """First frames of what is probed: all as far from their key frames."""
+    """The first frames of the probes, all at the same distance from their key frames."""
     with Store.open(root, read_only=True) as store:
         return [
             gop.first_frame + INTO_GOP
@@ -363,7 +365,7 @@ def seconds_of_probe(one: Contestant, first: int) -> float:
 
 
 def own_cpu(pid: int) -> float:
-    """Core seconds of a process, without its children."""
+    """CPU seconds of a process, without its children."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -395,7 +397,7 @@ def figures_of(requests: Sequence[Request], tuned: Contestant, plain: Contestant
 
 
 def decoding_of(one: Contestant, requests: Sequence[Request]) -> list[float]:
-    """Seconds of decoding by the plans of each request, as the store remembers them."""
+    """Seconds of decoding that the plan of each request predicts, from the store's log of reads."""
     with Store.open(one.store, read_only=True) as store:
         reads: list[LoggedRead] = list(store.catalog.reads(store[NAME].info))[::-1]
     if len(reads) != sum(len(request.parts) for request in requests):
@@ -405,7 +407,7 @@ def decoding_of(one: Contestant, requests: Sequence[Request]) -> list[float]:
 
 
 def thirds(values: Sequence[float]) -> list[float]:
-    """The mean of the first, second and last third."""
+    """The means of the first, second and last third."""
     return [float(np.mean(part)) for part in np.array_split(np.array(values), 3)]
 
 

@@ -1,10 +1,10 @@
 """A mount under load: many readers and writers, with chores in the background.
 
-Thirty-two processes read plain files (in order, and 4 KiB at random places), raw, encoded and
-still views, regions, and through the API; four copy videos in, rename, rewrite and delete;
-while tiles are made, evicted and compressed.  Everything that is read is compared: files with
-their digests, pictures with what FFmpeg decoded.  The mount's process is watched, and the store
-checked in the end.
+Thirty-two processes read plain files (in order, and 4 KiB at random offsets), raw, encoded and
+still views, and regions, through the mount and through the API.  Four processes copy videos in,
+rename, rewrite and delete them.  Tiles are made, evicted and compressed at the same time.  All data
+that is read is compared: files with their digests, frames with FFmpeg's output.  The program
+monitors the mount's process, and checks the store at the end.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def main() -> None:
 
 
 def prepared(work: Path, decoder_memory: int) -> list[Truth]:
-    """A store with the clips, and what is known of them."""
+    """A store with the clips, and their expected data."""
     folder = footage() / "real"
     clips = [folder / name for name in CLIPS] if folder.is_dir() else []
     clips = [clip for clip in clips if clip.exists()]
@@ -179,7 +179,7 @@ def by_kind(seen: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
 
 
 def latencies(seen: list[dict[str, Any]]) -> dict[str, float]:
-    """Milliseconds of a read(2); of the API, of a call."""
+    """Milliseconds per read(2), or per call for the API."""
     took = np.concatenate([np.array(one["seconds"]) for one in seen])
     if not len(took):
         return {}
@@ -197,7 +197,7 @@ def daemon_figures(start: Sample, during: list[Sample], end: Sample) -> dict[str
 
 
 def allowed(start: Sample, during: list[Sample], decoder_memory: int) -> float:
-    """MiB that the daemon may take, from what it had before anything was rendered."""
+    """MiB that the daemon may use, given its size before anything was rendered."""
     threads = max(one.threads for one in during)
     making = encoder_threads() * A_SEGMENT + DECODERS_PER_CORE * available_cores() * A_PICTURE
     held = decoder_memory + BESIDE_DECODERS + making + threads * A_REQUEST
@@ -205,7 +205,7 @@ def allowed(start: Sample, during: list[Sample], decoder_memory: int) -> float:
 
 
 def checked(store: Path) -> dict[str, Any]:
-    """What a deep check of the store at rest finds."""
+    """Findings of a deep check of the idle store."""
     command = [sys.executable, "-m", "vfsd", "-s", str(store), "--json", "fsck", "--deep"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return {"code": done.returncode, "findings": done.stdout.splitlines()[:20]}

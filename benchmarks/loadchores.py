@@ -23,8 +23,8 @@ _MAY_END = (
 
 
 def _round(number: int, name: str) -> list[list[str]]:
-    """Short work comes first, and between long work with many readers; data stored by
-    one command is evicted by the next that finds no room."""
+    """Commands in an order in which short work comes first; data stored by one command is evicted
+    by the next that needs space."""
     rows = 2 + number % 2
     return [
         ["scrub"],
@@ -39,7 +39,7 @@ def _round(number: int, name: str) -> list[list[str]]:
 
 
 class Chores:
-    """One command after the other, round and round, until the block ends."""
+    """Runs one command after the other, in rounds, until the block ends."""
 
     def __init__(self, store: Path, names: list[str]) -> None:
         self.failed: list[str] = []
@@ -52,7 +52,7 @@ class Chores:
 
     @property
     def done(self) -> dict[str, int]:
-        """How often each was done."""
+        """How often each command ran."""
         return dict(self._count)
 
     def __enter__(self) -> Chores:
@@ -72,15 +72,15 @@ class Chores:
                     return
                 code = self._vfsd(*command)
                 if self._end.is_set() and code in (_INTERRUPTED, -signal.SIGINT):
-                    return  # it was not done, if it had begun at all
+                    return  # it did not finish, if it had begun at all
                 self._count[command[0]] += 1
                 if code not in _MAY_END:
                     self.failed.append(f"{' '.join(command)} ended with {code}")
 
     def _vfsd(self, *words: str) -> int:
         command = [sys.executable, "-m", "vfsd", "-s", str(self._store), "-q", *words]
-        # As from another login: Linux shares cores among sessions first (see sched(7)), and many
-        # readers in one would leave nothing to who stands back.
+        # In a session of its own: Linux shares cores among sessions first (see sched(7)), and many
+        # readers in the same session would starve a process of low priority.
         with subprocess.Popen(
             command,
             stdout=subprocess.DEVNULL,

@@ -34,18 +34,19 @@ _KEPT = 50_000
 
 @dataclass(slots=True)
 class Seen:
-    """By one process."""
+    """The results of one process."""
 
     kind: str
     operations: int = 0
     bytes: int = 0
-    wrong: list[str] = field(default_factory=list)  #: other content than there should be
+    wrong: list[str] = field(default_factory=list)  #: reads with wrong content
     errors: list[str] = field(default_factory=list)
-    seconds: list[float] = field(default_factory=list)  #: each read(2), or a sample of them
+    #: latencies of all read(2) calls, or of a sample
+    seconds: list[float] = field(default_factory=list)
     reads: int = 0
 
     def note(self, seconds: float, rng: random.Random) -> None:
-        """One read took so long; a fair sample of all is kept."""
+        """Record the duration of one read; a uniform sample is kept."""
         self.reads += 1
         if len(self.seconds) < _KEPT:
             self.seconds.append(seconds)
@@ -54,7 +55,7 @@ class Seen:
 
 
 class Reader:
-    """Does one kind of reads; each method is one, and raises `OSError`."""
+    """Performs one kind of reads; each method performs one and raises `OSError`."""
 
     def __init__(self, seen: Seen, place: Path, store: Path, truths: list[Truth], seed: int):
         self._seen = seen
@@ -116,7 +117,7 @@ class Reader:
     # -- views
 
     def raw(self, truth: Truth) -> None:
-        """Samples of the original: exact."""
+        """Samples of the original, exactly."""
         first, stop = self._span(truth, 12)
         data = self._view(truth, f"frames={first}-{stop},psnr=inf.yuv")
         size, known = truth.picture_bytes, self._known[truth.name]
@@ -126,7 +127,7 @@ class Reader:
             self._compare(is_right, f"{truth.name}: frame {frame}")
 
     def region(self, truth: Truth) -> None:
-        """A part of each picture of the original: exact."""
+        """A region of frames of the original, exactly."""
         first, stop = self._span(truth, 12)
         x, y, size = self._area(truth)
         name = f"frames={first}-{stop},roi={size[0]}x{size[1]}+{x}+{y},psnr=inf.yuv"
@@ -135,7 +136,7 @@ class Reader:
         self._compare(data == right, f"{truth.name}@/{name}")
 
     def tiled(self, truth: Truth) -> None:
-        """A part of each picture, from whatever is cheapest."""
+        """A region of frames, from the cheapest source."""
         first, stop = self._span(truth, 12)
         x, y, size = self._area(truth)
         name = f"frames={first}-{stop},roi={size[0]}x{size[1]}+{x}+{y}.yuv"
@@ -161,7 +162,7 @@ class Reader:
         self._compare(count == stop - first, f"{truth.name}@/{name}: {count} pictures")
 
     def stills(self, truth: Truth) -> None:
-        """A picture as it was before the load; the three forms take turns."""
+        """A still compared with the state before the load; the three forms alternate."""
         import cv2
         import numpy as np
 
@@ -178,12 +179,12 @@ class Reader:
         if shown is None or shown.shape != right.shape:
             self._compare(False, f"{truth.name}@/frames/{frame:06}.{form}: no such picture")
             return
-        # Luma of limited range, or full; whatever the matrix, it is a line through that of FFmpeg.
+        # Luma in limited or full range is a linear function of FFmpeg's luma for every matrix.
         near = np.corrcoef(shown.ravel()[::7], right.ravel()[::7])[0, 1] > 0.97
         self._compare(bool(near), f"{truth.name}@/frames/{frame:06}.{form}")
 
     def api(self, truth: Truth) -> None:
-        """Another process that has the store open by itself."""
+        """Read in a process that has opened the store itself."""
         from vfsd.api.store import Store
 
         if self._opened is None:
@@ -204,7 +205,7 @@ class Reader:
         self._compare(data == right, f"{truth.name}: {first} to {stop} of {x},{y} {size}")
 
     def _view(self, truth: Truth, name: str) -> bytes:
-        """All of a view, whose size is what was said before."""
+        """All bytes of a view, whose size must equal the announced one."""
         fd = os.open(self._place / f"{truth.name}@" / name, os.O_RDONLY)
         parts, view = [], memoryview(self._buffer)[:_BLOCK]
         try:

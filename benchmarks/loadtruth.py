@@ -19,12 +19,12 @@ class Truth:
     """One video: a file outside the store, and its first frames."""
 
     name: str  #: in the store
-    file: str  #: the very same bytes, on the local disk
+    file: str  #: a file with the same bytes on the local disk
     digest: str  #: blake2b of them
     width: int
     height: int
-    frames: int  #: whose pictures are known
-    pictures: str  #: file of their samples, yuv420p, one after the other
+    frames: int  #: the number of frames with known samples
+    pictures: str  #: file of these samples, yuv420p, frame by frame
 
     @property
     def picture_bytes(self) -> int:
@@ -34,7 +34,7 @@ class Truth:
         return known[frame * self.picture_bytes : (frame + 1) * self.picture_bytes]
 
     def region(self, known: mmap.mmap, frame: int, x: int, y: int, size: tuple[int, int]) -> bytes:
-        """The planes of an even region at an even place, one after the other."""
+        """The planes of an even region at an even position, one after the other."""
         base, parts = frame * self.picture_bytes, []
         for number in range(3):
             shared = 2 if number else 1
@@ -57,7 +57,7 @@ def opened(path: str) -> mmap.mmap:
 
 
 def truth_of(clip: Path, name: str, folder: Path) -> Truth | None:
-    """None for what these readers do not know to compare: odd sizes, turned, not 8 bits 4:2:0."""
+    """None for clips that these readers cannot compare: odd sizes, rotated, or not 8-bit 4:2:0."""
     asked = [
         "-show_entries",
         "stream=width,height,pix_fmt:stream_side_data=rotation",

@@ -64,7 +64,7 @@ class Writer:
         self._look_at(new)
 
     def rewrite(self) -> None:
-        """The end of a file, in place, which makes it another file."""
+        """Change the end of a file in place, which makes it another file."""
         name, data = self._any(), self._rng.randbytes(20_000)
         with open(self._folder / name, "r+b") as file:
             whole = bytearray(file.read())

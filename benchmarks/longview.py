@@ -1,11 +1,11 @@
-"""Opening a long encoded view, and seeking to its middle: how long until there is a picture.
+"""Opening a long encoded view, and seeking to its middle: the time to the first frame.
 
-A real clip is repeated to an hour and shown in half its size, once by vfsd and once by ffmpegfs, a
-file system that transcodes whole files on access, if it is installed: as the file that it makes by
-default, and as segments of HLS, which it can begin anywhere, with the playlist or for a player that
-knows its segment.  For each time to seek to, either is mounted again with empty caches; the
-file is opened by several players.  Frames are compared with those that ffmpeg decodes from the
-source around that time: it has to be the right one.  vfsd does nothing in the background.
+A real clip is repeated to an hour and shown at half its size by vfsd, and by ffmpegfs if it is
+installed, a file system that transcodes whole files on access. ffmpegfs serves the file that it
+makes by default, and HLS segments, which it can begin anywhere: by the playlist, or to a player
+that knows its segment.  For each seek position, both are mounted again with empty caches, and
+several players open the file.  The frame must be the one that ffmpeg decodes from the source at
+that time. vfsd has no background work.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ Mount = Callable[[], AbstractContextManager[Mounted]]
 
 @dataclass
 class Found:
-    """What came of one player at one time of one contestant."""
+    """The results of one player at one position of one contestant."""
 
     seconds: list[float] = field(default_factory=list)
     psnr: float = 99.0  #: the worst
-    off: int = 0  #: frames that it was wrong by, at worst
+    off: int = 0  #: the largest distance to the right frame
     failed: str = ""
 
     def text(self) -> str:
@@ -77,14 +77,14 @@ class Found:
 
 @dataclass(frozen=True)
 class Wanted:
-    """The pictures around a time, as ffmpeg decodes and scales them."""
+    """The frames around a position, as ffmpeg decodes and scales them."""
 
-    at: float  #: seconds, a little before the wanted picture
+    at: float  #: seconds, slightly before the wanted frame
     around: list[Luma]
     index: int  #: of the wanted one
 
     def judge(self, luma: Luma) -> tuple[float, int]:
-        """(PSNR in dB, frames off), of the picture that it is most like."""
+        """(PSNR in dB, distance in frames) of the most similar frame."""
         errors = [float(np.square(luma.astype(np.float32) - one).mean()) for one in self.around]
         best = int(np.argmin(errors))
         if math.isclose(errors[best], errors[self.index], rel_tol=1e-3):
@@ -124,7 +124,7 @@ def asdict_all(found: dict[str, Found]) -> dict[str, Any]:
 
 
 def measure(clip: Path, work: Path, options: Any) -> dict[str, dict[str, dict[str, Found]]]:
-    """By player, position and contestant."""
+    """Results by player, position and contestant."""
     width, height, once, rate = facts(clip)
     size = (width // 4 * 2, height // 4 * 2)
     source = work / "in"
@@ -175,7 +175,8 @@ def once_more(found: Found, mount: Mount, player: str, wanted: Wanted, limit: fl
 
 
 def around(path: Path, frame: int, rate: float, size: tuple[int, int]) -> Wanted:
-    """A quarter of a frame before it, whichever way players round."""
+    """A quarter of a frame before the position, so that any rounding of players leads to the same
+    frame."""
     first = (frame - AROUND - 0.25) / rate
     return Wanted((frame - 0.25) / rate, pictures(path, first, size, 2 * AROUND + 1), AROUND)
 
@@ -218,7 +219,7 @@ def segment_at(at: float) -> tuple[str, float]:
 def theirs(
     work: Path, size: tuple[int, int], kind: str, name_at: Callable[[float], tuple[str, float]]
 ) -> Mount:
-    """As in ffmpegfs's manual, with the size of the view."""
+    """A mount of ffmpegfs as its manual recommends, with the size of the view."""
 
     @contextlib.contextmanager
     def mount() -> Iterator[Mounted]:
@@ -255,7 +256,7 @@ def theirs(
 
 
 def report(figures: dict[str, dict[str, dict[str, Found]]]) -> bool:
-    """Print it; whether all bounds were met."""
+    """Print the results; return whether all bounds were met."""
     rows, missed = [], []
     names = list(next(iter(next(iter(figures.values())).values())))
     for player, by_place in figures.items():

@@ -1,16 +1,16 @@
-"""Clips with boxes drawn, asked for again and again: TASM's macrobenchmark, simulated.
+"""Repeated queries for clips with drawn boxes: TASM's macrobenchmark, simulated.
 
 Visual Road's Q7 as TASM runs it (ICDE 2021, figure 13).  A query asks for ten seconds with boxes
-around all cars, or all persons; windows begin nearer to the start of the video as a rule (Zipf).
-Frames are looked at by a detector when they are first asked for, every third of them.  Then boxes
-are drawn: without tiles whole pictures are decoded and encoded; with tiles only those that hold a
-box, and the others are stitched to them as they are.  Seconds without a box are copied either way.
+around all cars, or all persons; windows near the start of the video are more frequent (Zipf).  A
+detector examines every third frame when it is first requested.  Then boxes are drawn.  Without
+tiles, whole frames are decoded and encoded.  With tiles, only tiles with a box are, and the others
+are stitched to them unchanged.  Seconds without a box are copied in both cases.
 
-Nothing is decoded or encoded: that takes what the cost model says, and the detector a fixed time;
-what drawing takes is left out.  Tiles are the whole picture here under every policy, as there is
-nothing to stitch otherwise, and of the codec `stitchable`; what is put out without tiles is the
-same codec's, in one piece, or (told separately) H.264's, which is made sooner.  Each SOT of a
-second is served from tiles or without, whichever is cheaper.
+Nothing is decoded or encoded: costs come from the cost model, the detector takes a fixed time, and
+the time for drawing is left out.  Under every policy, tiles cover the whole frame, as stitching
+requires, and have the codec `stitchable`.  Output without tiles has the same codec in one piece, or
+(reported separately) H.264, which is encoded faster.  Each SOT of a second is served from tiles or
+without, whichever is cheaper.
 
 Each video has one set of queries, asked in six orders.
 """
@@ -69,9 +69,9 @@ OURS, PLAIN = "ledger", "none, as H.264"
 
 
 class Drawing:
-    """A world in which a query is answered by a video with boxes drawn into it.
+    """A world in which the answer to a query is a video with drawn boxes.
 
-    What its `decode` tells is all of that: decoding, encoding again, and stitching.
+    Its `decode` returns the whole cost: decoding, encoding and stitching.
     """
 
     def __init__(self, footage: VideoProfile, rates: CostRates) -> None:
@@ -96,7 +96,7 @@ class Drawing:
         return self._boxes.pixels(sot, query, tiling)
 
     def _draw(self, sot: int, aims: Aims, tiling: Tiling | None) -> float:
-        """Windows are of whole SOTs, so it does not matter which."""
+        """Draw a window of whole SOTs, so that its alignment does not matter."""
         untiled = self.making_cost(sot, self._whole).seconds
         if tiling is None:
             return untiled
@@ -116,7 +116,7 @@ class Drawing:
         return min(untiled, self._rates.tiles.seconds(read) + again.seconds + stitching)
 
     def _encoding(self, sot: int, tiling: Tiling) -> TilingCost:
-        """Without decoding the source."""
+        """The encoding cost without decoding the source."""
         making, nothing = (
             self.making_cost(sot, one) for one in (tiling, Tiling(tiling.layout, ()))
         )
@@ -131,7 +131,7 @@ class Course:
     looked_at: np.ndarray[Any, Any]  #: frames, of each query
 
     def total(self, detector: float) -> float:
-        """All together, at so many seconds of detector for a frame."""
+        """All queries together, with that many detector seconds per frame."""
         return float(self.seconds.sum() + detector * self.looked_at.sum())
 
     def last(self, detector: float) -> float:
@@ -170,7 +170,7 @@ def main() -> None:
 
 
 def drawn(footage: VideoProfile, count: int, seed: int) -> list[Query]:
-    """Windows of whole seconds in which there is something of the label."""
+    """Windows of whole seconds that contain an object of the label."""
     rng = np.random.default_rng((seed, 9))
     queries: list[Query] = []
     while len(queries) < count:
@@ -209,7 +209,8 @@ def course(policy: TilingPolicy, world: Drawing, queries: Sequence[Query]) -> Co
 
 
 def told(found: Mapping[str, list[list[Course]]], detector: float) -> dict[str, Any]:
-    """By policy, of each video the median of its orders: all queries, and the last, of no tiles."""
+    """By policy and video, the median over its orders: all queries, and the last ones, relative to
+    no tiles."""
     figures = {}
     for name, base in (*((name, "none") for name in POLICIES), (OURS, PLAIN)):
         totals, lasts = [], []
@@ -241,7 +242,7 @@ def _change(parts: Sequence[float]) -> str:
 
 
 def judge(figures: Mapping[str, Any]) -> list[str]:
-    """Which bounds are missed."""
+    """The missed bounds."""
     missed = []
     for detector, found in figures.items():
         total, last = (float(np.median(found[OURS][what])) for what in ("total", "last"))

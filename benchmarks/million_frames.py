@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def put(catalog: Catalog, frames: int, name: str = "long.mp4") -> None:
-    """B-frames in pairs, an open clock, sizes as encoders make them."""
+    """Store a table with pairs of B-frames, variable frame times and realistic sizes."""
     rng = np.random.default_rng(3)
     pts = np.arange(frames, dtype=np.int64) * 512
     pts[1 : frames - 1 : 3], pts[2:frames:3] = (
@@ -90,7 +90,7 @@ def put(catalog: Catalog, frames: int, name: str = "long.mp4") -> None:
 
 
 def look_up(catalog: Catalog, frames: int) -> dict[str, float]:
-    """Milliseconds: of opening the table, and of planning a frame whose page was never read."""
+    """Milliseconds to open the table, and to plan a frame whose page is not loaded yet."""
     video = catalog.video("long.mp4")
     start = time.perf_counter()
     frame_table = catalog.frame_table(video.original)

@@ -1,14 +1,14 @@
 """Plain file reads and copies through the mount, against the local disk and other mounts.
 
-Where the kernel can do it, a second mount has ``-o passthrough``.  The others are libfuse's C
+If the kernel supports it, a second mount has ``-o passthrough``.  The others are libfuse's C
 example that keeps files open (``passthrough_fh``), its ``passthrough_hp``, which lets the kernel
 read by itself (``--passthrough-hp``, of a libfuse from 3.17 on), and ffmpegfs, which shows a file
 that it transcodes under its own name as it is.
 
-All read one and the same file on the disk, as how the kernel keeps the pages of a file makes a
-third of a difference between two copies, and all have to read the same bytes, in sequence and at
-random.  Every row is interleaved.  ``first`` drops the mount's own pages before each run and keeps
-those of the object below, ``again`` keeps both, ``cold`` drops both.
+All read the same file on the disk, because two copies may differ by a third in speed, depending on
+how the kernel keeps their pages.  All must read the same bytes, in sequence and at random.  The
+contestants of every row are interleaved.  ``first`` drops the mount's own pages before each run and
+keeps those of the object below, ``again`` keeps both, ``cold`` drops both.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def main() -> None:
 def mounts_of(
     below: Path, work: Path, example: Path | None, bare: Path | None, stack: contextlib.ExitStack
 ) -> dict[str, Path]:
-    """The same file through all other mounts that can be had here, until `stack` ends."""
+    """The same file through all other available mounts, until `stack` ends."""
     files = {}
     if can_pass_through():
         other = store_with(below, work / "passing")
@@ -123,7 +123,7 @@ def mounts_of(
 
 
 def store_with(big: Path, root: Path) -> Path:
-    """A new store with that video; gives the file below."""
+    """A new store with that video; returns the file below."""
     with Store.create(root) as store:
         return store.parts.originals.path_of(store.ingest(big, "big.mkv").original)
 
@@ -151,7 +151,7 @@ def make_big_video(work: Path, mib: int) -> Path:
 
 
 def check_content(files: dict[str, Path]) -> None:
-    """All have the same bytes, in sequence and at random places."""
+    """Check that all mounts return the same bytes, in sequence and at random offsets."""
     rng = np.random.default_rng(3)
     size = files["native"].stat().st_size
     offsets = rng.integers(0, size - 4096, 200).tolist()
@@ -169,10 +169,10 @@ def check_content(files: dict[str, Path]) -> None:
 
 
 def have_memory(folder: Path, size: int) -> None:
-    """Take memory for files from the system and give it back.
+    """Allocate memory for files from the system and free it again.
 
-    A virtual machine may have to ask its host first for pages that it has not used lately, which
-    takes ten times as long as filling them, and the first run would pay for it.
+    A virtual machine may first have to request unused pages from its host, which takes ten times as
+    long as filling them.  The first run would pay for that.
     """
     block = bytes(MIB)
     with tempfile.TemporaryFile(dir=folder) as file:
@@ -317,14 +317,14 @@ def copy_figures(work: Path, mounted: Path, big: Path, runs: int) -> dict[str, A
 
 
 def judged(path: Path) -> bytes:
-    """The state of a file once it is classified; on a busy machine this may exceed a timeout."""
+    """The state of a file once it is classified, which may exceed a timeout on a busy machine."""
     while (state := os.getxattr(path, "user.vfsd.state")) == b"spooled":
         time.sleep(0.01)
     return state
 
 
 def settle(work: Path, mounted: Path) -> None:
-    """Let nothing of one run reach into the next: judged, removed, written back."""
+    """Wait for the effects of a run to end: classification, removal and writeback."""
     for path in mounted.glob("copy*.mkv"):
         judged(path)
         path.unlink()
@@ -348,7 +348,8 @@ def latency_figures(files: dict[str, Path]) -> dict[str, Any]:
 
 
 def behind_the_example(figures: dict[str, Any]) -> list[str]:
-    """The rows in which the ordinary way is slower; twice as slow for files not seen before."""
+    """The rows in which the normal mode is slower than the example; twice as slow is allowed for
+    new files."""
     behind = []
     for what, row in figures.items():
         if EXAMPLE not in row:
@@ -362,7 +363,7 @@ def behind_the_example(figures: dict[str, Any]) -> list[str]:
 
 
 def behind_the_kernel(figures: dict[str, Any]) -> list[str]:
-    """The rows in which passthrough is slower than it has to be."""
+    """The rows in which passthrough is slower than necessary."""
     behind = []
     for what in READS:
         row = figures[what]

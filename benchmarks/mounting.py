@@ -21,7 +21,7 @@ _EXAMPLE = Path("/usr/share/doc/libfuse3-dev/examples/passthrough_fh.c")
 
 @contextmanager
 def vfsd_mount(store: Path, mountpoint: Path, *options: str) -> Iterator[Path]:
-    """A store, mounted with what people write after ``-o``, by a process in the background."""
+    """A store mounted in the background with these options after ``-o``."""
     mountpoint.mkdir(exist_ok=True)
     control.mount(store, mountpoint, options)
     try:
@@ -31,7 +31,7 @@ def vfsd_mount(store: Path, mountpoint: Path, *options: str) -> Iterator[Path]:
 
 
 def build_passthrough(folder: Path) -> Path | None:
-    """libfuse's example, compiled from where Debian's libfuse3-dev puts it; None without it."""
+    """Compile libfuse's example from the sources of Debian's libfuse3-dev; None without them."""
     if not _EXAMPLE.exists() or shutil.which("gcc") is None:
         return None
     for source in _EXAMPLE.parent.glob("passthrough*"):
@@ -46,7 +46,7 @@ def build_passthrough(folder: Path) -> Path | None:
 
 @contextmanager
 def passthrough_mount(program: Path, mountpoint: Path) -> Iterator[Path]:
-    """The whole file system once more, seen through the C example."""
+    """The whole file system, mounted through the C example."""
     mountpoint.mkdir(exist_ok=True)
     with _served([program, mountpoint], mountpoint, mountpoint / "etc"):
         yield mountpoint
@@ -63,10 +63,9 @@ def kernel_passthrough_mount(program: Path, folder: Path, mountpoint: Path) -> I
 
 @contextmanager
 def ffmpegfs_mount(folder: Path, mountpoint: Path, cache: Path) -> Iterator[Path]:
-    """A folder seen through ffmpegfs.
+    """A folder mounted through ffmpegfs.
 
-    Its listing has transcoded files; by their own names, which it does not list, files are there as
-    they are.
+    Its listing shows transcoded files; the original files are available by their unlisted names.
     """
     for path in (mountpoint, cache):
         path.mkdir(exist_ok=True)
@@ -78,7 +77,8 @@ def ffmpegfs_mount(folder: Path, mountpoint: Path, cache: Path) -> Iterator[Path
 
 @contextmanager
 def _served(command: Sequence[str | Path], mountpoint: Path, shown: Path) -> Iterator[None]:
-    """As long as a program serves a mount in which there is `shown`."""
+    """Run a program that serves a mount until `shown` appears there, for the duration of the
+    block."""
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     for _ in range(200):
         if shown.exists():

@@ -18,17 +18,17 @@ _MOST_UNITS = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A piece of a file that its container counts: a box, a chunk, an element, a packet."""
+    """A part of a file that its container delimits: a box, a chunk, an element, a packet."""
 
     start: int
     end: int
-    size_at: int  #: where its size stands; -1: nowhere
+    size_at: int  #: offset of its size field; -1: it has none
     size_bytes: int
-    order: str  #: of the size's bytes: "big" or "little"
+    order: str  #: byte order of the size: "big" or "little"
 
 
 def units(data: bytes) -> list[Unit]:
-    """Those of the container that it seems to be; start codes or transport packets else."""
+    """The units of the detected container, or else start codes or transport packets."""
     if data[:4] == b"RIFF":
         return _chunks(data, 0, len(data), 0)
     if data[:4] == b"\x1a\x45\xdf\xa3":
@@ -102,7 +102,7 @@ def _start_codes(data: bytes) -> list[Unit]:
 
 
 def mutated(data: bytes, seed: int) -> tuple[str, bytes]:
-    """(what was done, the bytes after it); one to three kinds of damage, by the seed."""
+    """(description, damaged bytes); one to three kinds of damage, chosen by the seed."""
     chance = random.Random(seed)
     done = []
     for _ in range(chance.choice((1, 1, 2, 3))):
@@ -176,7 +176,8 @@ def _set_size(data: bytes, chance: random.Random) -> bytes:
 
 
 def _set_number(data: bytes, chance: random.Random) -> bytes:
-    """An extreme where a count, a size or an offset may stand: in the head of a unit."""
+    """Write an extreme number at a likely position of a count, a size or an offset: in the head of
+    a unit."""
     unit = _some_unit(data, chance)
     if unit is None or unit.end - unit.start < 16:
         return _set_bytes(data, chance)
@@ -190,7 +191,7 @@ def _some_unit(data: bytes, chance: random.Random) -> Unit | None:
 
 
 def _place(data: bytes, chance: random.Random) -> int:
-    """Anywhere, but mostly near one of the ends, where headers and indexes stand."""
+    """A random offset, mostly near one of the ends, where headers and indexes are."""
     if not data:
         return 0
     reach = min(len(data), 2048)

@@ -1,10 +1,10 @@
 """Thousands of damaged files, copied into a live mount, listed and viewed.
 
 The inputs are the corpus of odd files (``odd`` in the footage) and the sample videos, as far
-as they are small.  Which file, and how, follows from the seed and the number alone.  A failure is:
-the daemon is not the same process in the end, a call that takes longer than ``--patience``, an
-undocumented errno, a file whose bytes are not those that were copied, anything that
-`fsck` finds afterwards, or more memory than ``--memory``.
+as they are small.  The file and its damage depend only on the seed and the number.  Failures are: a
+daemon that is another process at the end, a call that takes longer than ``--patience``, an
+undocumented errno, a file with other bytes than those copied, any finding of `fsck` afterwards, and
+more memory than ``--memory``.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Patience:
 
 
 class Campaign:
-    """Files put into one mount, one after the other."""
+    """Copies files into one mount, one after the other."""
 
     def __init__(
         self, store: Path, at: Path, sources: list[Path], *, seed: int, patience: float, views: int
@@ -98,7 +98,7 @@ class Campaign:
         self.pid = pid_of(store)
 
     def put(self, number: int) -> None:
-        """Copy a damaged file in, look at it, and take it away."""
+        """Copy a damaged file in, read it and its views, and remove it."""
         outcome = self.outcome
         chosen = random.Random(self._seed * 1_000_003 + number)
         suffix, name, data = chosen.choices(self._seeds, self._weights)[0]
@@ -145,13 +145,13 @@ class Campaign:
             self.outcome.refused[f"view: {errno.errorcode[error.errno or 0]}"] += 1
 
     def _kill(self) -> None:
-        """Only so does a call end that hangs in a mount."""
+        """Kill the mount, which is the only way to end a call that hangs in it."""
         self.outcome.failures.append("a call took too long, and the daemon was killed")
         os.kill(self.pid, signal.SIGKILL)
 
 
 def _kind_of(reason: bytes) -> str:
-    """A reason without the numbers in it."""
+    """A reason without its numbers."""
     words = reason.decode("utf-8", "replace").partition(": ")[2].split(":")[0]
     return " ".join(w for w in words.split() if not any(c.isdigit() for c in w))[:60]
 
@@ -162,7 +162,7 @@ def pid_of(store: Path) -> int:
 
 
 def peak_memory(pid: int) -> int:
-    """Bytes that a process had at most."""
+    """The peak memory of a process in bytes."""
     for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) << 10

@@ -1,19 +1,19 @@
 """Cameras that see the same scene: detected pairs, and the savings of joining them.
 
 Discovery: all clips of the footage (without it, generated ones) go into a store and are searched.
-Of the pairs that are known to show the same place at the same time, four fifths have to be found to
-agree, at some moments at least; no other pair may.  Of pairs that are played at different speeds,
-moments may agree, but not all of them.
+Four fifths of the pairs known to show the same place at the same time must be found, at least at
+some moments, and no other pair.  Pairs at different speeds may agree at some moments, but not at
+all of them.
 
 Joining, simulated: two windows of wider clips, the right one warped and with another exposure, both
-with noise of their own, become three pieces, which are encoded with the tile codec `fast` as both
-are by themselves.  The pictures are put together again from the decoded pieces and compared with
-what the cameras saw; with the merge `unprojected`, what the pieces hold of the left one is that
-picture to the last bit before it is encoded.
+with independent noise, become three pieces.  The pieces are encoded with the tile codec `fast`, and
+so are both windows for comparison.  The frames are reassembled from the decoded pieces and compared
+with the source.  With the merge `unprojected`, the left frame in the pieces is bit-exact before
+encoding.
 
-Joined, for real: the same cameras, and pairs that were filmed, are joined in a store, and stored as
-whole tiles of the same rate factor for comparison.  Every picture of both has to have 30 dB at
-least, the store to be without fault.
+Joining in a store: the same cameras, and filmed pairs, are joined, and stored as whole tiles at the
+same rate factor for comparison.  Every frame of both must reach 30 dB, and `fsck` must find
+nothing.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def main() -> None:
 @dataclass(frozen=True)
 class Clips:
     files: Sequence[Path]
-    together: Sequence[tuple[str, str]]  #: names without their endings
+    together: Sequence[tuple[str, str]]  #: names without suffixes
     drifting: Sequence[tuple[str, str]]
 
 

@@ -1,7 +1,7 @@
 """Players that open a video at a given time and show one frame: latency, and the frame itself.
 
-As a program (``python -m benchmarks.players READER FILE SECONDS OUT``) it does so with one of the
-libraries and prints the seconds, so that a file system that hangs blocks only this process.
+As a program (``python -m benchmarks.players READER FILE SECONDS OUT``) it runs one of the libraries
+and prints the seconds, so that a file system that hangs blocks only this process.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ Luma = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Shown:
-    """The picture that a player came up with."""
+    """The frame that a player produced."""
 
-    seconds: float  #: from opening to having it
+    seconds: float  #: seconds from opening the file to the frame
     luma: Luma  #: height x width
 
 
 def players() -> list[str]:
-    """Those that are installed here."""
+    """The installed players."""
     found = [name for name in ("ffmpeg", "mpv") if shutil.which(name)]
     return [*found, *LIBRARIES]
 
@@ -43,8 +43,8 @@ def show(player: str, path: Path, at: float, limit: float, give_up: Callable[[],
     """Open `path`, go to the first picture at or after `at` seconds, and take it.
 
     Programs are timed with their start, libraries from opening the file.  Raises `TimeoutError`
-    after `limit` seconds; `give_up` is called first, to let go of who waits for the file system.
-    Raises `LookupError` where no picture comes.
+    after `limit` seconds; `give_up` is called first, to release processes that wait for the file
+    system.  Raises `LookupError` if there is no frame.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

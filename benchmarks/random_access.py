@@ -1,11 +1,11 @@
-"""Single frames at random: exactness first, then time, against PyAV by hand, OpenCV and decord.
+"""Random single frames: correctness and time, compared with PyAV, OpenCV and decord.
 
 In every run each reader is reopened and reads the same indices, which differ from run to run.
-Each frame that is timed is compared with a full sequential decode; a reader that returned other
-pixels is counted as wrong there, and its time is reported all the same.
+Each timed frame is compared with a full sequential decode.  A reader that returns other pixels is
+counted as wrong, and its time is still reported.
 
-Long videos are clips that are repeated until nothing that a reader keeps of a hundred frames can
-help with the next: there the time is that of the decoder.
+Long videos are clips repeated so often that data cached from a hundred frames cannot help with the
+next one, so their time is that of the decoder.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def fingerprint(rgb: npt.NDArray[Any]) -> Luma:
 
 
 def same(get: Get, index: int, truth: Luma) -> bool:
-    """Whether it is that frame: the same but for the rounding of another colour conversion."""
+    """Whether it is that frame, up to the rounding of another color conversion."""
     try:
         found = fingerprint(np.asarray(get(index)))
     except Exception:
@@ -153,7 +153,7 @@ def by_hand(path: Path) -> Iterator[Get]:
     """The usual PyAV code: seek to the key frame, decode until the frame's time is reached."""
     with av.open(str(path)) as other:
         packets = other.demux(video=0)
-        # Edit lists apart, sorted times are what the frames will have.
+        # Except with edit lists, the frames have these times in sorted order.
         times = sorted(p.pts for p in packets if p.pts is not None and not p.is_discard)
     with av.open(str(path)) as container:
         stream = container.streams.video[0]

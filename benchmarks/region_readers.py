@@ -19,7 +19,7 @@ import numpy.typing as npt
 from vfsd.tiling import Rect
 
 Pixels = npt.NDArray[np.uint8]
-_BATCH = 32  # frames at a time, where a reader gives many: all of a 4K clip take gigabytes
+_BATCH = 32  # frames per batch: all frames of a 4K clip take gigabytes
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ Read = Callable[[Task, int], Pixels]
 
 
 def readers() -> dict[str, Read]:
-    """Those that are installed here."""
+    """The installed readers."""
     found: dict[str, Read] = {
         "OpenCV": opencv,
         "PyAV, whole frames": pyav_whole,
@@ -67,7 +67,7 @@ def ffmpeg(task: Task, threads: int) -> Pixels:
         *("-map", "0:v:0", "-fps_mode", "passthrough", "-frames:v", str(task.frames)),
         *("-vf", crop, "-f", "rawvideo", "-pix_fmt", "rgb24", "pipe:1"),
     ]
-    buffer: Any = result  # which arrays are, though not by their annotation
+    buffer: Any = result  # arrays are, but not by their annotation
     with subprocess.Popen(command, stdout=subprocess.PIPE, bufsize=-1) as process:
         pipe: Any = process.stdout
         read = pipe.readinto(memoryview(buffer).cast("B"))
@@ -108,7 +108,7 @@ def pyav_whole(task: Task, threads: int) -> Pixels:
 
 
 def pyav_planes(task: Task, threads: int) -> Pixels:
-    """Crops the planes of 4:2:0 pictures, and converts that; the region begins at even pixels."""
+    """Crops the planes of 4:2:0 frames, then converts them; the region begins at even pixels."""
     result = task.empty()
     region = task.region
     part = av.VideoFrame(region.width, region.height, "yuv420p")

@@ -5,12 +5,12 @@ label all crops are read from the original, from an untiled encoding of our own 
 layouts: fine and coarse around that label, fine around all labels and around another one, and
 uniform grids.  Every read goes through `Video.scan`, index lookup, planning and conversion to RGB
 included; the improvement is 1 - tiled / original, of CPU time.  All columns but two always take the
-tiles.  ``planned`` is the worst that any of these layouts comes to where the planner decides, and
-``whole frames`` the same in wall time for reading all of every frame.  Crops are compared with
-those of the original in the same run.
+tiles.  ``planned`` is the worst result of these layouts if the planner decides, and ``whole
+frames`` is the same in wall time for whole frames.  Crops are compared with those of the original
+in the same run.
 
-At the end the rule of TASM that tiles are worth it where they leave at most 0.8 of the pixels to
-decode (alpha) is held against what was measured for each layout.
+Finally, TASM's rule that tiles pay off if at most 0.8 of the pixels (alpha) must be decoded is
+compared with the measurements of each layout.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Case:
 
     video: Video
     label: str
-    share: float  #: of the picture's area that the label's boxes have, on a frame where they are
+    share: float  #: share of the frame that the label's boxes cover, over frames that have any
 
 
 def main() -> None:
@@ -175,7 +175,7 @@ def add_boxes(video: Video, rows: list[Any]) -> None:
 
 
 def labels_of(video: Video, seconds: float) -> list[str]:
-    """Labels that are there in the part that is read, at most two."""
+    """At most two labels that occur in the part that is read."""
     found = [
         (len(video.labels.query(one.label, span=(0, seconds))), one.label)
         for one in video.labels.summary()
@@ -260,7 +260,7 @@ def measure(store: Store, case: Case, options: Any, sot: float) -> dict[str, Any
 def decoded_share(
     video: Video, label: str, sequences: list[range], planned: list[PlannedSegment]
 ) -> float:
-    """Pixels decoded to see the label, as a part of what it is without tiles.
+    """Pixels decoded for the label, relative to reading without tiles.
 
     A sequence counts as untiled if any wanted tile is not stored.
     """
@@ -279,7 +279,7 @@ def decoded_share(
 
 
 def layout_for(plan: PlannedSegment | None, wanted: tuple[Any, Any, int]) -> TileLayout | None:
-    """The layout of a plan that stores all that is wanted."""
+    """The layout of a plan that stores all wanted tiles."""
     if plan is None:
         return None
     needed = np.flatnonzero(decoded_frames(plan.layout, *wanted))
@@ -287,12 +287,12 @@ def layout_for(plan: PlannedSegment | None, wanted: tuple[Any, Any, int]) -> Til
 
 
 def make_dear(store: Store, video: Video) -> None:
-    """Have reads take tiles always, as the original is said to cost too much."""
+    """Make reads always use tiles, by a high cost of the original."""
     set_cost(store, video, DecodeCost(1, 1, 0, 0))
 
 
 def make_fair(store: Store, video: Video) -> None:
-    """Have reads decide by what is known of decoding."""
+    """Let reads decide by measured decoding costs."""
     set_cost(store, video, DEFAULT_COSTS[video.original.media.codec])
 
 
@@ -305,7 +305,7 @@ def set_cost(store: Store, video: Video, cost: DecodeCost) -> None:
 def improvement(
     store: Store, video: Video, label: str, span: tuple[float, float], exact: list[Any], runs: int
 ) -> float:
-    """1 - tiled / original, the median over runs in turn; of CPU time."""
+    """1 - tiled / original, the median over interleaved runs, in CPU time."""
     ratios = []
     for number in range(runs + 1):
         start = time.process_time()
@@ -324,7 +324,7 @@ def improvement(
 
 
 def whole_frames(store: Store, video: Video, span: tuple[float, float], runs: int) -> float:
-    """1 - as planned / original, for reading all of every frame; of wall time."""
+    """1 - planned / original for reading whole frames, in wall time."""
     ratios = []
     for number in range(2 * runs):
         times = {}
@@ -340,7 +340,7 @@ def whole_frames(store: Store, video: Video, span: tuple[float, float], runs: in
 
 
 def forget(store: Store) -> None:
-    """Pictures that were decoded before must not serve what is timed."""
+    """Drop decoded frames, so that they do not serve timed reads."""
     store.tools.pool.empty()
     store.tools.packs.empty()
 
@@ -392,7 +392,7 @@ def report(rows: list[dict[str, Any]], options: Any) -> None:
 
 
 def show_rule(rows: list[dict[str, Any]]) -> None:
-    """How often less than alpha of the pixels were decoded, and time was lost nevertheless."""
+    """How often tiles lost time although less than alpha of the pixels were decoded."""
     points = [
         (row["decoded share"][name], gain)
         for row in rows

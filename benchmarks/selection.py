@@ -1,10 +1,10 @@
 """Choosing fragments: the time of planning, and the gain of stored renditions for reads.
 
-Two experiments.  *Plans*: of a frame table of 30 frames for each fragment, with so many segments
-of random lengths and layouts, all of a region is planned.  *Reads* (figure 10 of VSS, SIGMOD 2021):
-of a clip, a second at a time at random, renditions in two sizes are stored; after some of them all
-frames are read in one small size, and single seconds at random (figure 11), against the same from
-the original in the same run.  Pictures are compared with those of the original.
+Two experiments.  *Plans*: a region of all frames is planned, with 30 frames per fragment and that
+many segments of random lengths and layouts. *Reads* (figure 10 of VSS, SIGMOD 2021): random seconds
+of a clip are stored as renditions in two sizes.  From time to time all frames are read in one small
+size, and random single seconds (figure 11), and compared with reading from the original in the same
+run.  Frames are compared with those of the original.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def main() -> None:
 
 
 def planned(count: int) -> float:
-    """Seconds; the best of three, each with costs of its own."""
+    """Seconds, the best of three plans with different costs."""
     frames = max(120, 30 * count)
     rng = np.random.default_rng(count)
     segments = [some_segment(rng, number, frames) for number in range(count)]
@@ -162,7 +162,7 @@ def measure(clip: Path, options: Any) -> list[dict[str, float]]:
 def compare(
     store: Store, video: Video, seconds: int, size: tuple[int, int], stored: int, runs: int
 ) -> dict[str, float]:
-    """Reading with renditions in parts of reading without, wall time."""
+    """Wall time of reads with renditions, relative to reads without."""
     rng = np.random.default_rng(stored)
     spans = [(0, seconds), *((at, at + 1) for at in rng.integers(0, seconds, runs).tolist())]
     ratios = []
@@ -187,7 +187,7 @@ def compare(
 
 
 def psnr_of(video: Video, seconds: int, size: tuple[int, int]) -> float:
-    """Luma, of every fifth frame."""
+    """PSNR of luma of every fifth frame."""
     frames = range(0, len(video.frames_in((0, seconds))), 5)
     squares = count = 0.0
     for near, exact in zip(

@@ -36,7 +36,7 @@ class Boxes:
     corners: Ints
 
     def footage(self, width: int, height: int, frames: int, rate: int) -> VideoProfile:
-        """In SOTs of a second."""
+        """The video in SOTs of one second."""
         order = np.argsort(self.frames, kind="stable")
         numbers, labels, corners = self.frames[order], self.labels[order], self.corners[order]
         sots = [range(first, min(first + rate, frames)) for first in range(0, frames, rate)]
@@ -56,7 +56,7 @@ class Boxes:
 
 
 def sparse(seed: int, density: float, seconds: int) -> VideoProfile:
-    """Cars and persons before a fixed camera, and lights that hang still."""
+    """Cars and persons in front of a fixed camera, and stationary lights."""
     width, height = SIZE
     moving = _moving(("car", "person"), density, seconds, seed)
     frames = np.arange(seconds * RATE)
@@ -78,7 +78,7 @@ def sparse(seed: int, density: float, seconds: int) -> VideoProfile:
 
 
 def dense(seed: int, density: float, seconds: int) -> VideoProfile:
-    """All classes that there are, and a good part of the picture full of them."""
+    """All classes, which cover a large part of the frame."""
     return _moving(tuple(KINDS), density, seconds, seed).footage(*SIZE, seconds * RATE, RATE)
 
 
@@ -117,14 +117,15 @@ def first_quarter(frames: int, rng: np.random.Generator) -> int:
 
 
 def zipf(frames: int, rng: np.random.Generator) -> int:
-    """Exponent 1 over all frames: the n-th is n times as rare as the first."""
+    """Zipf distribution with exponent 1 over all frames: frame n is n times as rare as the
+    first."""
     weights = 1 / np.arange(1, frames + 1)
     return int(rng.choice(frames, p=weights / weights.sum()))
 
 
 @dataclass(frozen=True)
 class Workload:
-    """TASM, section V-C, with windows of 10 s for a minute."""
+    """A workload of TASM, section V-C, with windows of 10 s instead of a minute."""
 
     name: str
     queries: int
@@ -135,7 +136,7 @@ class Workload:
     is_sparse: bool
 
     def draw(self, video: VideoProfile, seed: int) -> list[Query]:
-        """A window in which there is nothing to see is drawn again."""
+        """Draw a window; an empty one is drawn again."""
         rng = np.random.default_rng((seed, 42))
         frames = video.sots[-1].stop
         rate = len(video.sots[0])
@@ -162,7 +163,7 @@ def _is_there(video: VideoProfile, label: str, frames: range) -> bool:
 
 @cache
 def coverage(video: VideoProfile) -> dict[str, int]:
-    """Pixels of the boxes of each label, the most first."""
+    """Pixels covered by the boxes of each label, the most first."""
     found: dict[str, int] = {}
     for sot in video.seen:
         for label, seen in sot.items():
@@ -172,7 +173,7 @@ def coverage(video: VideoProfile) -> dict[str, int]:
 
 
 def _in_place_of(label: str, video: VideoProfile) -> str:
-    """The label itself; in a video without it, that of as high a rank by what it covers."""
+    """The label itself, or in a video without it, the label of the same rank by covered pixels."""
     there = list(coverage(video))
     rank = ("car", "person", LIGHT).index(label)
     return label if label in there else there[min(rank, len(there) - 1)]

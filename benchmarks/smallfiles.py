@@ -1,10 +1,10 @@
 """Many small files through the mount: a tree unpacked, files written by a shell, the tree removed.
 
-The archive holds the requested number of text files, 25 in a folder, each with a time, a mode and,
-for root, an owner of its own; all of that, and every byte, has to be there afterwards, and nothing
-after the removal.  ``--against TREE`` does the same with another version of vfsd, a checkout of it,
-in turn with this one.  CPU is that of the process that serves the mount, wall time that of the
-program that uses it; the disk below does the same without a mount.
+The archive holds the requested number of text files, 25 per folder, with different times, modes
+and, for root, owners.  All metadata and bytes must be present afterwards, and nothing after the
+removal.  ``--against TREE`` interleaves the same with another checkout of vfsd.  CPU time is that
+of the process that serves the mount; wall time is that of the program that uses it.  The disk below
+is measured without a mount.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def main() -> None:
 
 @dataclass(frozen=True)
 class Took:
-    """What one step took, in seconds."""
+    """The duration of one step, in seconds."""
 
     wall: float
     cpu: float  #: of the process that serves
@@ -74,7 +74,7 @@ class Took:
 
 @dataclass(frozen=True)
 class Given:
-    """Input for each place."""
+    """The input of each place."""
 
     archive: Path
     files: int
@@ -97,7 +97,7 @@ class Given:
                 archive.addfile(about, io.BytesIO(data))
 
     def check(self, folder: Path) -> None:
-        """Raises `AssertionError` where anything is not as it is in the archive."""
+        """Raises `AssertionError` if anything differs from the archive."""
         with tarfile.open(self.archive) as archive:
             for about in archive:
                 path = folder / about.name
@@ -117,7 +117,7 @@ def on_disk(given: Given, place: Path) -> list[Took]:
 
 
 def mounted(given: Given, tree: Path, place: Path) -> list[Took]:
-    """With the vfsd whose checkout is `tree`."""
+    """A mount by the vfsd of the checkout `tree`."""
     environment = os.environ | {"PYTHONPATH": str(tree)}
 
     def vfsd(*words: str) -> None:
@@ -144,9 +144,9 @@ def _unmounting(mountpoint: Path, vfsd: Callable[..., None]) -> Iterator[None]:
 
 
 def steps(given: Given, folder: Path, cpu: Callable[[], float] | None) -> list[Took]:
-    """All of `STEPS` in a folder, each until what is done about it in the background is done.
+    """Run all of `STEPS` in a folder, each until its background work is done.
 
-    `cpu` is that of the process that serves, where there is one.
+    `cpu` returns the CPU time of the process that serves the folder, if there is one.
     """
     loop = 'for i in $(seq 0 $1); do echo hello > "$0/echo$i"; done'
     took = []
@@ -169,7 +169,7 @@ def steps(given: Given, folder: Path, cpu: Callable[[], float] | None) -> list[T
 
 
 def settle(cpu: Callable[[], float]) -> None:
-    """Wait until the process that serves has nothing to do any more: new files are looked at."""
+    """Wait until the serving process is idle: it classifies new files."""
     before = -1.0
     while (now := cpu()) - before > _IDLE_CPU:
         before = now

@@ -1,11 +1,11 @@
 """Ten seconds of a small region as RGB: vfsd's tiles against readers that decode whole frames.
 
 Each reader, including vfsd, runs with the numbers of threads that minimise its CPU time and its
-wall time.  The others have the original file; vfsd has tiles at its default quality, once cut
-around the region and once in a uniform grid of 4x4.  vfsd's store is reopened for every run and a
-corner of one frame is read, so that no decoder is warm and no plan is made.  The limit is a bare
-decoder on a stream that holds just the pixels of the region, encoded like the tile.  All timed
-frames are compared with a full decode of the original.
+wall time.  The others read the original file; vfsd reads tiles at its default quality, once cut
+around the region and once in a uniform 4x4 grid. vfsd's store is reopened for every run, and a
+corner of one frame is read first, so that no decoder is warm and no plan is cached.  The lower
+limit is a bare decoder on a stream with only the pixels of the region, encoded like the tile.  All
+timed frames are compared with a full decode of the original.
 """
 
 from __future__ import annotations
@@ -70,14 +70,14 @@ Contestant = Callable[[], tuple[Pixels, Usage]]
 
 @dataclass(frozen=True)
 class Subject:
-    """One clip in its stores, the region, and what a full decode shows there."""
+    """One clip in its stores, the region, and its pixels in a full decode."""
 
     task: Task
     media: MediaInfo
     stores: Mapping[str, Path]  #: by layout
     seconds: Fraction
     exact: Pixels
-    limit: list[bytes]  #: packets of the stream that holds just the region
+    limit: list[bytes]  #: packets of the stream with only the region
 
 
 def main() -> None:
@@ -149,14 +149,15 @@ def prepare(path: Path, share: float, seconds: Fraction, folder: Path) -> Subjec
 
 
 def some_region(width: int, height: int, share: float) -> Rect:
-    """Of the frame's shape, near its middle, at even pixels but not on the grid of blocks."""
+    """A region with the frame's aspect ratio, near its middle, at even pixels but off the grid of
+    blocks."""
     across, down = (round(side * math.sqrt(share)) // 2 * 2 for side in (width, height))
     x, y = width * 2 // 5 // 16 * 16 + 6, height * 2 // 5 // 16 * 16 + 10
     return Rect(x, y, x + across, y + down)
 
 
 def around(region: Rect, width: int, height: int) -> TileLayout:
-    """One tile that holds the region, with edges on multiples of 16."""
+    """One tile that contains the region, with edges on multiples of 16."""
     columns = (region.x1 // 16 * 16, -(-region.x2 // 16) * 16)
     rows = (region.y1 // 16 * 16, -(-region.y2 // 16) * 16)
     return TileLayout.cut_at(width, height, columns, rows)
@@ -182,7 +183,7 @@ def region_stream(
 
 
 def contest(subject: Subject, runs: int) -> dict[str, Any]:
-    """The least that each takes in `runs` rounds, and how near it is to the full decode."""
+    """The minimum of each contestant in `runs` rounds, and its PSNR against the full decode."""
     contestants: dict[str, Contestant] = {
         f"vfsd, {layout} ({threads or 'auto'})": partial(ours, root, subject, threads)
         for layout, root in subject.stores.items()
@@ -245,14 +246,14 @@ def peers_usage(read: Read, task: Task, threads: int) -> tuple[Pixels, Usage]:
 def ours(root: Path, subject: Subject, threads: int | None) -> tuple[Pixels, Usage]:
     with Store.open(root, threads=threads) as store:
         video: Video = store["video"]
-        video.frames([0], region=(0, 0, 16, 16))  # of another tile
+        video.frames([0], region=(0, 0, 16, 16))  # in another tile
         span, region = (0, subject.seconds), subject.task.region
         frames, usage = used(lambda: video.read(span=span, region=region))
         return frames.data, usage
 
 
 def bare(subject: Subject) -> Pixels:
-    """The limit: no plan, no store, no crop, no second tile."""
+    """The lower limit: no plan, no store, no crop, no second tile."""
     result = subject.task.empty()
     context = av.CodecContext.create("h264", "r")
     assert isinstance(context, av.VideoCodecContext)
@@ -272,7 +273,7 @@ def bare(subject: Subject) -> Pixels:
 
 
 def difference(data: Pixels, exact: Pixels) -> float:
-    """PSNR of the frame that is worst, in luma made from RGB; nothing where the shape differs."""
+    """PSNR of the worst frame, in luma made from RGB; None if the shapes differ."""
     if data.shape != exact.shape:
         return 0.0
     return min(luma_psnr(one, other) for one, other in zip(data, exact, strict=True))
@@ -289,8 +290,8 @@ def luma_psnr(one: Pixels, other: Pixels) -> float:
 def single_frames(subject: Subject, count: int) -> dict[str, dict[str, float]]:
     """Milliseconds of reads of one random frame, by layout, and the worst PSNR.
 
-    "cold": from a reopened store, after one pixel was read elsewhere.  "open": one after the
-    other in one store, which may go on with decoders that stand near.
+    "cold": from a reopened store, after one pixel was read elsewhere.  "open": successive reads in
+    one store, which may reuse decoders at nearby frames.
     """
     found: dict[str, dict[str, float]] = {}
     for layout, root in subject.stores.items():
@@ -316,18 +317,18 @@ def single_frames(subject: Subject, count: int) -> dict[str, dict[str, float]]:
 
 
 def timed_frame(video: Video, index: int, subject: Subject, usages: list[Usage]) -> float:
-    """Reads it, notes what that took, and gives its PSNR."""
+    """Read a frame, record its time, and return its PSNR."""
     region = subject.task.region
     frames, usage = used(lambda: video.frames([index], region=region))
     usages.append(usage)
     return luma_psnr(frames.data[0], subject.exact[index])
 
 
-# -- what came out
+# -- results
 
 
 def show(name: str, subject: Subject, found: dict[str, Any]) -> bool:
-    """Print it; whether every bound is met."""
+    """Print the results; return whether every bound is met."""
     frame_ms = found["frame_ms"]
     rows = [
         (

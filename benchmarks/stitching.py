@@ -1,9 +1,9 @@
 """Stitching tiles without encoding: exactness in two decoders, time, and overhead in bytes.
 
-The first pictures of each clip are encoded once untiled and once in each layout, with kvazaar.
-Each layout is stitched, and every sample of every picture is compared with its tile decoded alone;
-libde265 (where `dec265` is installed) has to show the same pictures as FFmpeg.  At last all
-layouts follow each other in one stream.
+The first frames of each clip are encoded with kvazaar, once untiled and once in each layout.  Each
+layout is stitched, and every sample of every frame is compared with its tile decoded alone.
+libde265 (if `dec265` is installed) must show the same frames as FFmpeg.  Finally, all layouts
+follow each other in one stream.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def main() -> None:
 
 
 def measure(path: Path, options: Namespace) -> dict[str, dict[str, Any]]:
-    """For each layout how many pictures differ (None: not compared), and what it costs."""
+    """The number of differing frames for each layout (None: not compared), and its cost."""
     pictures, rate = head(path, options.frames)
     width, height = pictures[0].width, pictures[0].height
     settings = EncoderSettings("hevc", width, height, options.quality, rate)
@@ -119,7 +119,7 @@ def measure(path: Path, options: Namespace) -> dict[str, dict[str, Any]]:
 
 
 def head(path: Path, count: int) -> tuple[list[av.VideoFrame], Fraction]:
-    """The first pictures, in yuv420p with even sides, and the rate."""
+    """The first frames, in yuv420p with even sides, and the rate."""
     found: list[av.VideoFrame] = []
     with av.open(str(path)) as container:
         stream = container.streams.video[0]
@@ -132,7 +132,7 @@ def head(path: Path, count: int) -> tuple[list[av.VideoFrame], Fraction]:
 
 
 def sizes(layout: str, width: int, height: int) -> tuple[list[int], list[int]]:
-    """Widths of columns and heights of rows, about equal unless they are mixed."""
+    """Widths of columns and heights of rows, about equal unless mixed."""
     if layout == "mixed":
         return parts(width, (1 / 6, 1 / 2)), parts(height, (1 / 3, 3 / 4))
     count = int(layout[0])
@@ -141,7 +141,8 @@ def sizes(layout: str, width: int, height: int) -> tuple[list[int], list[int]]:
 
 
 def parts(side: int, cuts: Sequence[float]) -> list[int]:
-    """Of a side that is cut there, at whole blocks; cuts that would leave nothing are left out."""
+    """The parts of a side that is cut at whole blocks; cuts that would leave an empty part are
+    skipped."""
     edges = {0, side} | {round(side * cut / TREE_BLOCK) * TREE_BLOCK for cut in cuts}
     return [end - start for start, end in pairwise(sorted(edges))]
 
@@ -164,7 +165,7 @@ def decode(packets: Iterable[bytes], sets: Sequence[bytes] = ()) -> Iterator[Pla
 
 
 def differing(shown: Sequence[Planes], tiles: Sequence[TileStream], count: int) -> int:
-    """Pictures that are not, in every tile, what the tile is when it is decoded alone."""
+    """The number of frames in which a tile differs from the same tile decoded alone."""
     wrong = set(range(len(shown), count))
     for tile in tiles:
         alone = list(decode(tile.pictures, tile.parameter_sets))
@@ -180,7 +181,7 @@ def unlike(some: Sequence[Planes], others: Sequence[Planes]) -> int:
 
 
 def unlike_libde265(packets: Iterable[bytes], shown: Sequence[Planes]) -> int | None:
-    """Pictures that libde265 shows otherwise; None: it is not installed."""
+    """The number of frames that libde265 shows differently; None if it is not installed."""
     program = shutil.which("dec265") or shutil.which("libde265-dec265")
     if program is None:
         return None

@@ -1,14 +1,14 @@
 """Cost of tiling: time against one plain encode, bytes and quality against untiled frames.
 
-Time: `VideoTiles.retile` of a whole clip in each layout against the ffmpeg program that decodes the
-original and encodes it once with the same preset and rate factor, both with all cores.  Bytes and
-quality: against a re-encode by the same encoder that is not cut (a layout of one tile).  The
-quality is measured on frames read from the tiles and compared with the original's, not by what was
-noted when the tiles were made.  ``a region alone`` stores the one tile that holds a region, as
-`vfsd retile --roi` does; its quality is that of this tile.
+Time: `VideoTiles.retile` of a whole clip in each layout, compared with the ffmpeg program that
+decodes the original and encodes it once with the same preset and rate factor, both on all cores.
+Bytes and quality: compared with an uncut re-encode by the same encoder (a layout of one tile).  The
+quality is measured on frames read from the tiles against the original's frames, not taken from the
+store's records.  ``a region alone`` stores the one tile that holds a region, as `vfsd retile --roi`
+does; its quality is that of this tile.
 
-With a wanted PSNR instead of a rate factor, cells that are not good enough are encoded again; how
-many pixels that takes is printed at the end.
+With a target PSNR instead of a rate factor, cells below it are encoded again; the number of these
+pixels is printed at the end.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def measure(path: Path, quality: int, psnr: float, runs: int) -> dict[str, Any]:
 
 
 def layouts(video: Video) -> dict[str, list[PlannedSegment]]:
-    """Those that the picture is large enough for."""
+    """The layouts for which the frame is large enough."""
     media = video.original.media
     width, height = media.width, media.height
     rules = tile_codec(TileSettings().codec, media).rules
@@ -158,7 +158,7 @@ def everywhere(
 
 
 def held(video: Video, plan: PlannedSegment) -> Rect:
-    """The area of the displayed frame that is in the tiles."""
+    """The area of the displayed frame that the tiles cover."""
     area = Rect.around(plan.layout.tile(tile) for tile in plan.stored)
     return to_display_rect(area, video.original.media)
 
@@ -176,7 +176,7 @@ def plain(path: Path, quality: int, target: Path) -> None:
 
 
 def compared(store: Store, video: Video, region: Rect) -> float:
-    """PSNR of luma, as gray, of a region put together from tiles; every frame must be there."""
+    """PSNR of luma, as gray, of a region composed from tiles; every frame must be present."""
     chosen = np.unique(np.linspace(0, len(video) - 1, COMPARED).round().astype(np.int64))
     squares = []
     for index in chosen.tolist():
@@ -200,7 +200,7 @@ def compared(store: Store, video: Video, region: Rect) -> float:
 
 
 class _Counting(CellEncoder):
-    """Notes how many pixels are encoded."""
+    """Counts the encoded pixels."""
 
     pixels = 0
 
@@ -214,7 +214,7 @@ class _Counting(CellEncoder):
 
 
 def aimed(store: Store, video: Video, cut: list[PlannedSegment], psnr: float) -> dict[str, float]:
-    """The cost of cells with a target PSNR of `psnr`, and the PSNR that they reach."""
+    """The cost of cells with a target PSNR of `psnr`, and their actual PSNR."""
     media = video.original.media
     _Counting.pixels = 0
     with mock.patch.object(vfsd.codecs.cells.cell_encoders, "CellEncoder", _Counting):
@@ -230,7 +230,7 @@ def aimed(store: Store, video: Video, cut: list[PlannedSegment], psnr: float) ->
 
 
 def show(name: str, psnr: float, found: dict[str, Any]) -> bool:
-    """Print it; whether every bound is met."""
+    """Print the results; return whether every bound is met."""
     rows = [
         (
             layout,

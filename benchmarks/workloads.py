@@ -1,16 +1,17 @@
 """When to tile which region: TASM's policies and ours on its workloads W1 to W6, simulated.
 
-The experiment of TASM's figure 12.  Nothing is encoded: boxes are those of generated scenes (cars,
-persons and lights before a fixed camera for W1 to W4; dense ones of five classes for W5 and W6)
-and, with `--filmed`, of filmed clips, looped; decoding and encoding take what the cost model says.
-Each SOT of a second is read from tiles or from the original, whichever is cheaper, under every
-policy.
+The experiment of TASM's figure 12.  Nothing is encoded.  Boxes are those of generated scenes (cars,
+persons and lights in front of a fixed camera for W1 to W4; dense scenes of five classes for W5 and
+W6) and, with `--filmed`, of looped filmed clips.  Costs of decoding and encoding come from the cost
+model.  Under every policy, each SOT of one second is read from tiles or from the original,
+whichever is cheaper.
 
-TASM's policies tile the whole picture, as its tiles take the original's place.  Ours is shown with
-whole pictures, and with the wanted tiles only, which is enough where the original stays; what that
-alone is worth is shown by regret with wanted tiles.
+TASM's policies tile the whole frame, because its tiles replace the original.  Ours is shown with
+whole frames, and with the wanted tiles only, which suffice if the original stays.  The row "regret
+with wanted tiles" shows the gain of that alone.
 
-Reported is all decoding and making of tiles so far; 1 is the cost of reading without tiles.
+The report has the cumulative cost of decoding and of making tiles; 1 is the cost of reading without
+tiles.
 """
 
 from __future__ import annotations
@@ -136,7 +137,7 @@ def _lengths(options: argparse.Namespace) -> list[int]:
 
 
 def _suffixed(many: Mapping[int, Any]) -> dict[str, Any]:
-    """The first length is what a workload's name stands for."""
+    """The name with its length, which is omitted for the first length."""
     return {f" ({n} s)" if at else "": each for at, (n, each) in enumerate(many.items())}
 
 
@@ -162,7 +163,7 @@ def compared(
     who: Sequence[Contestant],
     run: Callable[[Worlds, Sequence[Case], Sequence[Contestant]], Curves] = bills,
 ) -> dict[str, Curves]:
-    """By workload; shown as a table."""
+    """Results by workload, shown as a table."""
     found = {}
     for name, these in cases.items():
         found[name] = run(worlds, these, who)
@@ -178,7 +179,7 @@ def compared(
 
 
 def finals(found: Mapping[str, Curves]) -> dict[str, dict[str, list[float]]]:
-    """Quartiles of what all queries come to."""
+    """Quartiles of the total cost of all queries."""
     return {
         name: {
             who: [round(float(part), 4) for part in np.percentile(runs[:, -1], (25, 50, 75))]
@@ -189,8 +190,11 @@ def finals(found: Mapping[str, Curves]) -> dict[str, dict[str, list[float]]]:
 
 
 def courses(found: Mapping[str, Curves]) -> dict[str, dict[str, Any]]:
-    """How each median gets there: after which query it stays below no tiles (None: never), and by
-    how many untiled queries it was above them at most.  Shown as a table."""
+    """The course of each median: after how many queries it stays below no tiles (None: never), and
+    its largest excess, in untiled queries.
+
+    The result is shown as a table.
+    """
     told: dict[str, dict[str, Any]] = {}
     for name, these in found.items():
         told[name] = {}
@@ -216,7 +220,7 @@ def _after(course: Mapping[str, Any]) -> str:
 
 
 def plot(path: Path, found: Mapping[str, Curves]) -> None:
-    """All workloads on one sheet."""
+    """All workloads in one picture."""
     panels = []
     for name, these in found.items():
         shown = {who: these[who] for who in COLOURS if who in these}
@@ -235,7 +239,7 @@ def plot(path: Path, found: Mapping[str, Curves]) -> None:
 
 
 def judge(found: Mapping[str, Curves]) -> list[str]:
-    """Which bounds are missed."""
+    """The missed bounds."""
     missed = []
     for name, these in found.items():
         last = {who: float(np.median(runs[:, -1])) for who, runs in these.items()}

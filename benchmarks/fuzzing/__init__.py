@@ -1,1 +1,1 @@
-"""The targets of `benchmarks.fuzz`, and how each is fed with damaged input."""
+"""The targets of `benchmarks.fuzz`, and the code that feeds them damaged input."""

@@ -1,7 +1,7 @@
 """Runs a target on numbered inputs in child processes, within bounds on time and memory.
 
 Input `number` of a target depends only on the seed and that number.  A child processes a range of
-them and records the current number, so that an input that kills it is known as well.
+inputs and records the current number, so that an input that kills it is known.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ _SCRATCH = "/dev/shm"
 
 
 class TooSlowError(Exception):
-    """An input took longer than it may."""
+    """An input exceeded its time limit."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """Something that takes bytes from anywhere."""
+    """A parser or decoder of untrusted bytes."""
 
     name: str
-    what: str  #: that it is, in a line
-    check: Callable[[bytes], None]  #: raises where an invariant does not hold
+    what: str  #: one line of description
+    check: Callable[[bytes], None]  #: raises if an invariant does not hold
     seeds: Callable[[], list[bytes]]
-    words: Sequence[bytes] = ()  #: that its language has
-    seconds: float = 10.0  #: of CPU time that one input may take
-    prepare: Callable[[], None] = lambda: None  #: in each child, before the first input
+    words: Sequence[bytes] = ()  #: words of its language
+    seconds: float = 10.0  #: limit of CPU seconds per input
+    prepare: Callable[[], None] = lambda: None  #: called in each child, before the first input
 
 
 @dataclass
@@ -66,7 +66,7 @@ class Found:
 
     @property
     def kind(self) -> str:
-        """Equal for what is most likely the same fault."""
+        """Equal for failures that are most likely the same fault."""
         lines = [line.strip() for line in self.trace.splitlines() if line.startswith("  File")]
         return f"{self.error.split(':')[0]} {lines[-1] if lines else ''}"
 
@@ -76,11 +76,11 @@ class Tally:
     inputs: int = 0
     cpu_seconds: float = 0.0
     found: dict[str, Found] = field(default_factory=dict)
-    times: dict[str, int] = field(default_factory=dict)  #: by kind of what was found
+    times: dict[str, int] = field(default_factory=dict)  #: findings by kind
 
 
 def input_of(target: Target, seeds: Sequence[bytes], seed: int, number: int) -> bytes:
-    """The seeds as they are come first."""
+    """The input with that number; the first ones are the unchanged seeds."""
     if number < len(seeds):
         return seeds[number]
     chance = random.Random(f"{target.name} {seed} {number}")
@@ -91,7 +91,7 @@ def input_of(target: Target, seeds: Sequence[bytes], seed: int, number: int) -> 
 
 
 def _reworded(data: bytes, words: Sequence[bytes], chance: random.Random) -> bytes:
-    """Words of the language put in, taken out and moved about."""
+    """Insert, remove and move words of the language."""
     for _ in range(chance.choice((1, 2, 4))):
         at, kind = chance.randrange(len(data) + 1), chance.random()
         word = chance.choice(words)
@@ -109,8 +109,8 @@ def _reworded(data: bytes, words: Sequence[bytes], chance: random.Random) -> byt
 def feed(
     target: Target, seeds: Sequence[bytes], *, seed: int, first: int, seconds: float, memory: int
 ) -> Tally:
-    """Go on from input `first` for so many seconds; a child may take `memory` bytes more than at
-    its start."""
+    """Run inputs from number `first` for that many seconds; a child may use `memory` bytes more
+    than at its start."""
     tally = Tally()
     end = time.monotonic() + seconds
     number = first

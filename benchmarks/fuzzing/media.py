@@ -62,7 +62,7 @@ def check_table(data: bytes) -> None:
         return
     finally:
         os.close(fd)
-    unpack_examination(pack_examination(found), len(data))  # which looks at everything
+    unpack_examination(pack_examination(found), len(data))  # which checks everything
 
 
 def _examinations() -> list[bytes]:
@@ -164,7 +164,7 @@ def check_pack(data: bytes) -> None:
 
 
 def _streams() -> list[bytes]:
-    """A byte for the codec, then packets or parameter sets."""
+    """One byte for the codec, then packets or parameter sets."""
     seeds: list[bytes] = []
     for name in ("elementary.h264", "traffic.mp4", "av1.mp4", "odd-size.webm", "open-gop.mkv"):
         with MediaSource(FOLDER / name) as source:
@@ -179,7 +179,7 @@ def _streams() -> list[bytes]:
 
 
 def check_bitstream(data: bytes) -> None:
-    """Our own readers of bits know damage when they see it, and nothing else happens."""
+    """Our bit readers detect damage, and never fail in another way."""
     codec = _INSPECTED[data[0] % len(_INSPECTED) if data else 0]
     body, half = data[1:], len(data) // 2
     look = inspector(codec, body[:half])

@@ -38,7 +38,7 @@ _NAMES = ("a", "b", "\udcff", "..x", "é")
 
 
 class _Names:
-    """A file system with one video, made once in each process."""
+    """A file system with one video, created once per process."""
 
     def __init__(self) -> None:
         self._fs: Filesystem | None = None
@@ -53,7 +53,8 @@ class _Names:
         self._caller = Caller(0, 0)
 
     def check(self, data: bytes) -> None:
-        """Nothing but what a file system answers; what has a size has as many bytes."""
+        """Operations return only results of a file system, and a file's size equals its number of
+        bytes."""
         assert self._fs is not None
         assert self._caller is not None
         path = "/v.mp4@/" + os.fsdecode(data).replace("\0", "")
@@ -97,7 +98,7 @@ def _names() -> list[bytes]:
 
 
 class _Model:
-    """A catalog, and a dictionary of what it should hold: the input says what is done."""
+    """A catalog and a dictionary of its expected contents; the input selects the operations."""
 
     def __init__(self, seed: int) -> None:
         self._chance = random.Random(seed)
@@ -186,7 +187,7 @@ class _Model:
                 mine.pop(key, None)
 
     def _give_up(self) -> None:
-        """A transaction that fails leaves nothing."""
+        """A failed transaction leaves nothing behind."""
         try:
             with self._catalog.writing() as change:
                 change.tree.create(ROOT, "never", 0o040755, uid=0, gid=0, now_ns=5)

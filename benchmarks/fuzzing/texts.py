@@ -77,7 +77,7 @@ def _names() -> list[bytes]:
 
 
 class _Labels:
-    """A folder for the files, made once in each process."""
+    """A folder for label files, created once per process."""
 
     def __init__(self) -> None:
         self._folder: Path | None = None

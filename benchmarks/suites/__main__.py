@@ -2,7 +2,7 @@
 
 Pass the names of the suites to run; the default is all.  After each suite the store must pass
 `vfsd fsck`, and the log of the mount must hold no error.  A suite that is not installed is a
-failure if it was named; otherwise it is skipped, and reported.
+failure if it was named; otherwise it is skipped and reported.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def main() -> None:
 
 
 def _figures_of(name: str, given: Given, options: Any) -> dict[str, Any]:
-    """Runs one suite; everything it has made is deleted."""
+    """Run one suite, and delete all its files."""
     began = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix=f"suite-{name}-", dir=options.folder))
     try:
@@ -149,7 +149,7 @@ def _in_mount(name: str, given: Given, options: list[str], folder: Path) -> Outc
 
 
 def _ended_well(suite: Callable[[Place], Outcome], place: Place) -> Outcome:
-    """A step of a suite that fails is a failure of the suite, and the next one is run."""
+    """Whether a step of a suite succeeded; after a failure the next suite is run."""
     try:
         return suite(place)
     except (AssertionError, OSError, subprocess.SubprocessError) as error:
@@ -157,7 +157,7 @@ def _ended_well(suite: Callable[[Place], Outcome], place: Place) -> Outcome:
 
 
 def _left_behind(place: Place) -> list[str]:
-    """What the log and fsck have to say when all is over."""
+    """Errors in the log and findings of fsck after the suite."""
     told = [
         f"log: {line}"
         for line in place.log.read_text(errors="replace").splitlines()

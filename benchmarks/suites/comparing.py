@@ -16,7 +16,7 @@ def facts(
 ) -> dict[str, tuple[object, ...]]:
     """By path: mode, owner, mtime, size, checksum or target, and the first name of the inode.
 
-    Of directories no size, which no two file systems count alike.
+    Directories have no size here, because file systems count it differently.
     """
     found: dict[str, tuple[object, ...]] = {}
     first: dict[int, str] = {}
@@ -44,7 +44,7 @@ def facts(
 def differences(
     one: dict[str, tuple[object, ...]], other: dict[str, tuple[object, ...]]
 ) -> tuple[str, ...]:
-    """In words, the first few; empty where there are none."""
+    """A description of the first few differences; empty if there are none."""
     names = [name for name in sorted({*one, *other}) if one.get(name) != other.get(name)]
     told = [f"{name!r}: {one.get(name)} and {other.get(name)}" for name in names[:_SHOWN]]
     if len(names) > _SHOWN:
@@ -64,7 +64,7 @@ def _below(root: Path) -> Iterator[Path]:
 
 
 def _xattrs(path: Path) -> dict[str, bytes]:
-    """Those that users set: what is computed differs from place to place."""
+    """Attributes set by users; computed ones differ from place to place."""
     names = os.listxattr(path, follow_symlinks=False)
     return {
         name: os.getxattr(path, name, follow_symlinks=False)

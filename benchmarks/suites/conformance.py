@@ -55,7 +55,7 @@ def pjdfstest(place: Place) -> Outcome:
 
 
 def fsx(place: Place) -> Outcome:
-    """Random reads, writes, mappings, truncations and holes, each looked at with a copy."""
+    """Random reads, writes, mappings, truncations and holes, each compared with a copy."""
     program = place.given.fsx
     if program is None or not program.exists():
         raise NotHereError("--fsx PATH: the program, as xfstests builds it")
@@ -81,7 +81,7 @@ def fsx(place: Place) -> Outcome:
 
 
 def fsstress(place: Place) -> Outcome:
-    """All system calls in disorder, by several processes; what counts is how it ends."""
+    """All system calls in random order, by several processes; only the exit status counts."""
     program = place.given.fsstress
     if program is None or not program.exists():
         raise NotHereError("--fsstress PATH: the program, as xfstests builds it")

@@ -19,7 +19,7 @@ class NotHereError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Counts are of what the suite itself counts: tests, operations, files, stressors."""
+    """The counts are those of the suite itself: tests, operations, files, stressors."""
 
     unit: str
     passed: int
@@ -37,12 +37,12 @@ class Given:
     pjdfstest_tests: str = ""  #: only these below ``tests/``
     fsx: Path | None = None
     fsstress: Path | None = None
-    operations: int = 1_000_000  #: of fsx, in all
-    seconds: int = 5  #: of each stressor, job and client
-    tree: Path | None = None  #: an archive for tar; a made tree without it
-    files: int = 80_000  #: in a made tree
-    names: int = 100_000  #: in one directory
-    repository: Path | None = None  #: for git; the project's own without it
+    operations: int = 1_000_000  #: operations of fsx
+    seconds: int = 5  #: seconds per stressor, job and client
+    tree: Path | None = None  #: an archive for tar; without it, a generated tree
+    files: int = 80_000  #: files in a generated tree
+    names: int = 100_000  #: names in one directory
+    repository: Path | None = None  #: for git; without it, the project's own repository
     say: Callable[[str], None] = print
 
 
@@ -65,7 +65,7 @@ def run(
     check: bool = True,
     text_in: str | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """A program's end, with what it printed; its errors are in `stdout`, too."""
+    """Run a program to its end, with its output; `stdout` includes its errors."""
     done = subprocess.run(
         [str(word) for word in words],
         cwd=cwd,

@@ -49,7 +49,7 @@ def fio(place: Place) -> Outcome:
 
 
 def stress(place: Place) -> Outcome:
-    """Every stressor of stress-ng's class filesystem, one after the other, with its checks."""
+    """Every stressor of stress-ng's class filesystem, one after the other, with verification."""
     _need("stress-ng")
     done = run(
         *("stress-ng", "--class", "filesystem", "--sequential", 1, "--verify"),
@@ -61,7 +61,7 @@ def stress(place: Place) -> Outcome:
     skipped = [line.split("] ", 1)[-1] for line in lines if "skipping" in line]
     ran = re.findall(r"metrc: +\[\d+\] ([\w-]+) +(\d+) +\d+\.\d", done.stdout)
     idle = [f"{name}: did nothing that it counts" for name, count in ran if count == "0"]
-    # Stressors that are skipped for want of something end it with 3, unlike failures.
+    # The exit code is 3 if stressors were skipped, unlike for failures.
     if (done.returncode not in (0, 3) and not failures) or not ran:
         failures = lines[-3:]
     passed = len(ran) - len(idle)
@@ -69,7 +69,8 @@ def stress(place: Place) -> Outcome:
 
 
 def bonnie(place: Place) -> Outcome:
-    """Whole phases of bonnie++: blocks, seeks, names made, looked up and deleted in all orders."""
+    """Full phases of bonnie++: blocks, seeks, and names created, looked up and deleted in all
+    orders."""
     _need("bonnie++")
     words = ("-f", "-s", 64, "-r", 32, "-n", "4:65536:0:8", "-u", "root", "-q")
     text = run("bonnie++", "-d", place.at, *words).stdout
@@ -80,7 +81,7 @@ def bonnie(place: Place) -> Outcome:
 
 
 def dbench(place: Place) -> Outcome:
-    """What a file server saw of its clients, played by four processes."""
+    """Replay the load of a file server with four client processes."""
     _need("dbench")
     words = ("-t", 2 * place.given.seconds, 4)
     text = run("dbench", "-D", place.at, *words).stdout

@@ -66,8 +66,8 @@ def samba(place: Place) -> Outcome:
 def nfs(place: Place) -> Outcome:
     """NFSv4 by nfs-ganesha: read and written by libnfs, also after the server and the mount ended.
 
-    What is written is small: nfs-cp of libnfs 4.0, which Debian 12 has, cannot write more than a
-    few kilobytes by NFSv4, whatever the file system below.
+    Only small files are written: nfs-cp of libnfs 4.0 (Debian 12) cannot write more than a few
+    kilobytes by NFSv4 on any file system.
     """
     _need("ganesha.nfsd", "nfs-ganesha nfs-ganesha-vfs")
     _need("nfs-cp", "libnfs-utils")
@@ -172,7 +172,7 @@ def _ganesha(place: Place, share: Path, port: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _server(words: list[str], log: Path, port: int) -> Iterator[None]:
-    """A server while it answers at a port; it and its children are ended in the end."""
+    """Run a server that answers at a port; end it and its children afterwards."""
     with open(log, "ab") as output:
         process = subprocess.Popen(
             words, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True

@@ -1,4 +1,4 @@
-"""Many files at once: git, tar, rsync, cp, find and du, each compared with what a disk holds."""
+"""Many files at once: git, tar, rsync, cp, find and du, each compared with the disk."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def tar(place: Place) -> Outcome:
 
 
 def rsync(place: Place) -> Outcome:
-    """There and back with hard links, attributes and sparse files; videos are among them."""
+    """Copies in both directions with hard links, attributes and sparse files, including videos."""
     _need("rsync")
     source = place.work / "source"
     odd_tree(source)
@@ -91,7 +91,7 @@ def rsync(place: Place) -> Outcome:
         failures += tuple(line for line in done.stdout.splitlines() if "rsync" in line)
         failures += differences(wanted, facts(other, xattrs=True))
         passed += len(wanted)
-    run("rsync", *flags, f"{source}/", f"{there}/")  # takes away what the source has not
+    run("rsync", *flags, f"{source}/", f"{there}/")  # deletes files that the source does not have
     stored = ("--filter=-x user.vfsd.*", "-i")
     again = run("rsync", *flags, *stored, f"{source}/", f"{there}/").stdout
     checked = run("rsync", *flags, *stored, "-c", f"{source}/", f"{there}/").stdout
@@ -105,7 +105,8 @@ def rsync(place: Place) -> Outcome:
 
 
 def copies(place: Place) -> Outcome:
-    """cp -a in, within, out; mv over the border; find and du agree with the disk."""
+    """cp -a into, within and out of the mount; mv across its border; find and du agree with the
+    disk."""
     source = place.work / "source"
     odd_tree(source)
     wanted = facts(source)
@@ -137,7 +138,7 @@ def copies(place: Place) -> Outcome:
 
 
 def names(place: Place) -> Outcome:
-    """Very many names in one directory, and very many directories in each other."""
+    """Very many names in one directory, and very deeply nested directories."""
     folder = place.at / "many"
     folder.mkdir()
     count = place.given.names
@@ -182,7 +183,7 @@ def names(place: Place) -> Outcome:
 
 
 def odd_tree(root: Path) -> None:
-    """Everything that a tree may hold, with times of long ago."""
+    """Every kind of entry that a tree may have, with times in the distant past."""
     (root / "a" / "b" / "empty").mkdir(parents=True)
     rng = random.Random(1)
     for number in range(200):

@@ -33,7 +33,7 @@ CAR, MAN = (40, 50, 80, 90), (200, 160, 220, 200)
 
 @pytest.fixture
 def video(store: Store) -> Video:
-    """A car that stands for all of the video, a man in its second second."""
+    """A video with a car in all frames, and a person in the second second."""
     found = store.ingest(FOLDER / "traffic.mp4")
     found.labels.add([Detection(at, "car", CAR) for at in range(len(found))], "test")
     found.labels.add([Detection(at, "man", MAN) for at in range(30, 60)], "test")
@@ -44,7 +44,7 @@ def untiled(advice: Advice) -> float:
     return advice["none"].seconds
 
 
-def test_layouts_make_reads_cheaper_and_nothing_worse(store: Store, video: Video) -> None:
+def test_advised_layouts_reduce_cost(store: Store, video: Video) -> None:
     before = video.read(region=CORNER, psnr=math.inf)
     workload = [WorkloadQuery(region=CORNER, times=200), WorkloadQuery("car", times=200)]
     advice = video.tiles.advise(workload)
@@ -64,14 +64,14 @@ def test_layouts_make_reads_cheaper_and_nothing_worse(store: Store, video: Video
     assert again["present"].making.sum() == 0
     assert again["present"].tilings.keys() == advice.best.tilings.keys()
     assert again.best.seconds <= again["present"].seconds < untiled(again)
-    store.close()  # what was read is written down
+    store.close()  # closing the store writes its read log
     with Store.open(store.path, read_only=True) as reopened:
         scans = [read for read in reopened.catalog.reads() if read.labels == (("car",),)]
         cheap = min(scans, key=lambda read: read.predicted)
         assert cheap.predicted < cheap.untiled_predicted / 2
 
 
-def test_few_reads_are_not_worth_a_tile(video: Video) -> None:
+def test_few_reads_justify_no_tiles(video: Video) -> None:
     advice = video.tiles.advise([WorkloadQuery("car"), WorkloadQuery("dog", times=3)])
     assert repr(advice).startswith(f"<Advice: 4 queries, {len(advice.sots)} SOTs, ")
     assert f"best is {advice.best.name!r}, 1.00 of the time without tiles" in repr(advice)
@@ -87,8 +87,7 @@ def test_few_reads_are_not_worth_a_tile(video: Video) -> None:
         advice["best"]
 
 
-def test_labels_in_a_region_are_the_boxes_that_share_a_part_of_it(video: Video) -> None:
-    """As `VideoLabels.query` finds them: a query that finds none costs nothing."""
+def test_label_query_in_a_region_selects_intersecting_boxes(video: Video) -> None:
     left, right = Rect(0, 0, 100, 240), Rect(100, 0, 320, 240)
     advice = video.tiles.advise(
         [
@@ -126,7 +125,7 @@ def test_reads_are_a_workload(store: Store, video: Video) -> None:
         assert opened[video.name].tiles.advise(newest=2).queries == 2
 
 
-def test_queries_outside_of_the_video_are_refused_by_number(video: Video) -> None:
+def test_error_names_the_query_outside_the_video(video: Video) -> None:
     good = WorkloadQuery("car")
     for wrong, named in (
         (WorkloadQuery(region=Rect(300, 0, 400, 64)), "region"),
@@ -141,14 +140,14 @@ def test_queries_outside_of_the_video_are_refused_by_number(video: Video) -> Non
         video.tiles.advise([WorkloadQuery("car", times=MAX_QUERIES + 1)])
 
 
-def test_segments_of_other_lengths_are_sots_of_their_own(store: Store, video: Video) -> None:
+def test_segments_of_other_lengths_are_separate_sots(store: Store, video: Video) -> None:
     whole = range(len(video))
     assert sots_with_segments(video.tiles.sequences(), []) == (video.tiles.sequences(), {})
     video.tiles.retile("uniform:2x2", span=(0, 2))
     long = video.tiles.sequences(seconds_each=2)[0]
     video.tiles.retile(
         "uniform:3x2", span=(0, 1)
-    )  # has a part of the frames of the long one, later
+    )  # has a part of the frames of the long one, and is newer
     first, second = store.catalog.segments(video.info)
     sots, there = sots_with_segments(video.tiles.sequences(), store.catalog.segments(video.info))
     assert [frame for sot in sots for frame in sot] == list(whole)

@@ -30,7 +30,7 @@ NAME = "cam1/a.mp4"
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    """With a video that no test here changes."""
+    """A store with a video that no test here changes."""
     with new_store(tmp_path_factory.mktemp("arguments") / "store") as store:
         store.ingest(TRAFFIC, NAME).labels.add_box(7, "car", BOX, source="yolo")
         yield store
@@ -55,7 +55,7 @@ def video(kept: Store) -> Video:
         ((7, {}, BOX), "label must be"),
     ],
 )
-def test_a_box_is_refused_in_words(video: Video, row: tuple[Any, ...], what: str) -> None:
+def test_invalid_box_is_refused(video: Video, row: tuple[Any, ...], what: str) -> None:
     with pytest.raises(UsageError, match=what) as caught:
         video.labels.add_box(*row, source="yolo")
     assert caught.value.hint
@@ -70,14 +70,14 @@ def test_invalid_detections_are_refused(video: Video, rows: Any) -> None:
 
 
 @pytest.mark.parametrize("attributes", [["a"], "a"])
-def test_attributes_have_names(video: Video, attributes: Any) -> None:
+def test_attribute_without_name_is_refused(video: Video, attributes: Any) -> None:
     with pytest.raises(UsageError, match="attributes must be"):
         video.labels.add_box(7, "car", BOX, source="yolo", attributes=attributes)
     with pytest.raises(UsageError, match="must be a dict"):
         video.labels.query("car", attributes=attributes)
 
 
-def test_numbers_of_numpy_are_kept_as_the_numbers_that_they_are(store: Store) -> None:
+def test_numpy_numbers_are_stored_as_plain_numbers(store: Store) -> None:
     video = store.ingest(TRAFFIC, NAME)
     given = {"whole": np.int64(3), "part": np.float32(0.5), "is": np.bool_(True), "word": "w"}
     kept = {"whole": 3, "part": 0.5, "is": True, "word": "w"}
@@ -93,7 +93,7 @@ def test_numbers_of_numpy_are_kept_as_the_numbers_that_they_are(store: Store) ->
 
 
 @pytest.mark.parametrize("parameters", [None, [1], {"x": object()}, {"x": np.zeros(2)}])
-def test_parameters_of_a_source_are_what_json_holds(parameters: Any) -> None:
+def test_source_parameters_must_be_json(parameters: Any) -> None:
     with pytest.raises(UsageError, match="parameters must be"):
         Source("yolo", parameters=parameters)
 
@@ -110,13 +110,13 @@ def test_parameters_of_a_source_are_what_json_holds(parameters: Any) -> None:
         {"tracks": 5},
     ],
 )
-def test_columns_are_refused_in_words(columns: dict[str, Any]) -> None:
+def test_invalid_columns_are_refused(columns: dict[str, Any]) -> None:
     given: dict[str, Any] = {"frames": [1, 2], "labels": "car", "boxes": [BOX, BOX]}
     with pytest.raises(UsageError):
         DetectionColumns.of(**given | columns)
 
 
-def test_a_hint_is_about_what_is_wrong(store: Store, video: Video, tmp_path: Path) -> None:
+def test_hint_fits_the_error(store: Store, video: Video, tmp_path: Path) -> None:
     for beyond in (slice(0.0, 1.0), (slice(0, 3), slice(5.0, 6.0))):
         with pytest.raises(UsageError, match="whole numbers") as caught:
             video.read(frames=beyond) if isinstance(beyond, slice) else video[beyond]
@@ -128,7 +128,7 @@ def test_a_hint_is_about_what_is_wrong(store: Store, video: Video, tmp_path: Pat
     assert "x1" not in (caught.value.hint or "")
 
 
-def test_columns_are_cut_as_arrays_are() -> None:
+def test_columns_are_sliced_like_arrays() -> None:
     rows = DetectionColumns.of([1, 2, 3], ["car", "bus", "car"], [BOX] * 3)
     assert rows[1:].frames.tolist() == [2, 3]
     assert rows[[0, 2]].frames.tolist() == rows[rows.labels == "car"].frames.tolist() == [1, 3]
@@ -150,9 +150,7 @@ def test_columns_are_cut_as_arrays_are() -> None:
         {"source": ["yolo"]},
     ],
 )
-def test_a_question_that_makes_no_sense_finds_not_just_nothing(
-    video: Video, what: dict[str, Any]
-) -> None:
+def test_invalid_query_is_refused(video: Video, what: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         len(video.labels.query(**what))
 
@@ -333,18 +331,18 @@ def test_bounds_are_numbers_of_any_kind(kept: Store, number: Callable[[int], Any
     assert not list(kept.find(width=bounds))
 
 
-def test_a_workload_may_come_one_by_one(video: Video) -> None:
+def test_workload_may_be_an_iterator(video: Video) -> None:
     query = WorkloadQuery(region=(0, 0, 64, 64))
     assert video.tiles.advise(iter([query])).layouts() == video.tiles.advise([query]).layouts()  # type: ignore[arg-type]
 
 
-def test_a_workload_takes_regions_as_reads_do(video: Video) -> None:
+def test_workload_accepts_regions_like_reads(video: Video) -> None:
     query = WorkloadQuery(region=(0, 0, 64, 64), times=2)
     assert query.region == Rect(0, 0, 64, 64)
     assert video.tiles.advise([query]).layouts() is not None
 
 
-def test_frames_are_arrays_and_are_cut_as_such(video: Video) -> None:
+def test_frames_are_sliced_like_arrays(video: Video) -> None:
     frames = video[0:4]
     assert np.array_equal(np.asarray(frames), frames.data)
     assert np.array_equal(np.asarray(frames[2]), frames.data[2])
@@ -385,7 +383,7 @@ def test_any_integer_type_is_a_frame_index(video: Video) -> None:
         frames[5]
 
 
-def test_arrays_are_not_copied_where_that_is_forbidden(video: Video) -> None:
+def test_array_without_copy_is_refused_if_a_copy_is_needed(video: Video) -> None:
     frames = video[0:2]
     for one in (frames, frames[1]):
         assert one.__array__(copy=False) is one.data
@@ -396,20 +394,20 @@ def test_arrays_are_not_copied_where_that_is_forbidden(video: Video) -> None:
         video.seconds[0:0.1, :8, :8].__array__(copy=False)
 
 
-def test_a_video_is_a_sequence_of_pictures_to_write(store: Store) -> None:
+def test_video_can_be_written_as_a_sequence_of_frames(store: Store) -> None:
     video = store.ingest(TRAFFIC, NAME)
     copy = store.write("copy.mp4", video, fps=video.fps)
     assert len(copy) == len(video)
 
 
 @pytest.mark.parametrize("time_base", ["1/25", "0.04s", "0.04", 0.04])
-def test_a_time_base_is_a_fraction_or_a_time(store: Store, time_base: str | float) -> None:
+def test_time_base_is_a_fraction_or_a_time(store: Store, time_base: str | float) -> None:
     pixels = np.zeros((3, 64, 64, 3), np.uint8)
     video = store.write("a.mp4", pixels, time_base=time_base, pts=[0, 1, 5])
     assert [float(frame.seconds) for frame in video] == [0, 0.04, 0.2]
 
 
-def test_a_slash_at_the_end_means_a_directory(store: Store) -> None:
+def test_trailing_slash_means_a_directory(store: Store) -> None:
     assert store.ingest(TRAFFIC, "new/").name == "new/traffic.mp4"
     store.move("new/traffic.mp4", "newer/")
     assert list(store) == ["newer/traffic.mp4"]
@@ -417,7 +415,7 @@ def test_a_slash_at_the_end_means_a_directory(store: Store) -> None:
     assert list(store) == ["newest/traffic.mp4"]
 
 
-def test_hints_name_what_python_takes(store: Store, tmp_path: Path) -> None:
+def test_hints_name_python_arguments(store: Store, tmp_path: Path) -> None:
     video = store.ingest(TRAFFIC, NAME)
     store.ingest(TRAFFIC, "b.mp4")
     (tmp_path / "c.mp4").touch()
@@ -434,7 +432,7 @@ def test_hints_name_what_python_takes(store: Store, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", [{"rgb24"}, ["rgb24"], np.array(3), b"rgb24", 7])
-def test_a_format_is_a_name(video: Video, tmp_path: Path, form: Any) -> None:
+def test_format_must_be_a_name(video: Video, tmp_path: Path, form: Any) -> None:
     for act in (
         lambda: video.read(frames=[1], format=form),
         lambda: next(video.iterate(format=form)),
@@ -447,13 +445,13 @@ def test_a_format_is_a_name(video: Video, tmp_path: Path, form: Any) -> None:
 
 
 @pytest.mark.parametrize("fps", [Fraction(10**400), Fraction(1, 10**400), 5e-324])
-def test_a_rate_is_one_that_something_has(video: Video, tmp_path: Path, fps: Any) -> None:
+def test_implausible_rate_is_refused(video: Video, tmp_path: Path, fps: Any) -> None:
     for act in (lambda: video.read(fps=fps), lambda: video.save(tmp_path / "a.mp4", fps=fps)):
         with pytest.raises(UsageError, match=r"rate|time must be at most"):
             act()
 
 
-def test_a_psnr_is_one_number(video: Video) -> None:
+def test_psnr_must_be_one_number(video: Video) -> None:
     several: Any = np.array([40, 41])
     with pytest.raises(UsageError, match="psnr must be"):
         video.read(frames=[1], psnr=several)
@@ -479,7 +477,7 @@ def test_arrays_without_an_axis_are_refused(video: Video) -> None:
         video.scan(np.array([1, 2]), roi=(0, 0, 8, 8))  # type: ignore[call-overload]
 
 
-def test_no_time_is_longer_than_floats_have(video: Video) -> None:
+def test_times_beyond_the_float_range_are_refused(video: Video) -> None:
     for act in (video.index_at, video.frame_at):
         with pytest.raises(UsageError, match="time must be at most"):
             act(Fraction(10**400))

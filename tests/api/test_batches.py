@@ -37,7 +37,7 @@ def some_requests(store: Store, count: int) -> list[Request]:
     return found
 
 
-def test_each_is_what_reading_it_alone_gives(store: Store) -> None:
+def test_batch_equals_single_reads(store: Store) -> None:
     requests = some_requests(store, 30)
     together = list(store.read_many(iter(requests)))
     assert len(together) == len(requests)
@@ -58,7 +58,7 @@ def test_errors_arrive_in_request_order(store: Store) -> None:
         next(store.read_many([("none.mp4", {})]))
 
 
-def test_few_are_read_ahead(store: Store) -> None:
+def test_prefetch_is_bounded(store: Store) -> None:
     asked = []
 
     def requests() -> Iterator[Request]:

@@ -64,7 +64,7 @@ def packets_of(path: Path) -> list[tuple[int, int]]:
 
 
 def damaged(clean: Path, codec: str, seed: int = 0, hit: Sequence[int] = HIT) -> Path:
-    """A copy in which some bits in the middle of packets are others."""
+    """A copy with flipped bits in the middle of some packets."""
     path = clean.with_name("damaged" + clean.suffix)
     data = bytearray(clean.read_bytes())
     places = packets_of(clean)
@@ -82,7 +82,8 @@ Told = dict[int, tuple[bytes, bool]]
 
 
 def decoded(path: Path) -> tuple[Told, set[int]]:
-    """By packet, each picture and whether FFmpeg flags it; and the packets that it refuses."""
+    """For each packet, the frame and whether FFmpeg flags it; also the packets that FFmpeg
+    refuses."""
     found: Told = {}
     failed = set()
     with av.open(str(path)) as opened:
@@ -136,7 +137,7 @@ def test_damage_ends_at_the_next_key_frame(tmp_path: Path) -> None:
     assert found.damage == (range(0, whole.order.tolist().index(second)),)
 
 
-def test_a_packet_that_fails_taints_what_refers_to_it(tmp_path: Path) -> None:
+def test_failed_packet_marks_dependent_frames(tmp_path: Path) -> None:
     clean = made(tmp_path, "h264")
     path = clean.with_name("cut.mp4")
     position, size = packets_of(clean)[5]
@@ -174,7 +175,7 @@ def test_lost_reference_is_noticed(tmp_path: Path) -> None:
     keys=st.sets(st.integers(0, 19)),
     disposable=st.sets(st.integers(0, 19)),
 )
-def test_damage_spreads_along_the_group(
+def test_damage_spreads_through_the_gop(
     hit: set[int], keys: set[int], disposable: set[int]
 ) -> None:
     flags = np.zeros(20, np.uint8)
@@ -208,7 +209,7 @@ def test_leading_frames_depend_on_both_sides() -> None:
         assert damaged_frames("hevc", columns, order, notes).tolist() == expected
 
 
-def test_damage_comes_through_the_sandbox(tmp_path: Path) -> None:
+def test_sandbox_reports_damage(tmp_path: Path) -> None:
     path = damaged(made(tmp_path, "mpeg2"), "mpeg2")
     found = examine(path, full=True)
     size = path.stat().st_size
@@ -228,7 +229,7 @@ def test_damage_comes_through_the_sandbox(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def h264(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Its container is believed, so ingest does not decode it in full."""
+    """Ingest trusts this container, and does not decode it in full."""
     folder = tmp_path_factory.mktemp("damage")
     return damaged(made(folder, "h264"), "h264")
 
@@ -238,7 +239,7 @@ def video(store: Store, h264: Path) -> Video:
     return store.ingest(h264, "a.mp4")
 
 
-def test_a_read_that_meets_damage_knows_all_of_it(
+def test_read_of_damaged_frame_examines_the_whole_video(
     video: Video, h264: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert video.original.damaged_frames is None
@@ -260,7 +261,7 @@ def test_a_read_that_meets_damage_knows_all_of_it(
     assert len(warnings) == 1
 
 
-def test_a_stream_marks_damage_the_first_time(video: Video) -> None:
+def test_stream_marks_damage_on_first_read(video: Video) -> None:
     given = [frame.damaged for frame in video.iterate()]
     assert given == video.read().damaged.tolist()
     assert any(given)
@@ -342,7 +343,7 @@ def test_another_process_has_examined_it(store: Store, tmp_path: Path) -> None:
     assert here.frames([int(expected[0])]).damaged.all()
 
 
-def test_a_read_only_store_tells_as_well(tmp_path: Path, h264: Path) -> None:
+def test_read_only_store_reports_damage(tmp_path: Path, h264: Path) -> None:
     with new_store(tmp_path / "s") as store:
         store.ingest(h264, "a.mp4")
     with Store.open(tmp_path / "s", read_only=True) as store:
@@ -373,7 +374,7 @@ def test_tiles_show_the_same_damage(store: Store, tmp_path: Path) -> None:
 # --------------------------------------------------------------------------- catalog and views
 
 
-def test_a_replacement_keeps_what_is_known(video: Video) -> None:
+def test_replacement_keeps_known_damage(video: Video) -> None:
     video.verify()
     original = video.original
     with context_of(video).parts.catalog.writing() as change:
@@ -384,7 +385,7 @@ def test_a_replacement_keeps_what_is_known(video: Video) -> None:
         assert kept.original.damage == original.damage
 
 
-def test_an_old_catalog_is_examined_again(store: Store, h264: Path) -> None:
+def test_video_of_old_catalog_is_examined_again(store: Store, h264: Path) -> None:
     video = store.ingest(h264, "a.mp4")
     video.verify()
     assert store.catalog.unverified() == []
@@ -395,7 +396,7 @@ def test_an_old_catalog_is_examined_again(store: Store, h264: Path) -> None:
     assert store["a.mp4"].original.damaged_frames
 
 
-def test_views_tell_of_damage(video: Video) -> None:
+def test_views_report_damage(video: Video) -> None:
     def told(path: str) -> dict[str, object]:
         with video.views.open(path) as file:
             content: dict[str, object] = json.loads(file.read())

@@ -1,4 +1,4 @@
-"""An open store in a forked child: the child can use it, whatever the parent was doing."""
+"""An open store in a forked child: the child can use it, in any state of the parent."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from vfsd.errors import UsageError
 
 @pytest.fixture
 def video(store: Store, wide_clip: Path) -> Iterator[Video]:
-    """Its pictures are large enough for a decoder to have threads, which a child has not."""
+    """A video so large that its decoder has threads, which do not exist in a child."""
     store.ingest(wide_clip, "cam1/a.mp4")
     with Store.open(store.path, threads=2) as opened:
         yield opened["cam1/a.mp4"]
@@ -84,7 +84,7 @@ def test_a_child_imports_a_module_that_another_thread_was_importing(
 
 
 class Gated:
-    """Has a gate shut while the process forks; `late` makes the fork of one thread wait."""
+    """Has a gate that is shut during a fork; `late` makes a fork by one thread wait."""
 
     def __init__(self, late: threading.Event) -> None:
         self.gate = ForkGate()
@@ -103,7 +103,7 @@ class Gated:
         self.gate.open()
 
 
-def test_a_fork_opens_nothing_that_another_thread_has_shut_for_its_own() -> None:
+def test_fork_leaves_gates_of_other_threads_shut() -> None:
     late, entered = threading.Event(), threading.Event()
     one = Gated(late)
 
@@ -156,7 +156,7 @@ def test_objects_created_during_fork_preparation() -> None:
     assert first.told == first.next.told == ["fork", "on"]
 
 
-def test_nothing_is_kept_because_it_may_be_forked() -> None:
+def test_fork_registration_keeps_no_object_alive() -> None:
     gone = weakref.ref(Counted())
     gc.collect()
     assert gone() is None
@@ -171,7 +171,7 @@ def test_permanent_registration_keeps_objects_alive() -> None:
     assert gone() is not None
 
 
-def test_a_child_reads_whose_parent_has_read_one_frame(video: Video) -> None:
+def test_child_reads_after_a_read_of_its_parent(video: Video) -> None:
     expected = video.read(frames=[7]).data
     assert len(video.read(frames=[5])) == 1
 
@@ -182,7 +182,7 @@ def test_a_child_reads_whose_parent_has_read_one_frame(video: Video) -> None:
     np.testing.assert_array_equal(video.read(frames=[7]).data, expected)
 
 
-def test_a_child_reads_tiles_that_its_parent_has_read(video: Video) -> None:
+def test_child_reads_tiles_after_its_parent(video: Video) -> None:
     video.tiles.retile("uniform:2x2")
     corner = (8, 8, 72, 72)
     expected = video.read(region=corner, psnr=0).data
@@ -195,8 +195,8 @@ def test_a_child_reads_tiles_that_its_parent_has_read(video: Video) -> None:
 
 
 @pytest.mark.thorough
-def test_a_child_that_ends_as_programs_do(store: Store, video: Video) -> None:
-    """All that is left is freed when the interpreter ends."""
+def test_child_exits_normally(store: Store, video: Video) -> None:
+    """The interpreter frees all remaining objects at exit."""
     program = (
         "import os, sys\n"
         "from tests.support.forking import exit_code\n"
@@ -212,7 +212,7 @@ def test_a_child_that_ends_as_programs_do(store: Store, video: Video) -> None:
     assert done.returncode == 3
 
 
-def test_a_child_drops_what_its_parent_reads(video: Video) -> None:
+def test_child_drops_reads_of_its_parent(video: Video) -> None:
     frames = video.iterate()
     first = next(frames)
 
@@ -226,7 +226,7 @@ def test_a_child_drops_what_its_parent_reads(video: Video) -> None:
     assert len(list(frames)) == len(video) - 1
 
 
-def test_a_child_drops_what_its_parent_scans(video: Video) -> None:
+def test_child_drops_scans_of_its_parent(video: Video) -> None:
     crops = video.scan(roi=(0, 0, 64, 64)).areas()
     next(crops)
 
@@ -240,7 +240,7 @@ def test_a_child_drops_what_its_parent_scans(video: Video) -> None:
     assert list(crops)
 
 
-def test_a_child_does_not_go_on_with_what_its_parent_reads(video: Video) -> None:
+def test_child_cannot_continue_a_read_of_its_parent(video: Video) -> None:
     frames = video.iterate()
     next(frames)
 
@@ -253,7 +253,7 @@ def test_a_child_does_not_go_on_with_what_its_parent_reads(video: Video) -> None
     assert len(list(frames)) == len(video) - 1
 
 
-def test_a_child_does_not_go_on_with_many_reads_of_its_parent(store: Store) -> None:
+def test_child_cannot_continue_a_batch_of_its_parent(store: Store) -> None:
     store.ingest(FOLDER / "traffic.mp4", "a.mp4")
     reads = store.read_many([("a.mp4", {"frames": [number]}) for number in range(20)])
     first = next(reads)
@@ -276,8 +276,8 @@ def test_a_child_does_not_go_on_with_many_reads_of_its_parent(store: Store) -> N
 
 @pytest.mark.thorough
 @pytest.mark.slow
-def test_children_of_a_parent_whose_threads_read(store: Store) -> None:
-    """These threads may hold any locks at the moment, of vfsd or of SQLite."""
+def test_fork_while_threads_read(store: Store) -> None:
+    """These threads may hold any locks of vfsd or SQLite at the fork."""
     video = store.ingest(FOLDER / "traffic.mp4", "a.mp4")
     ended = threading.Event()
 

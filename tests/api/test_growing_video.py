@@ -57,7 +57,7 @@ def grown(store: Store, name: str) -> GrowingVideo | None:
 
 @pytest.mark.parametrize("codec", one_in(2, ["h264", "hevc", "av1", "ffv1"]))
 @pytest.mark.parametrize("ending", one_in(2, ["mp4", "mov"]))
-def test_each_prefix_is_what_the_whole_is(store: Store, codec: str, ending: str) -> None:
+def test_each_prefix_equals_the_finished_video(store: Store, codec: str, ending: str) -> None:
     if (codec, ending) in (("ffv1", "mov"), ("av1", "mov")):
         pytest.skip("mov does not hold it")
     data = smooth(100, 96, 64)
@@ -94,7 +94,7 @@ def test_each_prefix_is_what_the_whole_is(store: Store, codec: str, ending: str)
         growing.refresh()
 
 
-def test_frames_with_times_of_their_own(store: Store) -> None:
+def test_frames_with_explicit_times(store: Store) -> None:
     times = np.cumsum(np.random.default_rng(0).integers(1, 120, 200)).tolist()
     data = smooth(200, 64, 48)
     with store.writer("a.mp4", width=64, height=48, time_base="0.001") as writer:
@@ -109,7 +109,7 @@ def test_frames_with_times_of_their_own(store: Store) -> None:
     assert writer.video.read().seconds.tolist() == pytest.approx(wanted)
 
 
-def test_a_follower_gets_every_frame_once(store: Store) -> None:
+def test_follower_receives_every_frame_once(store: Store) -> None:
     data = smooth(120, 64, 48)
     got: list[int] = []
     started, ready = threading.Event(), threading.Event()
@@ -126,7 +126,7 @@ def test_a_follower_gets_every_frame_once(store: Store) -> None:
     with store.writer("a.mp4", width=64, height=48, fps=20, codec="ffv1") as writer:
         writer.write(data[:60])
         started.set()
-        assert ready.wait(60)  # the follower has some before the rest is there
+        assert ready.wait(60)  # the follower has some frames before the rest is written
         writer.write(data[60:])
     thread.join(60)
     assert got == list(range(120))
@@ -147,7 +147,7 @@ def test_follower_sees_frames_already_read_elsewhere(store: Store) -> None:
         growing.follow(-3)
 
 
-def test_nothing_to_be_read(store: Store) -> None:
+def test_unreadable_growing_files(store: Store) -> None:
     with pytest.raises(NotFoundError):
         store.growing("a.mp4")
     store.ingest(CLIP, "done.mp4")
@@ -242,7 +242,7 @@ def test_another_process_and_its_death(store: Store) -> None:
 def test_writer_of_unknown_pid_is_detected_by_its_lock(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in another container, which has pids of its own."""
+    """The writer may run in another container, with its own pids."""
     monkeypatch.setattr(vfsd.disk.tempfiles, "is_alive", lambda name: False)
     parts = store.parts
     pictures = smooth(8, 96, 64)
@@ -377,16 +377,16 @@ _IRREGULAR = np.cumsum(np.random.default_rng(0).integers(5, 120, 40)).tolist()
     one_in(
         4,
         [
-            # Pictures that lead a key picture need the fragment before.
+            # Leading frames of a key frame need the previous fragment.
             ("libx265", _X265, _BY_KEY_PICTURES, _REGULAR),
             ("libx264", _OPEN, _BY_KEY_PICTURES, _REGULAR),
-            ("mpeg2video", "", _BY_KEY_PICTURES, _REGULAR),  # decoded from end to end
-            # Fragments begin anywhere, and what they begin with is shown before what was there.
+            ("mpeg2video", "", _BY_KEY_PICTURES, _REGULAR),  # decoded in full
+            # Fragments begin anywhere, and their first frames are shown before earlier ones.
             ("libx265", _X265, _BY_TIME, _REGULAR),
             ("libx264", _X264, _BY_TIME, _IRREGULAR),
             ("libx264", _OPEN, _BY_FRAME, _REGULAR),
             ("mpeg4", "", _BY_TIME, _REGULAR),
-            # Tracks have fragments of their own; times are shifted.
+            # Each track has its own fragments; times are shifted.
             ("libx264", _X264, _TRACK_BY_TRACK, _REGULAR),
             ("libx264", _X264, _WITH_EDIT_LIST, _REGULAR),
             ("libx264", _X264, _WITHOUT_EDIT_LIST, _IRREGULAR),
@@ -412,8 +412,8 @@ def test_growing_frames_equal_finished_frames(
     )
     filesystem = Filesystem(store.parts)
     growing: GrowingVideo | None = None
-    seen: list[Frame] = []  # by who follows it
-    ends: list[Frame] = []  # by who opens it, and looks for the last frame
+    seen: list[Frame] = []  # by a follower
+    ends: list[Frame] = []  # by a reader that opens it and reads the last frame
     with store.parts.directory.mounted("here"):
         handle = filesystem.create("/a.mp4", 0o644, 2, Caller(0, 0))
         at = 0
@@ -446,7 +446,8 @@ def test_growing_frames_equal_finished_frames(
 
 @pytest.mark.parametrize("codec", ["libx264", "mpeg4"])
 def test_samples_listed_in_the_movie_box(store: Store, tmp_path: Path, codec: str) -> None:
-    """A part that is shown to the demuxer without may be nothing, where the whole is a video."""
+    """A part shown to the demuxer without the movie box may be unreadable although the whole is a
+    video."""
     data = _recorded(
         tmp_path / "a.mp4",
         _regular(45),
@@ -484,7 +485,7 @@ def test_samples_listed_in_the_movie_box(store: Store, tmp_path: Path, codec: st
 def test_appended_data_is_scanned_incrementally(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str, muxing: str
 ) -> None:
-    """Also where the movie box lists samples itself."""
+    """This includes files with samples listed in the movie box."""
     data = _recorded(
         tmp_path / "a.mp4",
         _regular(210),
@@ -527,7 +528,7 @@ def test_appended_data_is_scanned_incrementally(
 def test_growing_file_that_needs_the_demuxer(
     store: Store, tmp_path: Path, codec: str, pixel_format: str
 ) -> None:
-    """One that has met with the end of what was there gives nothing more."""
+    """A demuxer that has reached the end of the file returns nothing more."""
     data = _recorded(
         tmp_path / "a.mov",
         _regular(40),
@@ -557,7 +558,7 @@ def test_growing_file_that_needs_the_demuxer(
                     opened.append(_descriptors_of(os.stat(growing.original.link_path or "")))
         assert growing is not None
         assert len(lengths) > 4
-        assert max(opened) <= opened[0] + 1  # no decoder is left of what was there before
+        assert max(opened) <= opened[0] + 1  # no decoder of the earlier part is left
         filesystem.flush(handle)
         filesystem.release(handle)
         seen += growing.follow(len(seen))
@@ -575,21 +576,19 @@ def _descriptors_of(file: os.stat_result) -> int:
     """How many this process has."""
     count = 0
     for name in os.listdir("/proc/self/fd"):
-        with suppress(FileNotFoundError):  # the one of the folder itself
+        with suppress(FileNotFoundError):  # the descriptor of the folder itself
             count += os.path.samestat(os.stat(f"/proc/self/fd/{name}"), file)
     return count
 
 
 def _has_holes(folder: Path) -> bool:
-    """Whether the disk tells where nothing was written of a file."""
+    """Whether the disk reports holes in a file."""
     with (folder / "hole").open("w+b") as file:
         file.truncate(1 << 20)
         return os.lseek(file.fileno(), 0, os.SEEK_HOLE) == 0
 
 
-def test_room_that_was_reserved_is_not_taken_for_what_was_written(
-    store: Store, tmp_path: Path
-) -> None:
+def test_preallocated_space_is_not_read_as_data(store: Store, tmp_path: Path) -> None:
     if not _has_holes(store.path):
         pytest.skip("the disk tells of no holes")
     data = _recorded(tmp_path / "a.mp4", _regular(100), _BY_FRAME)
@@ -624,7 +623,7 @@ def _with_boxes_between(pieces: list[bytes], between: bytes) -> list[bytes]:
 
 
 def _going_to_the_end(pieces: list[bytes]) -> list[bytes]:
-    """The last media data do not tell how long they are, and no index follows."""
+    """The last media data have no length, and no index follows."""
     *others, last, _ = pieces
     at = last.rindex(b"mdat") - 4
     return [*others, last[:at] + bytes(4) + last[at + 4 :]]
@@ -634,8 +633,8 @@ def _going_to_the_end(pieces: list[bytes]) -> list[bytes]:
     "between",
     one_in(4, [b"ssix" + bytes(12), b"abcd", b"udta", b"mdat" + bytes(2), b"moov", b"mfra", b""]),
 )
-def test_boxes_between_fragments_end_nothing(store: Store, tmp_path: Path, between: bytes) -> None:
-    """Nor do the boxes of a repeated header, nor a box without a length."""
+def test_boxes_between_fragments_are_skipped(store: Store, tmp_path: Path, between: bytes) -> None:
+    """This includes the boxes of a repeated header, and a box without a length."""
     pieces = _fragments(_recorded(tmp_path / "a.mp4", _regular(60), _MOVABLE))
     if between == b"moov":
         again = pieces[0][: pieces[0].index(b"moof") - 4]
@@ -671,14 +670,14 @@ def _boxes(data: bytes) -> list[bytes]:
 
 
 def _with_data_later(fragment: bytes, by: int) -> bytes:
-    """A moof box whose media data lie so many bytes further behind it."""
+    """A moof box with media data that many bytes further behind it."""
     at = fragment.index(b"trun") + 12
     there = int.from_bytes(fragment[at : at + 4]) + by
     return fragment[:at] + there.to_bytes(4) + fragment[at + 4 :]
 
 
 def _by_pairs(boxes: list[bytes]) -> list[bytes]:
-    """``moof mdat moof mdat`` as ``moof moof mdat mdat``; an odd one at the end is left out."""
+    """``moof mdat moof mdat`` as ``moof moof mdat mdat``; an odd last pair is left out."""
     paired: list[bytes] = []
     for at in range(0, len(boxes) - 3, 4):
         one, its_data, other, others_data = boxes[at : at + 4]
@@ -689,7 +688,7 @@ def _by_pairs(boxes: list[bytes]) -> list[bytes]:
 
 
 def _in_halves(boxes: list[bytes]) -> list[bytes]:
-    """Of two tracks that have a fragment box together, each has media data of its own."""
+    """Two tracks with a common fragment box get separate media data."""
     halved: list[bytes] = []
     for fragment, data in zip(boxes[::2], boxes[1::2], strict=True):
         first = fragment.index(b"trun") + 12
@@ -708,8 +707,8 @@ def _in_halves(boxes: list[bytes]) -> list[bytes]:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("with_sound", [False, True])
-def test_media_data_lie_in_several_boxes(store: Store, tmp_path: Path, with_sound: bool) -> None:
-    """Those of two fragments behind both, or those of each track in a box of its own."""
+def test_media_data_in_several_boxes(store: Store, tmp_path: Path, with_sound: bool) -> None:
+    """The data of two fragments follow both, or each track has its own data box."""
     file = tmp_path / "a.mp4"
     data = _recorded(file, _regular(80), _MOVABLE, b_frames=0, with_sound=with_sound)
     boxes = _boxes(data)
@@ -729,7 +728,7 @@ def test_media_data_lie_in_several_boxes(store: Store, tmp_path: Path, with_soun
                 assert growing.refresh()
                 seen += growing[len(seen) :]
         assert growing is not None
-        assert len(seen) > 60  # nothing waits for the end that is there before
+        assert len(seen) > 60  # the reader does not wait for the end
         filesystem.flush(handle)
         filesystem.release(handle)
         seen += growing.follow(len(seen))
@@ -743,7 +742,7 @@ def test_media_data_lie_in_several_boxes(store: Store, tmp_path: Path, with_soun
 
 @pytest.mark.parametrize("is_over", [False, True])
 def test_data_moved_by_faststart_is_not_reused(store: Store, tmp_path: Path, is_over: bool) -> None:
-    """When it ends, ffmpeg puts an index before all fragments."""
+    """At its end, ffmpeg puts an index in front of all fragments."""
     data = _recorded(
         tmp_path / "a.mp4",
         _regular(60),
@@ -788,7 +787,7 @@ def test_data_moved_by_faststart_is_not_reused(store: Store, tmp_path: Path, is_
 
 
 def test_inconsistent_continuation_is_refused(store: Store, tmp_path: Path) -> None:
-    """That pictures are shown later than their own times say turns out with the third one."""
+    """The third fragment shows that frames are displayed later than their own times."""
     muxing = {"movflags": "frag_every_frame+empty_moov+negative_cts_offsets"}
     pieces = _fragments(_recorded(tmp_path / "a.mp4", _regular(20), muxing))
     filesystem = Filesystem(store.parts)

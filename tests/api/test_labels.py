@@ -44,7 +44,7 @@ def test_one_box_and_many(video: Video) -> None:
     assert video.labels.remove(source="net") == count
 
 
-def test_frames_by_time_are_those_that_are_read(video: Video) -> None:
+def test_label_query_by_time_uses_the_frames_of_a_read(video: Video) -> None:
     for frame in range(len(video)):
         video.labels.add_box(frame, "x", (0, 0, 1, 1), source="s")
     for span in ((0, 0.5), (0.31, 1.007), (1, None), (0.1, 0.1)):
@@ -66,7 +66,7 @@ def test_frames_by_time_are_those_that_are_read(video: Video) -> None:
         video.labels.add_box(len(video), "x", (0, 0, 1, 1), source="s")
 
 
-def test_a_box_tells_its_pixels(video: Video) -> None:
+def test_box_reports_its_pixels(video: Video) -> None:
     video.labels.add_box(0, "car", (-5.5, 10.2, 20.1, 9999), source="s")
     (one,) = video.labels.query()
     rect = one.rect(video.width, video.height)
@@ -78,7 +78,9 @@ def test_a_box_tells_its_pixels(video: Video) -> None:
     assert cut.box == (0, 10.2, 20.1, video.height)
 
 
-def test_replaced_pixels_lose_their_boxes_moved_ones_keep_them(store: Store, video: Video) -> None:
+def test_replacing_a_video_drops_its_boxes_and_moving_keeps_them(
+    store: Store, video: Video
+) -> None:
     video.labels.add_box(0, "car", (0, 0, 1, 1), source="s")
     store.catalog.tag(video.info, "kept")
     store.move("cam1/a.mp4", "b.mp4")
@@ -107,16 +109,14 @@ def test_label_files_in_python(video: Video, tmp_path: Path) -> None:
 
 
 def clip_of(path: Path, footage: Path) -> Path | None:
-    """The video that a label file is about."""
+    """The video that a label file belongs to."""
     stem = path.name.split(".")[0]
     return next((found for found in (footage / "real").glob(f"{stem}.*")), None)
 
 
 @pytest.mark.thorough
 @pytest.mark.footage
-def test_every_label_file_of_the_footage_goes_in_and_out(
-    store: Store, footage: Path, tmp_path: Path
-) -> None:
+def test_label_files_of_the_footage_round_trip(store: Store, footage: Path, tmp_path: Path) -> None:
     done = 0
     for path in sorted((footage / "gt").glob("*.csv")):
         source = clip_of(path, footage)
@@ -152,8 +152,8 @@ def test_every_label_file_of_the_footage_goes_in_and_out(
 
 
 @pytest.mark.slow
-def test_many_boxes_go_in_through_the_command_line(tmp_path: Path, video: Video) -> None:
-    """In another process, while this one has the store open."""
+def test_import_of_many_boxes_by_the_command_line(tmp_path: Path, video: Video) -> None:
+    """Another process imports them while this one has the store open."""
     path = tmp_path / "many.csv"
     count = 50_000
     with path.open("w") as file:

@@ -16,7 +16,7 @@ import vfsd.errors as errors
 from vfsd.api.video import Video
 
 
-def test_every_public_name_can_be_had() -> None:
+def test_every_public_name_is_importable() -> None:
     for name in vfsd.__all__:
         assert getattr(vfsd, name) is not None
 
@@ -52,7 +52,7 @@ def _all(kind: type[errors.VfsdError]) -> list[type[errors.VfsdError]]:
     return [kind, *(deeper for sub in kind.__subclasses__() for deeper in _all(sub))]
 
 
-def test_every_error_is_drawn_in_the_tree_with_its_numbers() -> None:
+def test_error_tree_lists_every_error_with_its_numbers() -> None:
     drawn = {
         line.replace("│", " ").replace("├──", "").replace("└──", "").split()[0]: line.split()
         for line in (errors.__doc__ or "").splitlines()

@@ -1,4 +1,4 @@
-"""Full scans: every frame, limited to the regions with possible objects."""
+"""Full scans: every frame, limited to the regions that may contain objects."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def seconds_of(video: Video) -> list[range]:
     return [first, second, *rest]
 
 
-def test_frames_are_skipped_only_where_nothing_is_known_to_be(video: Video) -> None:
+def test_only_examined_empty_frames_are_skipped(video: Video) -> None:
     first, second, *rest = seconds_of(video)
     scan = video.scan(roi="motion")
     areas = {one.frame: one for one in scan.areas(size=(65, 65))}
@@ -82,7 +82,7 @@ def test_padding_reaches_into_neighbouring_tiles(video: Video) -> None:
 
 
 @pytest.mark.thorough
-def test_a_region_of_the_camera(store: Store, video: Video) -> None:
+def test_scan_of_a_fixed_region(store: Store, video: Video) -> None:
     road = Rect(100, 100, 220, 180)
     video.tiles.retile("uniform:3x4")
     take_tiles(store)
@@ -103,8 +103,8 @@ def test_examined_frames_are_tracked_per_source(video: Video) -> None:
     assert len(video.scan(roi="smoke")) == len(video)
 
 
-def test_where_nothing_was_found_nothing_is_looked_at(store: Store) -> None:
-    """Nor where it was never found anywhere: a detector says what it looks for."""
+def test_examined_video_without_boxes_is_skipped(store: Store) -> None:
+    """This includes labels that no video has: a detector declares its labels."""
     still = store.write("still.mkv", np.zeros((50, 48, 64, 3), np.uint8), fps=25, codec="ffv1")
     assert len(still.scan(roi="motion")) == 50
     still.labels.detect(MotionDetector())
@@ -119,8 +119,8 @@ def test_frames_by_steps(video: Video) -> None:
     assert all(np.array_equal(one.data, whole[one.frame].data) for one in some)
 
 
-def test_looking_where_many_short_runs_were_examined_takes_no_time(store: Store) -> None:
-    """A detector that looks at every second frame leaves as many runs as frames."""
+def test_lookup_among_many_examined_runs_is_fast(store: Store) -> None:
+    """A detector that examines every second frame leaves as many runs as frames."""
     count = 60_000
     runs = [range(frame, frame + 1) for frame in range(0, count, 2)]
     sequences = [range(frame, frame + 25) for frame in range(0, count, 25)]

@@ -28,7 +28,7 @@ CLIPS = ("traffic.mp4", "portrait.mp4", "variable-rate.mp4", "odd-size.webm")
 
 
 def labelled(store: Store, clip: str, name: str | None = None) -> Video:
-    """A sample video with the boxes that are known of it."""
+    """A sample video with its known boxes."""
     video = store.ingest(FOLDER / clip, name or clip)
     truth = GroundTruth.load(FOLDER / clip)
     rows = [
@@ -52,7 +52,7 @@ def some_label(video: Video) -> str:
 
 @pytest.mark.parametrize("clip", one_in(4, CLIPS))
 @pytest.mark.parametrize("tiled", [False, True])
-def test_crops_are_what_full_frames_show_there(store: Store, clip: str, tiled: bool) -> None:
+def test_crops_equal_parts_of_full_frames(store: Store, clip: str, tiled: bool) -> None:
     video = labelled(store, clip)
     if tiled:
         video.tiles.retile("uniform:2x3", span=(0, video.duration * 2 / 3))
@@ -68,16 +68,16 @@ def test_crops_are_what_full_frames_show_there(store: Store, clip: str, tiled: b
         assert crop.seconds == exact.seconds[crop.frame]
         whole = exact.data[crop.frame, rect.y1 : rect.y2, rect.x1 : rect.x2]
         errors.append(np.abs(whole.astype(int) - crop.data).mean())
-    # Colour of small, sharp objects loses more than luma; 40 dB are promised for luma only.
+    # Small sharp objects lose more in chroma than in luma; 40 dB hold for luma only.
     assert (np.mean(errors) < 4 and max(errors) < 15) if tiled else max(errors) == 0
 
 
 @pytest.mark.parametrize("clip", one_in(4, CLIPS))
 @pytest.mark.parametrize("size", [None, (33, 20)])
-def test_crops_from_tiles_are_those_of_the_tiles_put_together(
+def test_crops_from_tiles_equal_composed_tiles(
     store: Store, clip: str, size: tuple[int, int] | None
 ) -> None:
-    """To the bit, and also where boxes lie across several tiles, or segments differ."""
+    """Bit for bit, also for boxes across several tiles and for segments with different layouts."""
     video = labelled(store, clip)
     half = video.duration / 2
     video.tiles.retile("uniform:2x3", span=(0, half))
@@ -91,7 +91,7 @@ def test_crops_from_tiles_are_those_of_the_tiles_put_together(
         view = View(region=crop.rect, size=size)
         is_tile = np.array_equal(crop.data, composed.convert(crop.frame, view, "rgb24"))
         from_tiles += is_tile
-        # Where tiles hold just some of what is wanted, the rest may as well be the original's.
+        # Where tiles hold only a part of the region, the rest may come from the original.
         assert is_tile or not composed.segments[crop.frame].is_whole
         assert is_tile or np.array_equal(crop.data, composed.original(crop.frame, view, "rgb24"))
     assert from_tiles > 10
@@ -127,7 +127,7 @@ def test_batches_have_one_size(store: Store) -> None:
         next(video.scan().batches(0, (8, 8)))
 
 
-def test_frames_and_tiles_hold_what_was_seen(store: Store) -> None:
+def test_frames_and_tiles_contain_the_boxes(store: Store) -> None:
     video = labelled(store, "traffic.mp4")
     label = some_label(video)
     video.tiles.retile(video.tiles.around(label, alpha=1.0))
@@ -144,7 +144,7 @@ def test_frames_and_tiles_hold_what_was_seen(store: Store) -> None:
         assert sum(part.area for part in parts if part) == crop.rect.area
 
 
-def test_a_span_after_the_end_is_refused_as_by_a_read(store: Store) -> None:
+def test_span_after_the_end_is_refused_like_in_a_read(store: Store) -> None:
     video = store.ingest(FOLDER / "traffic.mp4")
     video.labels.add_box(3, "car", (0, 0, 9, 9), source="me")
     what: dict[str, Any]
@@ -173,7 +173,7 @@ def test_spans_are_runs_of_frames(store: Store) -> None:
     assert [one.frames for one in video.scan().spans(gap=3)] == [range(3, 10), range(30, 31)]
 
 
-def test_boxes_of_one_variant_serve_another(store: Store) -> None:
+def test_boxes_of_one_encoding_apply_to_another(store: Store) -> None:
     first = labelled(store, "traffic.mp4")
     other = store.ingest(FOLDER / "traffic.mp4", "again.mp4")
     other.tiles.retile("uniform:2x2")
@@ -183,7 +183,7 @@ def test_boxes_of_one_variant_serve_another(store: Store) -> None:
         other.scan(seen_in=labelled(store, "portrait.mp4"))
 
 
-def test_layouts_around_what_was_seen_cut_none_of_it(store: Store) -> None:
+def test_layouts_around_boxes_cut_no_box(store: Store) -> None:
     for clip in CLIPS[:2]:
         video = labelled(store, clip)
         media = video.original.media
@@ -204,7 +204,7 @@ def test_layouts_around_what_was_seen_cut_none_of_it(store: Store) -> None:
         assert video.tiles.around("no such label") == []
 
 
-def test_scans_survive_tiles_that_are_gone(store: Store) -> None:
+def test_scan_falls_back_from_missing_tiles(store: Store) -> None:
     video = labelled(store, "traffic.mp4")
     exact = [crop.data for crop in video.scan(psnr=math.inf).crops()]
     for segment in video.tiles.retile("uniform:3x4"):
@@ -213,7 +213,7 @@ def test_scans_survive_tiles_that_are_gone(store: Store) -> None:
         assert np.array_equal(crop.data, whole)
 
 
-def test_taking_only_the_first_leaves_nothing_running(store: Store) -> None:
+def test_abandoned_scan_leaves_nothing_running(store: Store) -> None:
     video = labelled(store, "traffic.mp4")
     crops = video.scan().crops()
     next(crops)

@@ -66,7 +66,7 @@ def video(store: Store) -> Video:
 
 
 def numbers(data: Pixels) -> list[int]:
-    """The frame numbers that are painted into the sample videos."""
+    """The frame numbers that are drawn into the sample videos."""
     return [read_frame_number(picture) for picture in data]
 
 
@@ -98,7 +98,7 @@ def test_a_video_describes_itself(store: Store, video: Video) -> None:
     assert again.metadata == {"site": "gate"}
 
 
-def test_a_store_is_made_in_an_empty_place_only(tmp_path: Path) -> None:
+def test_create_requires_an_empty_directory(tmp_path: Path) -> None:
     Store.create(tmp_path / "a").close()
     with pytest.raises(ExistsError, match="already"):
         Store.create(tmp_path / "a")
@@ -110,7 +110,7 @@ def test_a_store_is_made_in_an_empty_place_only(tmp_path: Path) -> None:
         Store.open(tmp_path / "b")
 
 
-def test_a_store_that_comes_while_another_is_about_to_be_made_is_left_alone(
+def test_create_keeps_a_store_created_concurrently(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root, mkdir = tmp_path / "a", Path.mkdir
@@ -130,7 +130,7 @@ def test_a_store_that_comes_while_another_is_about_to_be_made_is_left_alone(
         assert list(store) == ["a.mp4"]
 
 
-def test_only_one_makes_a_store_at_a_time(tmp_path: Path) -> None:
+def test_concurrent_create_is_refused(tmp_path: Path) -> None:
     with StoreDirectory.creating(tmp_path / "a") as directory:
         with pytest.raises(BusyError, match="is creating"):
             Store.create(tmp_path / "a")
@@ -156,11 +156,11 @@ def test_interrupted_creation_with_an_external_catalog_can_be_repeated(
         Store.create(tmp_path / "a", catalog_url=url)
 
 
-def test_of_two_stores_that_are_made_with_one_catalog_one_has_it(
+def test_only_one_of_two_new_stores_gets_a_shared_catalog(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = f"sqlite:///{tmp_path / 'elsewhere.sqlite3'}"
-    monkeypatch.setattr(Catalog, "is_at", lambda _: False)  # both have looked before one was there
+    monkeypatch.setattr(Catalog, "is_at", lambda _: False)  # both checked before either existed
     with Store.create(tmp_path / "a", catalog_url=url) as store:
         with pytest.raises(ExistsError, match="catalog"):
             Store.create(tmp_path / "b", catalog_url=url)
@@ -170,7 +170,7 @@ def test_of_two_stores_that_are_made_with_one_catalog_one_has_it(
         assert list(store) == ["a.mp4"]
 
 
-def test_a_catalog_that_went_to_another_store_in_the_meantime_is_not_taken_back(
+def test_failed_create_does_not_take_back_a_claimed_catalog(
     tmp_path: Path,
 ) -> None:
     url = f"sqlite:///{tmp_path / 'elsewhere.sqlite3'}"
@@ -182,7 +182,7 @@ def test_a_catalog_that_went_to_another_store_in_the_meantime_is_not_taken_back(
     Store.open(tmp_path / "b").close()
 
 
-def test_a_store_whose_marker_names_the_catalog_of_another_is_not_opened(tmp_path: Path) -> None:
+def test_store_with_the_catalog_of_another_store_is_refused(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'elsewhere.sqlite3'}"
     Store.create(tmp_path / "a", catalog_url=url).close()
     new_store(tmp_path / "b").close()
@@ -194,7 +194,7 @@ def test_a_store_whose_marker_names_the_catalog_of_another_is_not_opened(tmp_pat
         with pytest.raises(StoreError, match="another store") as caught:
             Store.open(tmp_path / "b", read_only=read_only)
         assert caught.value.hint is not None
-    marker.write_text(json.dumps(theirs))  # what was lost, and is put back as the hint says
+    marker.write_text(json.dumps(theirs))  # the lost file, restored as the hint says
     Store.open(tmp_path / "b").close()
 
 
@@ -213,7 +213,7 @@ def test_store_of_an_older_version_is_upgraded(tmp_path: Path) -> None:
         Store.open(tmp_path / "a")
 
 
-def test_a_database_of_something_else_stays_as_it_is(tmp_path: Path) -> None:
+def test_create_keeps_a_database_of_another_program(tmp_path: Path) -> None:
     path = tmp_path / "photos.db"
     with closing(sqlite3.connect(path)) as theirs:
         theirs.execute("CREATE TABLE photos (name TEXT)")
@@ -224,7 +224,7 @@ def test_a_database_of_something_else_stays_as_it_is(tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == ["photos.db"]
 
 
-def test_a_newer_format_is_refused(tmp_path: Path) -> None:
+def test_newer_format_is_refused(tmp_path: Path) -> None:
     new_store(tmp_path / "s").close()
     marker = tmp_path / "s" / "vfsd-store.json"
     marker.write_text(marker.read_text().replace('"format": 1', '"format": 2'))
@@ -245,8 +245,8 @@ def test_unreadable_marker_is_reported(store: Store, marker: str | None) -> None
     assert "vfsd restore" in (raised.value.hint or "")
 
 
-def test_a_copy_without_empty_directories_is_the_store(store: Store, tmp_path: Path) -> None:
-    """As git, archives and object storage make them."""
+def test_copy_without_empty_directories_is_complete(store: Store, tmp_path: Path) -> None:
+    """Git, archives and object storage make such copies."""
     store.close()
     for found in (store.path / "objects" / "tmp", store.path / "spool", store.path / "cache"):
         found.rmdir()
@@ -258,8 +258,8 @@ def test_a_copy_without_empty_directories_is_the_store(store: Store, tmp_path: P
 
 
 @pytest.mark.parametrize("what", ["nothing", "a link to a disk that is not mounted", "a file"])
-def test_without_its_objects_no_store_is_opened(store: Store, tmp_path: Path, what: str) -> None:
-    """Checks would take all that it refers to for lost."""
+def test_open_refuses_a_store_without_objects(store: Store, tmp_path: Path, what: str) -> None:
+    """Checks would otherwise report all objects as lost."""
     store.close()
     objects = store.path / "objects"
     objects.rename(tmp_path / "kept")
@@ -276,13 +276,13 @@ def test_without_its_objects_no_store_is_opened(store: Store, tmp_path: Path, wh
         assert fsck.run(opened.parts, deep=True) == []
 
 
-def test_nothing_is_let_go_while_the_disk_with_the_objects_is_not_mounted(
+def test_no_cleanup_while_the_disk_with_the_objects_is_unmounted(
     store: Store, video: Video, tmp_path: Path
 ) -> None:
     tiles = video.tiles.retile("uniform:1x1", span=(0, 1))
     objects = store.path / "objects"
     objects.rename(tmp_path / "kept")
-    (objects / "tmp").mkdir(parents=True)  # as is made when a store is opened
+    (objects / "tmp").mkdir(parents=True)  # like the one that opening a store makes
     for drop in (lambda: fsck.run(store.parts, repair=True), lambda: Scrubber(store.parts)):
         with pytest.raises(StoreError, match="is empty, and should hold 2 objects"):
             drop()
@@ -292,10 +292,10 @@ def test_nothing_is_let_go_while_the_disk_with_the_objects_is_not_mounted(
     assert {one.repaired for one in Scrubber(store.parts).run()} == {"dropped", None}
 
 
-def test_nothing_is_stored_while_the_disk_with_the_objects_is_not_mounted(
+def test_ingest_refused_while_the_disk_with_the_objects_is_unmounted(
     store: Store, video: Video, tmp_path: Path
 ) -> None:
-    """One folder there, and the rest would be taken for lost."""
+    """With one folder of objects present, all others would count as lost."""
     objects = store.path / "objects"
     objects.rename(tmp_path / "kept")
     (objects / "tmp").mkdir(parents=True)
@@ -322,7 +322,7 @@ def test_no_file_of_the_store_is_indexed_in_place(store: Store, video: Video) ->
         assert "b.mp4" not in opened
 
 
-def test_a_read_only_store_changes_nothing(store: Store, video: Video) -> None:
+def test_read_only_store_changes_nothing(store: Store, video: Video) -> None:
     with Store.open(store.path, read_only=True) as reading:
         assert reading["cam1/a.mp4"][3].index == 3
         for change in (
@@ -334,7 +334,7 @@ def test_a_read_only_store_changes_nothing(store: Store, video: Video) -> None:
                 change()
 
 
-def test_a_read_only_store_refuses_before_it_works(store: Store, video: Video) -> None:
+def test_read_only_store_refuses_changes_before_any_work(store: Store, video: Video) -> None:
     remember(store, video, region_read(video, range(120), Rect(0, 0, 64, 64)), times=50)
     seen: list[object] = []
 
@@ -364,7 +364,7 @@ def test_the_file_is_kept_byte_for_byte(store: Store, video: Video) -> None:
     assert len(store) == 1
 
 
-def test_the_same_bytes_twice_are_one_object(store: Store, video: Video) -> None:
+def test_equal_files_share_one_object(store: Store, video: Video) -> None:
     again = store.ingest(CLIP, "b.mp4")
     assert again.original.object_key == video.original.object_key
     store.remove("cam1/a.mp4")
@@ -373,7 +373,7 @@ def test_the_same_bytes_twice_are_one_object(store: Store, video: Video) -> None
     assert list(store.parts.objects.all_keys()) == []
 
 
-def test_a_file_that_is_written_while_it_is_copied_again_is_refused(
+def test_file_written_during_a_repeated_copy_is_refused(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mine = Path(shutil.copy(CLIP, tmp_path / "mine.mp4"))
@@ -392,7 +392,7 @@ def test_a_file_that_is_written_while_it_is_copied_again_is_refused(
     assert list(objects.all_keys()) == []
 
 
-def test_a_linked_file_is_indexed_and_never_touched(store: Store, tmp_path: Path) -> None:
+def test_linked_file_is_indexed_and_never_changed(store: Store, tmp_path: Path) -> None:
     mine = Path(shutil.copy(CLIP, tmp_path / "mine.mp4"))
     before = mine.stat()
     linked = store.ingest(mine, link=True)
@@ -405,10 +405,10 @@ def test_a_linked_file_is_indexed_and_never_touched(store: Store, tmp_path: Path
 
 
 @pytest.mark.parametrize("when", ["examined", "read"])
-def test_a_file_that_is_written_while_it_is_indexed_is_refused(
+def test_file_written_during_indexing_is_refused(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
-    """Its table would be of one version, its sums of another."""
+    """Its frame table and its checksums would belong to different versions."""
     mine = Path(shutil.copy(CLIP, tmp_path / "mine.mp4"))
 
     def and_then_append(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -432,7 +432,7 @@ def test_a_file_that_is_written_while_it_is_indexed_is_refused(
     assert len(store.ingest(mine, link=True).read()) == 120
 
 
-def test_refused_files_leave_no_trace(store: Store, tmp_path: Path) -> None:
+def test_refused_ingest_leaves_nothing(store: Store, tmp_path: Path) -> None:
     text = tmp_path / "notes.mp4"
     text.write_text("not a video at all, but long enough to look at" * 100)
     for link in (False, True):
@@ -443,7 +443,7 @@ def test_refused_files_leave_no_trace(store: Store, tmp_path: Path) -> None:
     assert list(store.parts.directory.objects_tmp.iterdir()) == []
 
 
-def test_a_taken_name_is_refused_unless_replaced(store: Store, video: Video) -> None:
+def test_existing_name_requires_replace(store: Store, video: Video) -> None:
     with pytest.raises(ExistsError):
         store.ingest(FOLDER / "av1.mp4", "cam1/a.mp4")
     with pytest.raises(ExistsError):
@@ -454,7 +454,7 @@ def test_a_taken_name_is_refused_unless_replaced(store: Store, video: Video) -> 
 
 
 @pytest.mark.parametrize("is_replaced", [False, True])
-def test_a_video_that_has_gone_says_so(store: Store, video: Video, *, is_replaced: bool) -> None:
+def test_removed_video_is_reported(store: Store, video: Video, *, is_replaced: bool) -> None:
     _take_away(store, video, is_replaced=is_replaced)
     for use in (
         lambda: video.read(frames=[video.original.frames - 1]),
@@ -468,10 +468,9 @@ def test_a_video_that_has_gone_says_so(store: Store, video: Video, *, is_replace
 
 
 @pytest.mark.parametrize("is_replaced", [False, True])
-def test_a_video_that_goes_while_it_is_read(
-    store: Store, video: Video, *, is_replaced: bool
-) -> None:
-    """An open video can still be read, like an open file; other calls report that it is gone."""
+def test_video_removed_during_a_read(store: Store, video: Video, *, is_replaced: bool) -> None:
+    """A started read can finish, like one of an open file; other calls report that the video is
+    gone."""
     expected = numbers(video.read(frames=[1, 100]).data)
     _take_away(store, video, is_replaced=is_replaced)
     with suppress(NotFoundError):
@@ -540,11 +539,11 @@ def test_moving_and_removing(store: Store, video: Video) -> None:
         (5, "a name in a store must be a str"),
     ],
 )
-def test_names_that_no_mount_can_show_are_refused(
+def test_names_invalid_in_a_mount_are_refused(
     store: Store, video: Video, name: Any, what: str
 ) -> None:
     pictures = np.zeros((2, 48, 64, 3), np.uint8)
-    inside: Any = name or 7  # None is the file's own
+    inside: Any = name or 7  # None keeps the file's name
     ways: list[Callable[[], object]] = [
         lambda: store.ingest(CLIP, inside),
         lambda: store.ingest(CLIP, inside, link=True),
@@ -563,7 +562,7 @@ def test_names_that_no_mount_can_show_are_refused(
     assert name not in store
 
 
-def test_names_have_up_to_255_bytes(store: Store, video: Video) -> None:
+def test_names_are_limited_to_255_bytes(store: Store, video: Video) -> None:
     name = "ä" * 125 + "a.mp4"
     store.move("cam1/a.mp4", f"{name}/{name}")
     assert list(store) == [f"{name}/{name}"]
@@ -592,12 +591,12 @@ def test_file_arguments_must_be_paths(store: Store, video: Video, path: Any) -> 
 
 
 @pytest.mark.parametrize("threads", [1.5, 0, -1, "2"])
-def test_threads_are_a_whole_number(store: Store, threads: Any) -> None:
+def test_threads_must_be_an_integer(store: Store, threads: Any) -> None:
     with pytest.raises(UsageError, match="threads"):
         Store.open(store.path, threads=threads)
 
 
-def test_a_tree_is_ingested_and_resumed(store: Store, tmp_path: Path) -> None:
+def test_ingest_of_a_tree_can_be_resumed(store: Store, tmp_path: Path) -> None:
     from vfsd.write.ingest_file import is_ingested, plan_tree
 
     tree = tmp_path / "tree"
@@ -633,7 +632,7 @@ def test_frames_by_number(video: Video) -> None:
             video[outside]
 
 
-def test_a_mask_means_the_frames_where_it_is_true(video: Video) -> None:
+def test_boolean_mask_selects_frames(video: Video) -> None:
     mask = np.arange(len(video)) % 50 == 3
     assert numbers(video[mask].data) == [3, 53, 103]
     assert video.read(frames=mask.tolist()).index.tolist() == [3, 53, 103]
@@ -660,12 +659,12 @@ def test_all_readers_accept_the_same_frame_indices(video: Video, meant: Any) -> 
 
 
 @pytest.mark.parametrize("meant", [range(-4, -1), range(5, 5), slice(5, 5), slice(-9, -1, 4)])
-def test_a_run_of_frames_is_the_same_one_by_one(video: Video, meant: range | slice) -> None:
+def test_run_of_frames_equals_single_reads(video: Video, meant: range | slice) -> None:
     wanted = video.read(frames=meant).index.tolist()
     assert [frame.index for frame in video.iterate(frames=meant)] == wanted
 
 
-def test_numbers_of_no_frame_are_named(video: Video) -> None:
+def test_error_names_missing_frame_numbers(video: Video) -> None:
     for wrong in (list(range(118, 122)), [0, 120, 1, 121]):
         with pytest.raises(OutOfRangeError, match="got 120, 121"):
             video.read(frames=wrong)
@@ -679,7 +678,7 @@ def test_numbers_of_no_frame_are_named(video: Video) -> None:
 
 
 @pytest.mark.parametrize("kind", [np.int8, np.uint8, np.int32, np.uint64])
-def test_frames_by_numbers_of_any_size(video: Video, kind: Any) -> None:
+def test_frame_numbers_of_any_integer_width(video: Video, kind: Any) -> None:
     assert video[np.array([100, 2], kind)].index.tolist() == [100, 2]
     assert video[kind(100)].index == 100
     assert video[kind(100) : kind(103)].index.tolist() == [100, 101, 102]
@@ -700,7 +699,7 @@ def test_invalid_frame_selections_are_refused(video: Video, nonsense: Any) -> No
 
 
 @pytest.mark.parametrize("beyond", [2**70, [2**70], [2**63], range(10**12), [-(2**70)]])
-def test_numbers_of_any_size_may_be_of_no_frame(video: Video, beyond: Any) -> None:
+def test_out_of_range_numbers_of_any_integer_width(video: Video, beyond: Any) -> None:
     with pytest.raises(OutOfRangeError, match="less than 120"):
         video[beyond]
 
@@ -738,7 +737,7 @@ def test_invalid_read_arguments_are_refused(
         video.read(**arguments)
 
 
-def test_numbers_of_numpy_are_as_good_as_others(video: Video) -> None:
+def test_numpy_numbers_are_accepted(video: Video) -> None:
     clip = video.read(frames=[15])
     assert video.frame_at(clip.seconds[0]).index == 15
     assert video.frame_at(np.float32(0.51)).index == 15
@@ -756,7 +755,7 @@ def test_numbers_of_numpy_are_as_good_as_others(video: Video) -> None:
 
 
 @pytest.mark.parametrize("way", ["iterate", "explain"])
-def test_single_frames_are_for_reading_at_once(video: Video, way: str) -> None:
+def test_frame_lists_cannot_be_streamed(video: Video, way: str) -> None:
     with pytest.raises(UsageError, match="frames must be a range"):
         getattr(video, way)(frames=[1, 2])
 
@@ -773,7 +772,7 @@ def test_invalid_save_arguments_are_refused(
     assert not list(tmp_path.glob("clip*"))
 
 
-def test_a_scaled_file_is_refused_where_ffmpeg_cannot_scale(video: Video, tmp_path: Path) -> None:
+def test_save_refuses_sizes_that_ffmpeg_cannot_scale(video: Video, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be scaled"):
         video.save(tmp_path / "clip.mp4", frames=range(2), size=(2, 16384))
     assert not list(tmp_path.glob("clip*"))
@@ -796,7 +795,7 @@ def test_spans_are_half_open_and_add_up(video: Video) -> None:
         video.read(span=(1000, 1001))
 
 
-def test_a_rate_samples_what_is_on_the_screen(video: Video) -> None:
+def test_rate_samples_the_displayed_frame(video: Video) -> None:
     sampled = video.read(span=(0, 1), fps=5)
     assert sampled.index.tolist() == [0, 6, 12, 18, 24]
     assert len(video.read(span=(0, 1), fps="30000/1001").data) == 30
@@ -806,7 +805,7 @@ def test_a_rate_samples_what_is_on_the_screen(video: Video) -> None:
     assert slow.index.tolist() == [0, 0, 1, 1, 2, 2]
 
 
-def test_a_region_is_the_same_pixels(video: Video) -> None:
+def test_region_equals_part_of_full_frame(video: Video) -> None:
     whole = video.read(frames=range(10, 14)).data
     for region in ((0, 0, 320, 240), (33, 17, 121, 98), (1, 1, 2, 2), (200, 100, 320, 240)):
         x1, y1, x2, y2 = region
@@ -825,7 +824,7 @@ def test_size_and_format(video: Video) -> None:
         video.read(frames=[5], format="nonsense")
 
 
-def test_iterating_is_the_same_as_reading(video: Video) -> None:
+def test_iteration_equals_read(video: Video) -> None:
     whole = video.read()
     for frame, expected in zip(video, whole, strict=True):
         assert frame.index == expected.index
@@ -834,12 +833,12 @@ def test_iterating_is_the_same_as_reading(video: Video) -> None:
     assert strided == list(range(1, len(video), 9))
 
 
-def test_keyframes_are_where_the_encoder_put_them(video: Video) -> None:
+def test_keyframes_match_the_encoder(video: Video) -> None:
     assert video.keyframes[0] == 0
     assert all(context_of(video).table.frame(int(index)).is_key for index in video.keyframes)
 
 
-def test_the_lazy_array(video: Video) -> None:
+def test_lazy_array_indexing(video: Video) -> None:
     clip = video.seconds[0.5:1.5, 100:200, 40:240]
     assert "VideoArray" in repr(clip)
     data = clip.numpy()
@@ -875,7 +874,7 @@ def test_times_are_not_indices(video: Video) -> None:
     assert len(video.seconds[1:2].frames()) == len(video.seconds["0:01":"0:02"].frames()) == 30
 
 
-def test_the_lazy_array_knows_its_shape(video: Video) -> None:
+def test_lazy_array_shape(video: Video) -> None:
     whole = video.array()
     assert (len(whole), whole.shape) == (len(video), (len(video), 240, 320, 3))
     for part in (
@@ -898,9 +897,7 @@ def test_the_lazy_array_knows_its_shape(video: Video) -> None:
     [slice(None, None, 7), slice(None, None, -1), slice(50, 3, -4), slice(50, 3, np.int64(-4))],
 )
 @pytest.mark.parametrize("inner", [slice(0, 5), slice(1, None), -1, slice(None, None, -2)])
-def test_frames_of_a_slice_of_a_slice_are_those_of_numpy(
-    video: Video, outer: slice, inner: slice | int
-) -> None:
+def test_nested_slices_match_numpy(video: Video, outer: slice, inner: slice | int) -> None:
     frames = np.arange(len(video))[outer]
     assert np.array_equal(video.read(frames=outer).index, frames)
     part = video.array()[outer]
@@ -908,14 +905,14 @@ def test_frames_of_a_slice_of_a_slice_are_those_of_numpy(
     assert np.array_equal(part[inner][:, :8, :8].frames().index, np.atleast_1d(frames[inner]))
 
 
-def test_a_range_may_end_between_two_steps(video: Video) -> None:
+def test_range_may_end_between_steps(video: Video) -> None:
     last = len(video) - 1
     assert video.read(frames=range(last - 7, last + 7, 7)).index.tolist() == [last - 7, last]
     with pytest.raises(OutOfRangeError):
         video.read(frames=range(last - 7, last + 8, 7))
 
 
-def test_one_thread_reads_the_same(store: Store, video: Video) -> None:
+def test_one_thread_gives_the_same_frames(store: Store, video: Video) -> None:
     exact = video.read(size=(64, 48)).data
     with Store.open(store.path, threads=1) as alone:
         assert np.array_equal(alone[video.name].read(size=(64, 48)).data, exact)
@@ -923,7 +920,7 @@ def test_one_thread_reads_the_same(store: Store, video: Video) -> None:
         Store.open(store.path, threads=0)
 
 
-def test_a_store_reads_by_name(store: Store) -> None:
+def test_store_reads_by_name(store: Store) -> None:
     store.ingest(FOLDER / "traffic.mp4", "cam/a.mp4")
     asked: dict[str, Any] = {"span": (1, 1.2), "region": (0, 0, 64, 48), "format": "gray"}
     frames = store.read("cam/a.mp4", **asked)
@@ -933,7 +930,7 @@ def test_a_store_reads_by_name(store: Store) -> None:
         store.read("cam/b.mp4")
 
 
-def test_many_threads_read_the_same_video(video: Video) -> None:
+def test_concurrent_reads_of_one_video(video: Video) -> None:
     wrong: list[int] = []
 
     def read(seed: int) -> None:
@@ -955,12 +952,12 @@ def _read_elsewhere(path: str, indices: list[int]) -> list[int]:
         return numbers(store["cam1/a.mp4"][indices].data)
 
 
-def test_a_spawned_process_reads(store: Store, video: Video) -> None:
+def test_read_in_a_spawned_process(store: Store, video: Video) -> None:
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         assert pool.apply(_read_elsewhere, (str(store.path), [9, 4])) == [9, 4]
 
 
-def test_a_forked_child_reads_with_what_the_parent_opened(video: Video) -> None:
+def test_read_in_a_forked_child(video: Video) -> None:
     assert numbers(video[[5, 50]].data) == [5, 50]  # decoders are warm and have threads
     fork = multiprocessing.get_context("fork")
     answers = fork.SimpleQueue()
@@ -985,11 +982,11 @@ def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
     assert count() == before
 
 
-def test_values_can_be_sent_elsewhere(video: Video) -> None:
+def test_values_can_be_pickled(video: Video) -> None:
     assert pickle.loads(pickle.dumps(video.info)) == video.info
 
 
-def test_a_store_cannot_be_sent_elsewhere_and_says_what_to_do(store: Store, video: Video) -> None:
+def test_pickling_a_store_is_refused_with_a_hint(store: Store, video: Video) -> None:
     things = (store, store.parts, store.catalog, video, video.array(), video.labels.query())
     for one in (*things, video.budget):
         with pytest.raises(TypeError, match="open the store again"):
@@ -1000,7 +997,7 @@ def test_a_store_cannot_be_sent_elsewhere_and_says_what_to_do(store: Store, vide
 
 
 @pytest.mark.parametrize("name", one_in(4, sorted(CLIPS)))
-def test_every_sample_gives_its_frames_in_any_order(store: Store, name: str) -> None:
+def test_random_access_in_every_sample_video(store: Store, name: str) -> None:
     path = FOLDER / name
     truth = GroundTruth.load(path)
     video = store.ingest(path)
@@ -1029,7 +1026,7 @@ def test_a_file_that_a_crashed_mount_left_is_settled(store: Store) -> None:
     assert list(store.parts.directory.spooled()) == []
 
 
-def test_a_closed_store_says_so(store: Store, video: Video) -> None:
+def test_use_of_a_closed_store_is_refused(store: Store, video: Video) -> None:
     video[3]
     store.close()
     store.close()
@@ -1048,7 +1045,7 @@ def test_a_closed_store_says_so(store: Store, video: Video) -> None:
             use()
 
 
-def test_a_store_that_is_closed_while_threads_read(store: Store, video: Video) -> None:
+def test_close_while_threads_read(store: Store, video: Video) -> None:
     begun = threading.Barrier(4)
 
     def read(seed: int) -> None:
@@ -1085,11 +1082,11 @@ def test_span_between_two_frames_cannot_be_saved(video: Video, tmp_path: Path) -
     with pytest.raises(OutOfRangeError, match=told):
         video.views.open("t=0.001-0.002.mp4")
     assert not list(tmp_path.glob("a.*"))
-    assert len(video.read(span=(0.001, 0.002), fps=5)) == 1  # what is on the screen then
+    assert len(video.read(span=(0.001, 0.002), fps=5)) == 1  # the frame displayed then
 
 
-def test_regions_are_given_in_any_notation(video: Video) -> None:
-    """All of them mean the same pixels, wherever a region is taken."""
+def test_equivalent_region_notations(video: Video) -> None:
+    """All notations mean the same pixels, wherever a region is accepted."""
     want = video.read(frames=[3], region=(40, 100, 240, 200)).data
     for region in (
         "200x100+40+100",
@@ -1107,7 +1104,7 @@ def test_regions_are_given_in_any_notation(video: Video) -> None:
         video.labels.query("car", region=7)  # type: ignore[arg-type]
 
 
-def test_sizes_keep_the_shape(video: Video, tmp_path: Path) -> None:
+def test_single_dimension_keeps_the_aspect_ratio(video: Video, tmp_path: Path) -> None:
     """The video has 320x240 pixels."""
     assert video.read(frames=[3], size=120).data.shape == (1, 120, 160, 3)
     assert video.read(frames=[3], size=(160, 0)).data.shape == (1, 120, 160, 3)
@@ -1124,7 +1121,7 @@ def test_sizes_keep_the_shape(video: Video, tmp_path: Path) -> None:
         video.read(frames=[0], size=(2**31, 0))
 
 
-def test_representations_are_one_line(video: Video) -> None:
+def test_repr_is_one_line(video: Video) -> None:
     video.labels.add_box(3, "car", (50, 110, 60, 120), source="a")
     scan = video.scan("car")
     crop = next(iter(scan.crops()))

@@ -37,13 +37,13 @@ DEEP = "[" * 100_000
         (seconds, f"0.{DIGITS}"),
     ],
 )
-def test_numbers_have_only_so_many_digits(read: Callable[[str], object], text: str) -> None:
+def test_digits_of_numbers_are_limited(read: Callable[[str], object], text: str) -> None:
     with pytest.raises(UsageError):
         read(text)
 
 
 @pytest.mark.parametrize("text", [DEEP, f"[{DIGITS}]", "\udcff"])
-def test_nested_json_without_end_is_refused(tmp_path: Path, text: str) -> None:
+def test_deeply_nested_json_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "file"
     path.write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(UsageError, match="must be a JSON file"):
@@ -64,14 +64,14 @@ def test_damaged_store_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["{'car': 'a'}", "{None: 'a'}", "{1e999: 'a'}"])
-def test_classes_are_numbers(tmp_path: Path, text: str) -> None:
+def test_class_ids_must_be_numbers(tmp_path: Path, text: str) -> None:
     path = tmp_path / "data.yaml"
     path.write_text(f"names: {text}\n")
     with pytest.raises(UsageError, match="names must be a list"):
         read_names(path)
 
 
-def test_a_page_takes_no_more_memory_than_its_columns() -> None:
+def test_memory_for_a_page_is_bounded_by_its_columns() -> None:
     bomb = b"vfp1" + zlib.compress(bytes(1 << 28), 9)
     with pytest.raises(IntegrityError, match="unexpected length"):
         decode_page(PageBounds(0, 64, 0, 64, 0, 64, 0), bomb)
@@ -91,7 +91,7 @@ def test_a_page_takes_no_more_memory_than_its_columns() -> None:
         {"sizes": [1 << 60]},
     ],
 )
-def test_a_pack_says_only_what_can_be(damage: dict[str, object]) -> None:
+def test_impossible_pack_header_is_refused(damage: dict[str, object]) -> None:
     cell = {"codec": "h264", "width": 2, "height": 2, "extradata": "", "at": 0, "sizes": [1]}
     cell["sums"] = "AAAAAA=="
 
@@ -106,14 +106,14 @@ def test_a_pack_says_only_what_can_be(damage: dict[str, object]) -> None:
         read(damage)
 
 
-def test_a_tile_is_decoded_by_decoders_of_tiles_alone() -> None:
+def test_tiles_use_tile_decoders_only() -> None:
     for codec in ("png", "aac", "no such codec", "hls"):
         with pytest.raises(IntegrityError):
             cell_decoder(PackedCell(codec, 2, 2, b"", (0, 1)))
 
 
-def test_a_tile_without_bytes_is_damaged() -> None:
-    """FFmpeg takes an empty packet for the end, after which there is no other."""
+def test_tile_without_bytes_is_damaged() -> None:
+    """FFmpeg treats an empty packet as the end of the stream."""
     decoder = cell_decoder(PackedCell("h264", 16, 16, b"", (0, 0)))
     for _ in range(2):
         assert decoder.decode(memoryview(b"")) == []
@@ -123,6 +123,6 @@ def test_a_tile_without_bytes_is_damaged() -> None:
 
 
 @pytest.mark.parametrize("text", ["1e999999", "-1e9999995", "nan", "inf"])
-def test_numbers_have_an_end(text: str) -> None:
+def test_unterminated_varint_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="must be a finite number"):
         parse_decimal(text)

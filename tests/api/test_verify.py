@@ -56,7 +56,8 @@ def sql(store: Store, statement: str) -> None:
 
 
 def once(action: Callable[[], object]) -> Callable[[int, int], None]:
-    """For `on_progress`: something that happens while all is decoded, after it was compared."""
+    """An `on_progress` that runs an action once, after the comparison, while everything is
+    decoded."""
     left = [action]
 
     def called(done: int, total: int) -> None:
@@ -107,10 +108,10 @@ def test_linked_file_that_changes_during_verify_is_not_accepted(
 
 
 @pytest.mark.parametrize("damage", ["gone", "cut off"])
-def test_a_linked_file_without_sums_has_them_once_all_of_it_was_compared(
+def test_full_comparison_adds_missing_checksums_to_a_linked_file(
     store: Store, mine: Path, damage: str
 ) -> None:
-    """As from before there were any."""
+    """Older versions stored no checksums."""
     store.ingest(mine, "a.mp4", link=True)
     last = "DELETE FROM block_sums" if damage == "gone" else "UPDATE block_sums SET sums = x'00'"
     sql(store, last)
@@ -139,7 +140,7 @@ class GiveUpError(Exception):
 def test_comparison_reports_progress_and_can_be_cancelled(
     store: Store, tmp_path: Path, has_sums: bool
 ) -> None:
-    """In pieces: a disk may take an hour for all of it."""
+    """The comparison runs in pieces, since a slow disk may need an hour for the file."""
     large, more = tmp_path / "large.mp4", 9 << 20
     large.write_bytes(
         (FOLDER / "portrait.mp4").read_bytes() + more.to_bytes(4, "big") + b"free" + bytes(more - 8)
@@ -172,7 +173,7 @@ def test_comparison_reports_progress_and_can_be_cancelled(
 # -------------------------------------------------------------------------- what is known of it
 
 
-def test_labels_of_a_damaged_table_go_where_their_pictures_go(store: Store, video: Video) -> None:
+def test_labels_follow_their_frames_when_a_table_is_corrected(store: Store, video: Video) -> None:
     video.labels.add_box(
         100,
         "x",
@@ -216,7 +217,7 @@ def test_frame_attributes_are_corrected(store: Store, elsewhere: Store, change: 
         assert here.original.media == right.original.media
         assert here.original.access == right.original.access
         assert here.original.verified
-        assert here.original.id > right.original.id  # decoders that went by the wrong are left
+        assert here.original.id > right.original.id  # leaves decoders with the wrong table
         assert here.duration == right.duration
     assert [one.id for one in store.catalog.segments(wrong.info)] == [one.id for one in made]
     assert [box.frame for box in store["a.mp4"].labels.query()] == [5]
@@ -231,7 +232,7 @@ def flipped(content: bytes) -> bytes:
 
 
 def cut_off(content: bytes) -> bytes:
-    """At the end of a block, so that all that are there are right."""
+    """Truncate a file at the end of a block, so that all remaining blocks are valid."""
     return content[: len(content) // BLOCK_BYTES * BLOCK_BYTES]
 
 
@@ -241,10 +242,10 @@ def gone_on(content: bytes) -> bytes:
 
 @pytest.mark.parametrize("damage", [flipped, cut_off, gone_on])
 @pytest.mark.parametrize("sums", ["with sums", "without sums"])
-def test_damaged_bytes_are_not_taken_for_what_was_stored(
+def test_verify_does_not_accept_damaged_bytes(
     store: Store, damage: Callable[[bytes], bytes], sums: str
 ) -> None:
-    """However a decoder handles them: tiles and labels use the numbers of counted frames."""
+    """The result must not depend on the decoder, since tiles and labels use frame numbers."""
     video = store.ingest(FOLDER / "transport.ts", "a")
     video.verify()
     video.tiles.retile("uniform:2x2")
@@ -269,7 +270,7 @@ def test_damaged_bytes_are_not_taken_for_what_was_stored(
             assert seen.integrity.checksums(place) is not None
 
 
-def test_tiles_of_pictures_that_were_taken_for_others_go(store: Store) -> None:
+def test_tiles_of_misnumbered_frames_are_removed(store: Store) -> None:
     video = store.ingest(FOLDER / "portrait.mp4", "a.mp4")
     video.tiles.retile("uniform:1x1")
     sql(store, "UPDATE physical_videos SET media = json_set(media, '$.color_range', 'full')")
@@ -326,7 +327,7 @@ def test_video_removed_during_verify_is_reported(
 
 
 def _changing_its_size(path: Path) -> Path:
-    """A file whose packets are not asked for the size of their pictures: it changes at frame 8."""
+    """A file that changes its frame size at frame 8, which a packet scan does not notice."""
     large, small = (
         make_some(
             path.with_name(f"{width}.mov"),
@@ -348,8 +349,8 @@ def _changing_its_size(path: Path) -> Path:
     return remuxed(large, path, changing, lambda _: True)
 
 
-def test_pictures_of_another_size_are_scaled(store: Store, tmp_path: Path) -> None:
-    """The first read that meets one has the video decoded in full, which is remembered."""
+def test_frames_of_another_size_are_scaled(store: Store, tmp_path: Path) -> None:
+    """The first read of such a frame triggers a full decode, and its result is stored."""
     video = store.ingest(_changing_its_size(tmp_path / "a.mov"))
     assert not video.original.verified
     assert video[7].data.shape == (128, 320, 3)
@@ -363,7 +364,7 @@ def test_pictures_of_another_size_are_scaled(store: Store, tmp_path: Path) -> No
 
 
 def test_largest_size_is_kept(store: Store, tmp_path: Path) -> None:
-    """The choice outlives a correction of the table, whichever finds the other size."""
+    """The choice survives a correction of the table, whichever operation finds the other size."""
     small_first = tmp_path / "small.mov"
     large = _changing_its_size(tmp_path / "a.mov")
     with av.open(str(large)) as opened:
@@ -387,7 +388,7 @@ def test_largest_size_is_kept(store: Store, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["full.mkv", "t=0-0.4.mp4"])
 def test_views_have_one_size(store: Store, tmp_path: Path, name: str) -> None:
-    """Copied packets would show another size than the view tells."""
+    """Copied packets would have another size than the view reports."""
     video = store.ingest(_changing_its_size(tmp_path / "a.mov"))
     video.verify()
     with video.views.open(name) as view:
@@ -399,7 +400,7 @@ def test_views_have_one_size(store: Store, tmp_path: Path, name: str) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Frame tables that a full decode corrects, while others read by the old one
+# Frame tables that a full decode corrects, while other readers use the old one
 
 
 @pytest.fixture
@@ -411,8 +412,8 @@ def shades(video: Video, frames: range) -> list[int]:
     return [int(picture[24, 32, 0]) for picture in video.read(frames=frames).data]
 
 
-def test_decoders_that_are_warm_do_not_count_by_the_old_table(store: Store, own_clip: Path) -> None:
-    """It is corrected by another process, as the one of a mount that verifies."""
+def test_warm_decoders_use_the_corrected_table(store: Store, own_clip: Path) -> None:
+    """Another process corrects the table, like a mount that verifies in the background."""
     video = store.ingest(own_clip, "a.mp4")
     assert len(video) == FRAMES
     video.read(frames=range(40))  # leaves a decoder
@@ -431,13 +432,13 @@ def test_slice_ends_at_the_corrected_frame_count(video: Video, start: int, first
     assert found == list(range(first, FRAMES - 1))
 
 
-def test_of_no_frames_all_else_is_still_looked_at(video: Video) -> None:
+def test_empty_read_still_validates_arguments(video: Video) -> None:
     assert list(video.iterate(frames=range(5, 5))) == []
     with pytest.raises(UsageError):
         video.iterate(frames=range(5, 5), region=(5, 5, 1, 1))
 
 
-def test_a_last_frame_that_ends_too_early_is_corrected(store: Store) -> None:
+def test_early_end_of_last_frame_is_corrected(store: Store) -> None:
     video = store.ingest(FOLDER / "traffic.mp4", "a.mp4")
     duration = video.duration
     path = store.parts.directory.root / CATALOG
@@ -451,7 +452,7 @@ def test_a_last_frame_that_ends_too_early_is_corrected(store: Store) -> None:
         assert not other["a.mp4"].verify()
 
 
-def test_read_past_a_gap_is_right_with_warm_decoders(store: Store, own_clip: Path) -> None:
+def test_warm_decoders_read_past_a_gap(store: Store, own_clip: Path) -> None:
     video = store.ingest(own_clip, "a.mp4")
     video.read(frames=range(20))
     video.read(frames=range(100, 119))
@@ -481,12 +482,12 @@ def test_frame_numbers_are_looked_up_again_after_a_correction(video: Video) -> N
     assert (found.data == again.data).all()
 
 
-def test_negative_numbers_count_from_the_end_that_there_is(video: Video) -> None:
+def test_negative_numbers_count_from_the_corrected_end(video: Video) -> None:
     found = video.frames([*range(44, 54), -2])
     assert found.index[-1] == len(video) - 2 == FRAMES - 3
 
 
-def test_iterating_by_numbers_ends_where_they_would_change(video: Video) -> None:
+def test_iteration_by_number_stops_when_numbers_change(video: Video) -> None:
     frames = video.iterate(frames=range(40, 60))
     given = [int(frame.data[24, 32, 0]) for frame in islice(frames, HOLE - 40)]
     with pytest.raises(OutdatedError, match="counted again"):
@@ -495,16 +496,16 @@ def test_iterating_by_numbers_ends_where_they_would_change(video: Video) -> None
     assert len(shades(video, range(40, 60))) == 20
 
 
-def test_iterating_through_everything_leaves_out_the_hole_alone(video: Video) -> None:
+def test_full_iteration_skips_only_the_missing_frame(video: Video) -> None:
     found = [(frame.pts, int(frame.data[24, 32, 0])) for frame in video.iterate()]
     assert len(found) == FRAMES - 1
     assert sorted(found) == found
 
 
-def test_a_frame_has_its_own_time_while_another_thread_corrects_the_table(video: Video) -> None:
+def test_frame_times_during_a_concurrent_correction(video: Video) -> None:
     frames = video.iterate(frames=range(60, 100))
     next(frames)
-    video.frames(range(45, 55))  # meets the hole
+    video.frames(range(45, 55))  # reads the missing frame
     frame = next(frames)
     ticks = context_of(video).table.pts()
     shown = shades(video, range(len(video)))

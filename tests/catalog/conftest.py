@@ -60,7 +60,7 @@ def postgresql_url() -> Iterator[str]:
 
 @pytest.fixture
 def own_database(postgresql_url: str) -> str:
-    """The address of an empty database: others are in that of the server, too."""
+    """The address of an empty database, separate from those of other tests on the server."""
     own = f"own_{uuid4().hex}"
     server = sa.create_engine(postgresql_url, isolation_level="AUTOCOMMIT")
     with server.connect() as connection:
@@ -71,7 +71,7 @@ def own_database(postgresql_url: str) -> str:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def there(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Catalog]:
-    """An empty catalog, on either."""
+    """An empty catalog on SQLite or PostgreSQL."""
     if request.param == "sqlite":
         with new_catalog(tmp_path / "catalog.sqlite3") as opened:
             yield opened

@@ -81,7 +81,7 @@ def test_finding(catalog: Catalog) -> None:
     assert names(seconds=(30, None)) == ["cam2/c.mp4"]
     assert names(seconds=(None, 4.0)) == ["cam1/a.mp4", "cam1/deep/b.mkv"]
     assert names(bytes=(200_000, None)) == ["cam2/c.mp4"]
-    assert names(width=(400, None)) == ["cam2/c.mp4"]  # the others are turned: 360 wide
+    assert names(width=(400, None)) == ["cam2/c.mp4"]  # the others are rotated: 360 wide
     assert names(modified_ns=(78, None)) == []
     assert len(catalog.find("cam1/**")) == 2
     found = catalog.find("cam2/*").first()
@@ -95,7 +95,7 @@ def test_finding(catalog: Catalog) -> None:
         names(tags="night")
 
 
-def test_many_are_found_with_what_is_said_of_each(catalog: Catalog) -> None:
+def test_find_returns_metadata_of_many_videos(catalog: Catalog) -> None:
     names = [f"cam{number % 7}/{number:03}.mp4" for number in range(300)]
     with catalog.writing() as change:
         for number, name in enumerate(names):
@@ -114,7 +114,7 @@ def test_listing_while_videos_are_added_and_removed(catalog: Catalog) -> None:
             add_video(change, name, key=f"{number:064x}")
     listing = iter(catalog.find())
     assert next(listing).name == names[0]
-    with catalog.writing() as change:  # as a mount does
+    with catalog.writing() as change:  # like a mount
         written, gone = change.tree.resolve(names[-1]), change.tree.resolve(names[-2])
         change.tree.update(written.ino, state=FileState.SPOOLED, object_key=None)
         change.videos.drop_physicals(written.ino)
@@ -123,7 +123,7 @@ def test_listing_while_videos_are_added_and_removed(catalog: Catalog) -> None:
     assert [video.name for video in listing] == names[1:-2]
 
 
-def test_tags_and_metadata_are_set_and_removed(catalog: Catalog) -> None:
+def test_set_and_remove_tags_and_metadata(catalog: Catalog) -> None:
     with catalog.writing() as change:
         video = add_video(change, "a.mp4")
     assert catalog.tag(video, "x", "y").tags == {"x", "y"}
@@ -133,7 +133,7 @@ def test_tags_and_metadata_are_set_and_removed(catalog: Catalog) -> None:
     assert catalog.set_metadata(video, a=None).metadata == {"b": "two"}
 
 
-def test_a_video_with_hard_links_is_found_once(catalog: Catalog) -> None:
+def test_video_with_hard_links_is_found_once(catalog: Catalog) -> None:
     with catalog.writing() as change:
         video = add_video(change, "b.mp4")
         change.tree.link(video.ino, ROOT, "a.mp4", now_ns=1)
@@ -151,7 +151,7 @@ def test_file_that_is_not_a_video_is_reported(catalog: Catalog) -> None:
         catalog.video("nothing")
 
 
-def test_bytes_are_located(catalog: Catalog) -> None:
+def test_location_of_bytes(catalog: Catalog) -> None:
     with catalog.writing() as change:
         video = add_video(change, "a.mp4")
     (found,) = catalog.locate(video.original, range(30, 60))
@@ -183,7 +183,7 @@ def test_new_bytes_keep_number_tags_and_metadata(catalog: Catalog) -> None:
     assert len(catalog.frame_table(again.original)) == 50
 
 
-def test_derived_encodings_know_where_they_come_from(catalog: Catalog) -> None:
+def test_derived_encodings_have_a_parent(catalog: Catalog) -> None:
     with catalog.writing() as change:
         video = add_video(change, "a.mp4")
         tiled = dataclasses.replace(
@@ -198,7 +198,7 @@ def test_derived_encodings_know_where_they_come_from(catalog: Catalog) -> None:
     assert catalog.provenance(made) == [made, video.original]
 
 
-def test_segments_are_found_by_their_pack(catalog: Catalog) -> None:
+def test_find_segments_by_pack(catalog: Catalog) -> None:
     with catalog.writing() as change:
         first = add_segments(change, add_video(change, "a.mp4", key="1" * 64), 3)
         second = add_segments(change, add_video(change, "b.mp4", key="2" * 64), 3)
@@ -254,7 +254,7 @@ def test_unverified_originals_are_listed_in_pages(catalog: Catalog) -> None:
     assert catalog.unverified(before_id=rest[-1].original.id) == []
 
 
-def test_a_missing_page_is_an_integrity_error(catalog: Catalog) -> None:
+def test_missing_page_is_an_integrity_error(catalog: Catalog) -> None:
     with catalog.writing() as change:
         video = add_video(change, "a.mp4")
     frames = catalog.frame_table(video.original)
@@ -284,7 +284,7 @@ def test_sql_views_show_every_file_and_video(catalog: Catalog) -> None:
     raw.close()
 
 
-def test_tables_for_other_tools(catalog: Catalog) -> None:
+def test_sql_views_for_other_tools(catalog: Catalog) -> None:
     pytest.importorskip("pyarrow")
     pytest.importorskip("pandas")
     with catalog.writing() as change:
@@ -305,7 +305,7 @@ def test_missing_catalog_is_reported(tmp_path: Path) -> None:
         Catalog.open(f"sqlite:///{tmp_path}/none.sqlite3")
 
 
-def test_a_newer_catalog_is_refused(catalog: Catalog) -> None:
+def test_newer_catalog_is_refused(catalog: Catalog) -> None:
     path = _file_of(catalog)
     with closing(sqlite3.connect(path)) as raw, raw:
         raw.execute("UPDATE alembic_version SET version_num = '9999'")
@@ -331,7 +331,7 @@ def _write_many(url: str, name: str, count: int) -> None:
 
 
 @pytest.mark.thorough
-def test_processes_write_in_turns_and_readers_never_wait(catalog: Catalog) -> None:
+def test_writers_queue_and_readers_never_wait(catalog: Catalog) -> None:
     url = f"sqlite:///{_file_of(catalog)}"
     spawn = multiprocessing.get_context("spawn")
     writers = [spawn.Process(target=_write_many, args=(url, name, 60)) for name in "abc"]
@@ -351,7 +351,7 @@ def test_processes_write_in_turns_and_readers_never_wait(catalog: Catalog) -> No
         assert len(seen.tree.children(ROOT)) == 180
 
 
-def test_a_catalog_works_after_a_fork(catalog: Catalog) -> None:
+def test_catalog_works_after_a_fork(catalog: Catalog) -> None:
     with catalog.writing() as change:
         add_video(change, "a.mp4")
     fork = multiprocessing.get_context("fork")
@@ -370,7 +370,7 @@ def test_a_catalog_works_after_a_fork(catalog: Catalog) -> None:
         assert seen.tree.lookup(ROOT, "child") is not None
 
 
-def test_a_snapshot_does_not_move(catalog: Catalog) -> None:
+def test_snapshot_is_stable(catalog: Catalog) -> None:
     with catalog.reading() as seen:
         before = seen.tree.children(ROOT)
         other = threading.Thread(
@@ -383,9 +383,7 @@ def test_a_snapshot_does_not_move(catalog: Catalog) -> None:
         assert len(seen.tree.children(ROOT)) == 3
 
 
-def test_a_writer_that_never_ends_is_reported(
-    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_endless_writer_is_reported(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vfsd.catalog.engine.BUSY_SECONDS", 0.2)
     path = _file_of(catalog)
     blocker = sqlite3.connect(path, isolation_level=None)
@@ -422,14 +420,14 @@ def test_busy_connection_pool_suggests_a_retry(
     monkeypatch.setattr("vfsd.catalog.engine.BUSY_SECONDS", 0.2)
     with new_catalog(tmp_path / "catalog.sqlite3") as catalog:
         with ExitStack() as kept:
-            for _ in range(64):  # all that there are
+            for _ in range(64):  # all connections of the pool
                 kept.enter_context(catalog.reading())
             with pytest.raises(BusyError, match="no free connection"):
                 catalog.video("a.mp4")
         assert len(catalog.find()) == 0
 
 
-def test_changes_of_others_are_noticed(catalog: Catalog) -> None:
+def test_changes_by_other_processes_are_noticed(catalog: Catalog) -> None:
     watch = catalog.watch()
     watch.changed()
     assert not watch.changed()
@@ -441,7 +439,7 @@ def test_changes_of_others_are_noticed(catalog: Catalog) -> None:
 
 
 def test_unreadable_change_counter_counts_as_changed(catalog: Catalog) -> None:
-    """Watching raises the error; a change that was just made still succeeds."""
+    """Watching raises the error; an earlier change still succeeds."""
     with closing(catalog.watch()) as watch:
         watch.changed()
         with catalog.writing() as change:
@@ -474,7 +472,7 @@ def test_damage_is_found(catalog: Catalog, tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------- the schema
 
 
-def test_every_table_and_column_is_explained() -> None:
+def test_every_table_and_column_is_documented() -> None:
     from vfsd.catalog.schema import metadata
 
     for schema_table in metadata.tables.values():
@@ -535,14 +533,14 @@ def test_file_that_is_not_a_database_is_reported_as_damage(tmp_path: Path) -> No
         Catalog.open(f"sqlite:///{path}")
 
 
-def test_a_log_that_has_grown_shrinks_again(catalog: Catalog) -> None:
+def test_large_wal_is_truncated(catalog: Catalog) -> None:
     def write(times: int) -> None:
         for number in range(times):
             with catalog.writing() as change:
                 change.tree.set_xattr(ROOT, b"user.x", bytes([number % 256]) * 60_000)
 
     with catalog.reading() as seen, ThreadPoolExecutor(1) as other:
-        seen.tree.node(ROOT)  # from now on the log has to keep all
+        seen.tree.node(ROOT)  # from now on the log must keep everything
         other.submit(write, 400).result()
         assert catalog.log_bytes() > LOG_BYTES
     write(2)
@@ -584,7 +582,7 @@ def writing(catalog: Catalog) -> Iterator[Transaction]:
 
 
 @pytest.mark.parametrize("all_of_them", [True, False])
-def test_objects_that_nothing_refers_to(catalog: Catalog, all_of_them: bool) -> None:
+def test_unreferenced_objects(catalog: Catalog, all_of_them: bool) -> None:
     keys = [f"{number:064x}" for number in range(MANY)]
     with writing(catalog) as change:
         kept = add_video(change, "a.mp4", key="f" * 64)
@@ -623,7 +621,7 @@ def test_pins(catalog: Catalog) -> None:
 
 
 @pytest.mark.thorough
-def test_finding_videos_takes_twice_as_long_among_twice_as_many(catalog: Catalog) -> None:
+def test_find_takes_linear_time(catalog: Catalog) -> None:
     steps = []
     for start, stop in ((0, 100), (100, 200)):
         with catalog.writing() as change:

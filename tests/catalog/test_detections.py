@@ -45,7 +45,8 @@ def video(catalog: Catalog) -> LogicalVideo:
 
 
 def columns(count: int, seed: int = 0, frames: int = FRAMES) -> DetectionColumns:
-    """Boxes of all sizes everywhere, some out of the frame; what may be missing sometimes is."""
+    """Boxes of all sizes and positions, some partly outside of the frame; optional values are
+    sometimes missing."""
     rng = np.random.default_rng(seed)
     first = rng.uniform(-50, 600, (count, 2)).round(1)
     sizes = np.exp(rng.uniform(0, 8.5, (count, 2))).round(1)
@@ -64,10 +65,10 @@ def from_source(rows: DetectionColumns, source: Source) -> list[Detection]:
     return [dataclasses.replace(one, source=source) for one in rows.sorted_by_frame()]
 
 
-def test_only_boxes_of_the_same_frames_are_looked_at_for_ones_that_are_known(
+def test_duplicate_check_reads_only_boxes_of_the_same_frames(
     catalog: Catalog, video: LogicalVideo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names = [f"label {number:03}" for number in range(600)]  # more than one statement takes
+    names = [f"label {number:03}" for number in range(600)]  # more than fit into one statement
     ends = (0, FRAMES - 1)
     box = (0.0, 0.0, 9.0, 9.0)
     catalog.detections.add(video, columns(2000), "s")
@@ -108,9 +109,7 @@ def test_detections_are_returned_by_frame_in_insertion_order(
     assert list(found.frames()) == sorted({one.frame for one in expected})
 
 
-def test_one_after_the_other_is_the_same_as_all_at_once(
-    catalog: Catalog, video: LogicalVideo
-) -> None:
+def test_single_inserts_equal_one_batch(catalog: Catalog, video: LogicalVideo) -> None:
     rows = columns(60, 3)
     for at in range(60):
         catalog.detections.add(video, rows.select(slice(at, at + 1)), "s")
@@ -152,7 +151,7 @@ def filled(catalog: Catalog, video: LogicalVideo) -> list[Detection]:
 
 
 @pytest.mark.parametrize("path", one_in(3, ["places", "time", "either"]))
-def test_lookups_find_what_a_look_at_all_finds(
+def test_lookups_equal_a_full_search(
     catalog: Catalog,
     video: LogicalVideo,
     filled: list[Detection],
@@ -184,7 +183,7 @@ def test_lookups_find_what_a_look_at_all_finds(
         assert list(found.frames()) == sorted({one.frame for one in expected})
 
 
-def test_frames_may_be_numbers_lists_and_steps_back(
+def test_frames_may_be_numbers_lists_or_reversed_ranges(
     catalog: Catalog, video: LogicalVideo, filled: list[Detection]
 ) -> None:
     def numbers(frames: Any) -> list[Detection]:
@@ -207,7 +206,7 @@ def test_frames_may_be_numbers_lists_and_steps_back(
     assert numbers(range(FRAMES)) == filled
 
 
-def test_conditions_about_the_box_alone(
+def test_conditions_on_box_properties(
     catalog: Catalog, video: LogicalVideo, filled: list[Detection]
 ) -> None:
     catalog.detections.add(video, columns(50, 8), Source("s", "other"))
@@ -261,7 +260,7 @@ def test_labels_and_properties_of_the_same_object(catalog: Catalog, video: Logic
         Detection(3, "red", near, track=4),
         Detection(4, "red", near, track=4),
         Detection(4, "car", box, track=5),
-        Detection(5, "red", near, track=1),  # each source counts for itself
+        Detection(5, "red", near, track=1),  # each source counts separately
         Detection(5, "car", box, track=1),
     ]
     catalog.detections.add(video, DetectionColumns.from_detections(seen[::2]), "a")
@@ -329,7 +328,7 @@ def boxes(draw: st.DrawFn) -> tuple[float, float, float, float]:
 
 @given(boxes(), boxes())
 @settings(max_examples=examples(500))
-def test_no_box_that_meets_a_region_is_passed_over(
+def test_region_index_finds_every_intersecting_box(
     box: tuple[float, float, float, float], region: tuple[float, float, float, float]
 ) -> None:
     if not meets(Detection(0, "x", box), region):
@@ -347,12 +346,12 @@ def test_no_box_that_meets_a_region_is_passed_over(
     assert y2 >= low_y
 
 
-def test_a_large_region_is_not_taken_apart() -> None:
+def test_large_region_is_not_split() -> None:
     assert cells_of((0, 0, 3840, 2160), 512) is None
     assert len(cells_of((600, 300, 1000, 600), 512) or ()) < 150
 
 
-def test_the_index_of_places_answers_for_a_region(
+def test_region_query_uses_the_spatial_index(
     catalog: Catalog, video: LogicalVideo, filled: list[Detection]
 ) -> None:
     with catalog._database.reading() as connection:
@@ -400,7 +399,7 @@ def test_first_examination_of_a_frame_counts(catalog: Catalog, video: LogicalVid
     assert len(catalog.detections.find(video)) == 10
 
 
-def test_examined_frames_are_numbers_or_a_mask(catalog: Catalog, video: LogicalVideo) -> None:
+def test_examined_frames_may_be_numbers_or_a_mask(catalog: Catalog, video: LogicalVideo) -> None:
     nothing = DetectionColumns.of([], [], [])
     mask = np.arange(FRAMES) > 50
     catalog.detections.mark_examined(video, mask, "mask")
@@ -434,7 +433,7 @@ def test_examined_frames_are_numbers_or_a_mask(catalog: Catalog, video: LogicalV
 
 
 @given(st.lists(st.tuples(st.integers(0, 99), st.integers(0, 20)), max_size=12))
-def test_ranges_are_sets_of_frames(pairs: list[tuple[int, int]]) -> None:
+def test_frame_ranges_behave_like_sets(pairs: list[tuple[int, int]]) -> None:
     given = [range(start, start + count) for start, count in pairs]
     merged = frame_ranges(given)
     assert [n for part in merged for n in part] == sorted({n for part in given for n in part})
@@ -498,7 +497,7 @@ def test_removing(catalog: Catalog, video: LogicalVideo, filled: list[Detection]
     ),
     ids=str,
 )
-def test_removing_takes_the_frames_that_are_named(
+def test_remove_is_limited_to_the_named_frames(
     catalog: Catalog, video: LogicalVideo, filled: list[Detection], frames: Any
 ) -> None:
     looked = [*range(0, 30), *range(31, 60, 2), *range(70, FRAMES)]
@@ -524,7 +523,7 @@ def named_by(frames: Any) -> set[int]:
     return {number % FRAMES for number in some if -FRAMES <= number < FRAMES}
 
 
-def test_replacing_a_part_takes_the_frames_that_are_named(
+def test_partial_replace_is_limited_to_the_named_frames(
     catalog: Catalog, video: LogicalVideo, filled: list[Detection]
 ) -> None:
     nothing = DetectionColumns.of([], [], [])
@@ -543,7 +542,7 @@ def test_labels_of_one_object_are_not_removed(
     assert list(catalog.detections.find(video)) == filled
 
 
-def test_forgetting_a_few_frames_rewrites_what_they_meet(
+def test_removing_a_few_frames_rewrites_only_their_ranges(
     catalog: Catalog, video: LogicalVideo
 ) -> None:
     """Of a detector that looks at every second frame there are as many ranges as frames."""
@@ -558,7 +557,7 @@ def test_forgetting_a_few_frames_rewrites_what_they_meet(
     assert frames == [*range(0, 40, 2), *range(46, FRAMES, 2)]
 
 
-def test_labels_are_summed_up(catalog: Catalog, video: LogicalVideo) -> None:
+def test_label_summary(catalog: Catalog, video: LogicalVideo) -> None:
     box = (0, 0, 1, 1)
     catalog.detections.add(
         video,
@@ -617,14 +616,14 @@ def test_invalid_columns_are_refused(row: dict[str, Any], what: str) -> None:
         DetectionColumns.of(**given)
 
 
-def test_tracks_may_be_floats_as_pandas_has_them() -> None:
+def test_tracks_may_be_floats_like_in_pandas() -> None:
     given: list[Any] = [[1.0, math.nan, None], np.array([1.0, math.nan, math.nan]), [True, -1, -1]]
     for tracks in given:
         found = DetectionColumns.of([1, 2, 3], "car", [(0, 0, 1, 1)] * 3, tracks=tracks)
         assert [one.track for one in found] == [1, None, None]
 
 
-def test_giving_up_half_way_changes_nothing(catalog: Catalog, video: LogicalVideo) -> None:
+def test_abandoned_insert_changes_nothing(catalog: Catalog, video: LogicalVideo) -> None:
     class EnoughError(Exception):
         pass
 
@@ -688,7 +687,7 @@ def test_every_encoding_shares_them(catalog: Catalog, video: LogicalVideo) -> No
     assert len(catalog.detections.find(video)) == 10
 
 
-def test_videos_do_not_share_them(catalog: Catalog, video: LogicalVideo) -> None:
+def test_videos_do_not_share_detections(catalog: Catalog, video: LogicalVideo) -> None:
     with catalog.writing() as change:
         other = add_video(change, "b.mp4")
     catalog.detections.add(video, columns(10), "s")
@@ -696,7 +695,7 @@ def test_videos_do_not_share_them(catalog: Catalog, video: LogicalVideo) -> None
     assert catalog.detections.labels(other) == []
 
 
-def test_the_sql_view_shows_every_box(catalog: Catalog, video: LogicalVideo) -> None:
+def test_sql_view_shows_every_box(catalog: Catalog, video: LogicalVideo) -> None:
     rows = columns(10)
     catalog.detections.add(video, rows, Source("yolo", "n", "1"))
     raw = sqlite3.connect(_file_of(catalog))
@@ -720,7 +719,7 @@ def _add_many(url: str, source: str, times: int) -> None:
 
 
 @pytest.mark.thorough
-def test_processes_add_while_others_look(catalog: Catalog, video: LogicalVideo) -> None:
+def test_concurrent_inserts_and_queries(catalog: Catalog, video: LogicalVideo) -> None:
     url = f"sqlite:///{_file_of(catalog)}"
     spawn = multiprocessing.get_context("spawn")
     writers = [spawn.Process(target=_add_many, args=(url, name, 20)) for name in "ab"]

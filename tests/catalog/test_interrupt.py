@@ -31,7 +31,7 @@ def names(catalog: Catalog) -> set[str]:
 
 
 def require_unlocked(catalog: Catalog) -> None:
-    """Raises `sqlite3.OperationalError` where another connection could not write."""
+    """Raises `sqlite3.OperationalError` if another connection could not write."""
     assert catalog.path is not None
     with closing(sqlite3.connect(catalog.path, timeout=0, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -40,7 +40,7 @@ def require_unlocked(catalog: Catalog) -> None:
 
 @contextmanager
 def heeding(kind: signal.Signals) -> Iterator[None]:
-    """`KeyboardInterrupt` at that signal."""
+    """Make that signal raise `KeyboardInterrupt`."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -52,7 +52,7 @@ def heeding(kind: signal.Signals) -> Iterator[None]:
         signal.signal(kind, before)
 
 
-# The interrupt may come while Hypothesis looks after Python's garbage.
+# The interrupt may arrive in Hypothesis's garbage collection callback.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_interrupts_at_any_moment(catalog: Catalog) -> None:
     rng = random.Random(7)
@@ -84,8 +84,8 @@ LONG_STATEMENT = (
 
 
 class Interrupting:
-    """A driver's connection, at one of whose calls Ctrl-C comes: it is heeded when the call has
-    ended."""
+    """A driver's connection that receives Ctrl-C during one of its calls; it is handled after the
+    call."""
 
     def __init__(self, real: Any, call: str, text: str = "") -> None:
         self._real, self._call, self._text = real, call, text
@@ -104,8 +104,8 @@ class Interrupting:
         return called
 
 
-def test_an_interrupt_in_a_statement(catalog: Catalog) -> None:
-    """SQLAlchemy closes the connection then."""
+def test_interrupt_in_a_statement(catalog: Catalog) -> None:
+    """SQLAlchemy closes the connection in this case."""
     put(catalog, "before")
 
     def slow() -> None:
@@ -121,7 +121,7 @@ def test_an_interrupt_in_a_statement(catalog: Catalog) -> None:
     assert names(catalog) == {"before", "after"}
 
 
-def test_an_interrupt_that_closes_the_connection(catalog: Catalog) -> None:
+def test_interrupt_that_closes_the_connection(catalog: Catalog) -> None:
     put(catalog, "before")
 
     def interrupted() -> None:
@@ -137,7 +137,7 @@ def test_an_interrupt_that_closes_the_connection(catalog: Catalog) -> None:
     assert names(catalog) == {"before", "after"}
 
 
-def test_an_interrupt_when_the_transaction_has_just_begun(
+def test_interrupt_at_the_begin_of_a_transaction(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer = catalog._database._writer
@@ -155,7 +155,7 @@ def test_an_interrupt_when_the_transaction_has_just_begun(
     assert names(catalog) == {"after"}
 
 
-def test_an_interrupt_when_it_has_just_got_its_turn(
+def test_interrupt_after_acquiring_the_write_lock(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer = catalog._database._writer

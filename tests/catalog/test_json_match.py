@@ -23,7 +23,7 @@ IMPOSSIBLE: list[Any] = [None, [3], 10**30, -(10**30), float("nan"), float("inf"
 
 
 def nested(levels: int) -> Any:
-    """Lists in each other."""
+    """Lists nested in each other."""
     value: Any = 3
     for _ in range(levels):
         value = [value]
@@ -40,7 +40,7 @@ def same(one: object, other: object) -> bool:
     return (isinstance(one, bool), one) == (isinstance(other, bool), other)
 
 
-def test_values_are_the_same_or_not(there: Catalog) -> None:
+def test_equality_of_values(there: Catalog) -> None:
     for number, value in enumerate(STORED):
         there.set_metadata(video_of(there, number), value=value)
     video = there.video("values/00.mp4")
@@ -63,14 +63,14 @@ def test_values_are_the_same_or_not(there: Catalog) -> None:
 
 
 @pytest.mark.parametrize("value", [2**63, -(2**63) - 1, 10**30])
-def test_numbers_that_cannot_be_asked_for_are_not_kept(there: Catalog, value: int) -> None:
+def test_unsearchable_numbers_are_refused(there: Catalog, value: int) -> None:
     video = video_of(there, 0)
     with pytest.raises(UsageError, match=r"site = .* is beyond 64 bits"):
         there.set_metadata(video, site=value)
     assert there.set_metadata(video, least=-(2**63), site=2**63 - 1).metadata["site"] == 2**63 - 1
 
 
-def test_numbers_that_are_there_do_not_keep_others_from_changing(there: Catalog) -> None:
+def test_existing_unsearchable_numbers_do_not_block_changes(there: Catalog) -> None:
     video = video_of(there, 0)
     with there.writing() as change:
         change.videos._connection.execute(sa.update(videos).values(metadata={"site": 10**30}))
@@ -78,7 +78,7 @@ def test_numbers_that_are_there_do_not_keep_others_from_changing(there: Catalog)
     assert there.set_metadata(video, site=None).metadata == {"lane": 3}
 
 
-def test_a_key_may_have_any_letters(there: Catalog) -> None:
+def test_key_may_have_any_characters(there: Catalog) -> None:
     video = video_of(there, 0)
     there.set_metadata(video, **{key: number for number, key in enumerate(KEYS)})
     boxes = [
@@ -115,7 +115,7 @@ def test_invalid_text_is_refused(there: Catalog, value: Any) -> None:
     )
 
 
-def test_metadata_that_is_nested_too_deep_is_not_kept(there: Catalog) -> None:
+def test_deeply_nested_metadata_is_refused(there: Catalog) -> None:
     video = video_of(there, 0)
     for levels in (65, 900, 100_000):
         with pytest.raises(UsageError, match="must be a JSON value"):
@@ -137,7 +137,7 @@ def test_metadata_that_is_nested_too_deep_is_not_kept(there: Catalog) -> None:
     assert found.source == source
 
 
-def test_a_source_whose_row_makes_no_sense_is_named(catalog: Catalog) -> None:
+def test_error_names_the_source_with_an_invalid_row(catalog: Catalog) -> None:
     video = video_of(catalog, 0)
     catalog.detections.add(
         video, DetectionColumns.from_detections([Detection(0, "car", (0, 0, 5, 5))]), "s"
@@ -182,7 +182,7 @@ def test_any_number_of_conditions(there: Catalog) -> None:
     assert there.find(metadata=values).names() == ["values/00.mp4"]
 
 
-def test_tags_are_what_every_database_can_store(there: Catalog) -> None:
+def test_tags_that_a_database_cannot_store_are_refused(there: Catalog) -> None:
     video = video_of(there, 0)
     for word in ("a\0b", "a\udc80b", "x" * 256):
         with pytest.raises(UsageError, match="a tag must"):
@@ -195,7 +195,7 @@ def test_tags_are_what_every_database_can_store(there: Catalog) -> None:
     assert there.untag(video, long, "a\0b").tags == {"two words"}
 
 
-def test_words_that_nothing_can_be_called_find_nothing_or_are_refused(there: Catalog) -> None:
+def test_impossible_names_find_nothing_or_are_refused(there: Catalog) -> None:
     video = video_of(there, 0)
     boxes = DetectionColumns.from_detections([Detection(0, "car", (0, 0, 5, 5))])
     there.detections.add(video, boxes, "s")
@@ -233,7 +233,7 @@ def test_bounds_of_any_size(there: Catalog) -> None:
     assert len(there.find(bytes=(0.5, 1e300), seconds=(0, many), modified_ns=(0, 1e300))) == 1
 
 
-def test_more_conditions_on_one_box_than_are_answered_soon(there: Catalog) -> None:
+def test_too_many_conditions_on_one_box_are_refused(there: Catalog) -> None:
     video = video_of(there, 0)
     words = [f"word {number}" for number in range(101)]
     with pytest.raises(UsageError, match=r"lists of labels .* got 101"):
@@ -244,8 +244,8 @@ def test_more_conditions_on_one_box_than_are_answered_soon(there: Catalog) -> No
     assert len(there.detections.find(video, [[word] for word in words[1:]])) == 0
 
 
-def test_texts_that_are_only_shown(there: Catalog) -> None:
-    """A name of a file is any bytes."""
+def test_displayed_texts_may_be_any_bytes(there: Catalog) -> None:
+    """File names may have any bytes."""
     with there.writing() as change:
         video = add_video(change, "a\udcff.mp4")
         change.retention.add(entry_of(video, Action.LEFT, "no \0\udc80"))

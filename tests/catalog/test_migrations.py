@@ -51,7 +51,7 @@ def _revision(url: str) -> object:
 
 
 def _require_untouched(url: str) -> None:
-    """The catalog is of the first revision, in every respect, and works."""
+    """Check that the catalog is entirely at the first revision, and works."""
     assert _revision(url) == FIRST
     with Catalog.open(url, store_id="mine") as catalog:
         with catalog._database.reading() as connection:

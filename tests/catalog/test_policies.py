@@ -29,7 +29,7 @@ def said(change: Transaction, path: str, policy: RetentionPolicy) -> int:
 
 
 def share(there: Catalog, directory: int) -> str:
-    """The first letters of the digests."""
+    """The first letters of the digests in a directory's share."""
     with there.reading() as seen:
         found = seen.retention.share(directory)
     assert (found.limit, found.sizes) == (5, dict.fromkeys(found.sizes, SIZE))
@@ -80,7 +80,7 @@ def test_names_in_several_directories(there: Catalog) -> None:
     with there.reading() as seen:
         assert seen.retention.share(one).besides == {"a" * 64: (two,)}
         assert seen.retention.share(two).besides == {"a" * 64: (one,)}
-    with there.writing() as change:  # which goes when `two` has room
+    with there.writing() as change:  # which is removed once `two` has space
         copy = add_video(change, "two/copy.mp4", key="a" * 64)
     assert (share(there, one), share(there, two)) == ("b", "c")
     with there.writing() as change:
@@ -120,7 +120,7 @@ def test_changes_that_may_affect_shares_are_detected(there: Catalog) -> None:
     assert sharing() == known[-1]
 
 
-def test_a_directory_in_itself_has_an_end(there: Catalog) -> None:
+def test_directory_cycle_terminates(there: Catalog) -> None:
     with there.writing() as change:
         add_video(change, "cam1/sub/a.mp4", key="a" * 64)
         cam1 = said(change, "cam1", LIMITED)
@@ -141,7 +141,7 @@ NOW = 100_048
 def add_lines(
     change: Transaction, video: LogicalVideo, steps: Sequence[tuple[str, int, str, int]]
 ) -> None:
-    """Lines of what had which bytes, and how many, before and afterwards."""
+    """Add log lines with the digests and sizes before and after each replacement."""
     for old, size, new, new_size in steps:
         change.retention.add(
             OriginalLogEntry(
@@ -165,17 +165,17 @@ def add_lines(
         ([], NOW),
         ([("a", 900_000, "c", NOW)], 900_000),
         ([("a", 900_000, "b", 500_000), ("b", 500_000, "c", NOW)], 900_000),
-        # Written over since: what was before has not become what is there.
+        # Overwritten since: the earlier bytes were not replaced by the current ones.
         ([("a", 900_000, "b", 500_000)], NOW),
         ([("a", 900_000, "b", 500_000), ("d", 300_000, "c", NOW)], 300_000),
-        # The same bytes once more, and again in the same way; bytes that come of themselves.
+        # The same replacement twice; and bytes that replace themselves.
         ([("a", 900_000, "c", NOW), ("a", 900_000, "c", NOW)], 900_000),
         ([("a", 900_000, "c", NOW), ("d", 300_000, "c", NOW)], 300_000),
         ([("c", NOW, "c", NOW)], NOW),
         ([("c", NOW, "a", 50_000), ("a", 50_000, "c", NOW)], NOW),
     ],
 )
-def test_the_very_first_original_counts(
+def test_size_of_the_first_original_counts(
     there: Catalog, steps: Sequence[tuple[str, int, str, int]], first: int
 ) -> None:
     with there.writing() as change:
@@ -188,7 +188,7 @@ def test_the_very_first_original_counts(
         assert change.derived_usage.original_bytes(None) == first + 200_000
 
 
-def test_of_one_video_the_lines_of_others_are_not_read(catalog: Catalog) -> None:
+def test_only_log_lines_of_the_video_are_read(catalog: Catalog) -> None:
     steps = []
     with catalog.writing() as change:
         video = add_video(change, "a.mp4", key="c" * 64)

@@ -70,7 +70,7 @@ def test_waiting_for_another_writer_times_out(own_database: str) -> None:
             add_file(change, "a")
 
 
-def test_a_note_waits_for_no_locked_row(own_database: str) -> None:
+def test_log_entry_does_not_wait_for_a_locked_row(own_database: str) -> None:
     with Catalog.create(own_database) as there, connected(own_database) as other, other.begin():
         other.exec_driver_sql("LOCK TABLE reads IN ACCESS EXCLUSIVE MODE")
         with (
@@ -80,7 +80,7 @@ def test_a_note_waits_for_no_locked_row(own_database: str) -> None:
             connection.exec_driver_sql("DELETE FROM reads")
 
 
-def test_a_note_takes_its_turn(own_database: str) -> None:
+def test_log_entry_waits_for_the_write_lock(own_database: str) -> None:
     with Catalog.create(own_database) as there, Catalog.open(own_database) as other:
         with there.writing() as change:
             add_file(change, "a")
@@ -97,7 +97,7 @@ def test_a_note_takes_its_turn(own_database: str) -> None:
             pass
 
 
-def test_one_thread_does_not_write_within_its_own_writing(there: Catalog) -> None:
+def test_nested_write_of_one_thread_is_refused(there: Catalog) -> None:
     with there.writing() as change:
         add_file(change, "a")
         with pytest.raises(AssertionError, match="would deadlock"), there.writing(patience=1):
@@ -155,7 +155,7 @@ def test_missing_write_permission_is_reported(own_database: str) -> None:
         there.tag(video, "night")
 
 
-def test_rights_that_were_granted_hold_for_tables_that_come_later(own_database: str) -> None:
+def test_granted_rights_apply_to_later_tables(own_database: str) -> None:
     to_come = "ALTER DEFAULT PRIVILEGES FOR ROLE vfsd IN SCHEMA public GRANT"
     run(
         own_database,
@@ -183,14 +183,14 @@ def test_rights_that_were_granted_hold_for_tables_that_come_later(own_database: 
     ],
 )
 def test_refused_connection_is_reported(postgresql_url: str, change: tuple[str, str]) -> None:
-    """Words in names mean nothing."""
+    """Error words within names must not matter."""
     with pytest.raises(UnreachableError, match="cannot be reached") as caught:
         Catalog.open(postgresql_url.replace(*change))
     assert "pgpass" in str(caught.value.hint)
 
 
-def test_a_server_that_takes_no_more_connections(own_database: str) -> None:
-    """It answers, and has no code for that until one is connected."""
+def test_server_out_of_connections(own_database: str) -> None:
+    """The server answers, but without an error code before a connection exists."""
     with Catalog.create(own_database):
         pass
     run(own_database, "DROP ROLE IF EXISTS late", "CREATE ROLE late LOGIN CONNECTION LIMIT 0")
@@ -200,12 +200,12 @@ def test_a_server_that_takes_no_more_connections(own_database: str) -> None:
     run(own_database, "DROP ROLE late")
 
 
-def test_options_that_the_driver_does_not_take(postgresql_url: str) -> None:
+def test_unknown_driver_options_are_refused(postgresql_url: str) -> None:
     with pytest.raises(StoreError, match='invalid connection option "foo"'):
         Catalog.open(postgresql_url + "&foo=bar")
 
 
-def test_a_server_that_ends_connections(
+def test_connection_ended_by_the_server(
     own_database: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     name = sa.make_url(own_database).database
@@ -221,7 +221,7 @@ def test_a_server_that_ends_connections(
             look()
         assert "continue" in str(caught.value.hint)
         with caplog.at_level("INFO"):
-            assert [len(there.find()) for _ in range(2)] == [0, 0]  # it comes again by itself
+            assert [len(there.find()) for _ in range(2)] == [0, 0]  # it reconnects by itself
         assert [one.message for one in caplog.records] == ["the catalog's server answers again"]
 
 
@@ -273,7 +273,7 @@ def test_passwords_are_not_shown(url: str) -> None:
 
 
 @pytest.mark.parametrize("login", [f"u:pa@ss:{_SECRET}", f"u:pa@{_SECRET}", f"u:a@b@{_SECRET}:1"])
-def test_a_password_with_an_at_is_refused_and_not_shown(login: str) -> None:
+def test_unquoted_at_sign_in_password_is_refused_and_redacted(login: str) -> None:
     with pytest.raises(UsageError) as caught:
         require_database(f"postgresql+psycopg://{login}@h/d")
     assert "%40" in str(caught.value.hint)
@@ -317,7 +317,7 @@ def test_lost_connection_is_logged_once(
     assert said == ["getattr '/0': gone for 0 seconds", "write '/a': full", "write '/b': full"]
 
 
-def test_a_server_that_says_nothing_is_taken_for_gone(own_database: str) -> None:
+def test_silent_server_counts_as_lost(own_database: str) -> None:
     def told(url: str) -> dict[str, str]:
         with Catalog.create(url) as there, there._database.reading() as connection:
             driver: Any = connection.connection.driver_connection
@@ -354,7 +354,7 @@ def test_sql_views_escape_names_of_any_bytes(own_database: str) -> None:
     assert videos == ["folder/\\377/video.mp4"]
 
 
-def test_the_server_knows_what_tables_and_columns_mean(own_database: str) -> None:
+def test_server_has_comments_on_tables_and_columns(own_database: str) -> None:
     Catalog.create(own_database).close()
     with connected(own_database) as connection:
         inspector = sa.inspect(connection)

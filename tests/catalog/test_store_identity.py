@@ -30,13 +30,13 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     yield url.replace("/postgres?", f"/{own}?")
 
 
-def test_a_catalog_is_made_for_one_store(url: str) -> None:
+def test_catalog_belongs_to_one_store(url: str) -> None:
     with Catalog.create(url, store_id="one") as catalog, catalog.writing() as change:
         add_video(change, "a.mp4")
     with pytest.raises(ExistsError, match="already"):
         Catalog.create(url, store_id="other")
     assert Catalog.owner_at(url) == "one"
-    with Catalog.create(url, store_id="one") as catalog:  # as who was interrupted does
+    with Catalog.create(url, store_id="one") as catalog:  # like a retry after an interruption
         assert catalog.find().names() == ["a.mp4"]
 
 
@@ -56,7 +56,7 @@ def test_concurrent_creation_has_one_owner(url: str) -> None:
     assert made == {None, Catalog.owner_at(url)}
 
 
-def test_it_is_opened_for_no_other_store(url: str) -> None:
+def test_other_stores_cannot_open_the_catalog(url: str) -> None:
     Catalog.create(url, store_id="one").close()
     for read_only in (False, True):
         with pytest.raises(StoreError, match="'one'") as caught:

@@ -17,7 +17,7 @@ from vfsd.core.model import FileState
 from vfsd.errors import ExistsError, NotFoundError, UsageError
 
 
-def test_a_new_catalog_has_an_empty_root(catalog: Catalog) -> None:
+def test_new_catalog_has_an_empty_root(catalog: Catalog) -> None:
     with catalog.reading() as seen:
         root = seen.tree.node(ROOT)
         assert (root.is_dir, root.nlink) == (True, 2)
@@ -36,7 +36,7 @@ def test_names_need_not_be_text(catalog: Catalog) -> None:
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a\0b", "n" * 256, "ä" * 128])
-def test_invalid_names_are_refused_everywhere(catalog: Catalog, name: str) -> None:
+def test_invalid_names_are_refused(catalog: Catalog, name: str) -> None:
     with catalog.writing() as change:
         node = add_file(change, "a")
     with catalog.writing() as change:
@@ -52,7 +52,7 @@ def test_invalid_names_are_refused_everywhere(catalog: Catalog, name: str) -> No
         assert [entry for entry, _ in seen.tree.children(ROOT)] == ["a"]
 
 
-def test_hard_links_are_counted_and_all_found(catalog: Catalog) -> None:
+def test_hard_links_are_counted_and_found(catalog: Catalog) -> None:
     with catalog.writing() as change:
         node = add_file(change, "a/x")
         linked = change.tree.link(node.ino, ROOT, "y", now_ns=2)
@@ -63,7 +63,7 @@ def test_hard_links_are_counted_and_all_found(catalog: Catalog) -> None:
             change.tree.link(node.ino, change.tree.resolve("a").ino, "x", now_ns=4)
 
 
-def test_trees_may_be_deeper_than_the_stack(catalog: Catalog) -> None:
+def test_tree_may_be_deeper_than_the_stack(catalog: Catalog) -> None:
     depth = 1200
     with catalog.writing() as change:
         parent = ROOT
@@ -76,7 +76,7 @@ def test_trees_may_be_deeper_than_the_stack(catalog: Catalog) -> None:
     assert walked[-1][0] == "/".join("d" * depth)
 
 
-def test_rename_over_a_file_says_what_lost_its_name(catalog: Catalog) -> None:
+def test_rename_over_a_file_returns_the_replaced_file(catalog: Catalog) -> None:
     with catalog.writing() as change:
         old, new = add_file(change, "old"), add_file(change, "new")
         replaced = change.tree.rename(ROOT, "old", ROOT, "new", now_ns=9)
@@ -87,7 +87,7 @@ def test_rename_over_a_file_says_what_lost_its_name(catalog: Catalog) -> None:
             change.tree.rename(ROOT, "old", ROOT, "other", now_ns=9)
 
 
-def test_the_tree_runs_on_postgresql(postgresql_url: str) -> None:
+def test_tree_on_postgresql(postgresql_url: str) -> None:
     name = b"small\xff".decode("utf-8", "surrogateescape")
     with Catalog.create(postgresql_url) as there, there.writing() as change:
         tree = change.tree
@@ -123,7 +123,7 @@ def test_directories_count_their_subdirectories(catalog: Catalog) -> None:
         assert (tree.node(c.ino).nlink, tree.node(ROOT).nlink) == (3, 4)
 
 
-def test_an_orphan_gets_its_name_back_only_when_it_is_free(catalog: Catalog) -> None:
+def test_orphan_is_restored_only_if_its_name_is_free(catalog: Catalog) -> None:
     with catalog.writing() as change:
         node = add_file(change, "x")
         change.tree.unlink(ROOT, "x", now_ns=2)
@@ -133,7 +133,7 @@ def test_an_orphan_gets_its_name_back_only_when_it_is_free(catalog: Catalog) -> 
         assert change.tree.orphans() == []
         change.tree.unlink(ROOT, "x", now_ns=2)
         change.tree.orphan(node.ino, now_ns=2, former=(ROOT, "x"))
-        change.tree.confirm_orphan(node.ino, ROOT, "y")  # one that it had before
+        change.tree.confirm_orphan(node.ino, ROOT, "y")  # an earlier name of the orphan
         assert change.tree.orphans() == [(node.ino, (ROOT, "x"))]
         change.tree.confirm_orphan(node.ino, ROOT, "x")
         assert change.tree.orphans() == [(node.ino, None)]
@@ -141,7 +141,7 @@ def test_an_orphan_gets_its_name_back_only_when_it_is_free(catalog: Catalog) -> 
         assert change.tree.orphans() == []
 
 
-def test_attributes_are_bytes_and_go_with_their_file(catalog: Catalog) -> None:
+def test_attributes_are_bytes_and_removed_with_their_file(catalog: Catalog) -> None:
     with catalog.writing() as change:
         node = add_file(change, "x", state=FileState.PLAIN)
         change.tree.set_xattr(node.ino, b"user.k", b"\0\xff")
@@ -155,7 +155,7 @@ def test_attributes_are_bytes_and_go_with_their_file(catalog: Catalog) -> None:
         assert change.tree.xattrs(node.ino) == {}
 
 
-def test_a_change_that_fails_leaves_nothing(catalog: Catalog) -> None:
+def test_failed_change_leaves_nothing(catalog: Catalog) -> None:
     def fail() -> None:
         with catalog.writing() as change:
             add_file(change, "a/b")
@@ -171,7 +171,7 @@ NAMES = st.sampled_from("abcd")
 
 
 class TreeMachine(RuleBasedStateMachine):
-    """Random changes, against a dictionary from path to inode number."""
+    """Random changes, compared with a dictionary from path to inode number."""
 
     @initialize()
     def start(self) -> None:

@@ -67,7 +67,7 @@ Run = Callable[..., Result]
 
 
 def run_command(*args: str | Path, input: str | bytes | None = None) -> Result:
-    """Run a command line in this process; what it prints as JSON has to be what it documents."""
+    """Run a command line in this process, and check that its JSON output is documented."""
     words = [str(word) for word in args]
     done = CliRunner().invoke(cli, words, input=input)
     result = Result(done.exit_code, done.stdout, done.stderr)
@@ -77,7 +77,7 @@ def run_command(*args: str | Path, input: str | bytes | None = None) -> Result:
 
 
 def check_documented(words: list[str], result: Result) -> None:
-    """The keys that were printed are those that the command says it prints."""
+    """Check that the printed keys are those that the command documents."""
     assert isinstance(cli, App)
     context = click.Context(cli, **cli.context_settings)
     at = next(at for at, word in enumerate(words) if word in cli.list_commands(context))

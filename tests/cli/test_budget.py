@@ -24,7 +24,7 @@ RAW = ("--layout", "uniform:1x2", "--codec", "lossless", "--quality", "0")
 
 
 @pytest.mark.thorough
-def test_lossless_tiles_take_less_room(run: Run, place: Path) -> None:
+def test_compression_shrinks_lossless_tiles(run: Run, place: Path) -> None:
     assert run("budget", "set", TRAFFIC, "none").code == 0
     raw = run("retile", TRAFFIC, *RAW, "--json").object
     assert raw["psnr"] == 100
@@ -46,7 +46,7 @@ def test_lossless_tiles_take_less_room(run: Run, place: Path) -> None:
     assert run("fsck", "--deep").code == 0
 
 
-def test_videos_without_lossless_tiles_are_passed_over(run: Run) -> None:
+def test_videos_without_lossless_tiles_are_skipped(run: Run) -> None:
     assert run("retile", TRAFFIC, "--layout", "uniform:1x1", "--span", "0-1").code == 0
     done = run("compress")
     assert done.code == 0
@@ -58,7 +58,7 @@ def test_videos_without_lossless_tiles_are_passed_over(run: Run) -> None:
 
 
 @pytest.mark.thorough
-def test_as_hard_as_the_budget_asks_for(run: Run, place: Path) -> None:
+def test_compression_level_follows_the_budget(run: Run, place: Path) -> None:
     assert run("budget", "set", TRAFFIC, "none").code == 0
     raw = run("retile", TRAFFIC, *RAW, "--json").object["bytes"]
     assert run("budget", "set", TRAFFIC, str(5 * raw)).code == 0

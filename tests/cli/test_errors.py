@@ -1,4 +1,4 @@
-"""Error messages use the user's words, and suggest what to do instead."""
+"""Error messages use the user's terms, and suggest a remedy."""
 
 from __future__ import annotations
 
@@ -118,15 +118,13 @@ def test_suggested_commands_can_be_pasted(run: Run, args: tuple[str, ...]) -> No
     assert any({folder, named["NAME"]} & set(shlex.split(command)) for command in told)
 
 
-def test_a_folder_of_labels_goes_where_there_is_a_directory(run: Run) -> None:
+def test_label_export_needs_an_existing_directory(run: Run) -> None:
     done = run("labels", "export", TRAFFIC, "--format", "yolo", "-o", "not/there")
     assert done.code == 3
     assert "mkdir -p not" in done.err
 
 
-def test_a_place_has_to_be_said_for_a_new_store(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_init_needs_a_path(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("VFSD_STORE", raising=False)
     done = run_command("init")
     assert done.code == 2
@@ -148,12 +146,12 @@ def test_empty_results_suggest_where_to_look(run: Run, place: Path) -> None:
     assert "1 of them lie outside" in done.err
 
 
-def test_a_slash_at_the_end_means_a_directory(run: Run) -> None:
+def test_trailing_slash_means_a_directory(run: Run) -> None:
     assert run("mv", TRAFFIC, "new/").code == 0
     assert run("ls", "new").lines == ["traffic.mp4"]
 
 
-def test_tags_take_patterns_and_sizes_units(run: Run) -> None:
+def test_tags_accept_patterns_and_sizes_accept_units(run: Run) -> None:
     done = run("tag", "cam1/*.mp4", "--add", "night")
     assert done.code == 0
     assert done.lines == [f"{name}  night" for name in run("find", "cam1/*.mp4").lines]
@@ -161,25 +159,25 @@ def test_tags_take_patterns_and_sizes_units(run: Run) -> None:
     assert run("find", "cam1/*.mp4", "--max-bytes", "1G").lines == run("find", "cam1/*.mp4").lines
 
 
-def test_numbers_that_json_does_not_have_are_words(run: Run) -> None:
+def test_non_finite_numbers_are_strings_in_json(run: Run) -> None:
     done = run("tag", TRAFFIC, "--set", "a=NaN", "--set", "b=Infinity", "--json")
     assert done.object["metadata"] == {"a": "NaN", "b": "Infinity"}
 
 
-def test_a_plot_goes_where_there_is_a_directory(run: Run) -> None:
+def test_plot_needs_an_existing_directory(run: Run) -> None:
     done = run("advise", TRAFFIC, "workload.json", "--plot", "not/there/a.png")
     assert done.code == 3
     assert "mkdir -p" in done.err
 
 
-def test_a_wrong_setting_names_its_file(run: Run, place: Path) -> None:
+def test_invalid_setting_is_reported_with_its_file(run: Run, place: Path) -> None:
     (place / "videos/config.toml").write_text('tune = "no"')
     done = run("ls")
     assert done.code == 2
     assert "config.toml: the setting 'tune'" in done.err
 
 
-def test_an_empty_tag_is_none_for_the_catalog_either(place: Path) -> None:
+def test_empty_tag_is_refused(place: Path) -> None:
     with Store.open(place / "videos") as store:
         info = store[TRAFFIC].info
         with pytest.raises(UsageError, match="not blank"):

@@ -126,7 +126,7 @@ def test_no_copy_hint(run: Run, view: str) -> None:
 
 
 @pytest.mark.thorough
-def test_reads_may_be_kept_from_tiles(run: Run, place: Path) -> None:
+def test_exact_reads_avoid_tiles(run: Run, place: Path) -> None:
     assert run("read", TRAFFIC, "exact.npy", *REGION).code == 0
     assert run("retile", TRAFFIC, "--layout", "uniform:3x4").code == 0
     assert run("explain", TRAFFIC, *REGION, "--psnr", "inf", "--json").object["psnr"] is None
@@ -147,7 +147,7 @@ def test_reads_may_be_kept_from_tiles(run: Run, place: Path) -> None:
         (("--fps", "5", "--region", "100x50+0+0"), 20, (100, 50)),
     ],
 )
-def test_views_are_those_of_read(
+def test_explain_accepts_the_views_of_read(
     run: Run, args: tuple[str, ...], frames: int, size: tuple[int, int]
 ) -> None:
     found = run("explain", TRAFFIC, *args, "--json").object
@@ -226,7 +226,7 @@ def test_errors_of_views(run: Run, args: tuple[str, ...], code: int) -> None:
 
 
 def test_cached_parts(run: Run) -> None:
-    """After a read, the cache has all parts of the view, and the encoder's time is known."""
+    """After a read, all parts of the view are cached, and the encoding time is known."""
     view = ("--codec", "h264", "--size", "160x120")
     before = run("explain", TRAFFIC, *view, "--json").object
     assert (before["cached"], before["cacheable"]) == (0, 5)
@@ -239,7 +239,7 @@ def test_cached_parts(run: Run) -> None:
 
 
 def test_encode_times_kept(run: Run, place: Path) -> None:
-    """The time of an encode is the prediction for the next one; calibrations do not list it."""
+    """The measured encoding time predicts the next one; calibrations do not list it."""
     view = ("--codec", "h264", "--size", "300x224")
     assert run("read", TRAFFIC, "x.mp4", *view).code == 0
     with Store.open(place / "videos") as store:
@@ -252,7 +252,7 @@ def test_encode_times_kept(run: Run, place: Path) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# ``vfsd reads``: what commands have read, listed and forgotten
+# ``vfsd reads``: listing and deleting logged reads
 
 
 PORTRAIT = "cam1/portrait.mp4"
@@ -277,7 +277,7 @@ def test_reads_are_listed_newest_first(run: Run, tmp_path: Path) -> None:
     assert len(run("reads", TRAFFIC, "--limit", str(10**20), "--json").objects) == 2
 
 
-def test_all_videos_and_forgetting(run: Run, tmp_path: Path) -> None:
+def test_delete_reads_of_all_videos(run: Run, tmp_path: Path) -> None:
     assert run("ingest", "footage/portrait.mp4", "--to", "cam1").code == 0
     for name in (TRAFFIC, PORTRAIT, PORTRAIT):
         assert run("read", name, tmp_path / "a.png", "--at", "0", "--replace").code == 0

@@ -38,14 +38,14 @@ def the_object(run: Run, place: Path) -> Path:
 
 
 def damage(path: Path) -> None:
-    """Change the last byte of a file that is not meant to change."""
+    """Change the last byte of a file, despite its read-only mode."""
     path.chmod(0o600)
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
 
 
-def test_fsck_is_silent_when_all_is_well(run: Run) -> None:
+def test_fsck_prints_nothing_for_a_sound_store(run: Run) -> None:
     done = run("fsck", "--deep")
     assert (done.code, done.out) == (0, "")
     assert "no problems" in done.err
@@ -96,7 +96,7 @@ def test_damaged_frames_are_unknown_without_a_frame_table(run: Run, place: Path)
         it.fs.close()
 
 
-def test_a_scrub_that_passes_over_damage_tells_it(run: Run, place: Path) -> None:
+def test_scrub_reports_skipped_damage(run: Run, place: Path) -> None:
     damage(the_object(run, place))
     assert run("scrub").code == 30
     done = run("scrub", "--older-than", "1", "--json")
@@ -105,7 +105,7 @@ def test_a_scrub_that_passes_over_damage_tells_it(run: Run, place: Path) -> None
     assert "nothing is damaged" not in done.err
 
 
-def test_fsck_reads_every_byte_when_it_goes_deep(run: Run, place: Path) -> None:
+def test_deep_fsck_reads_every_byte(run: Run, place: Path) -> None:
     damage(the_object(run, place))
     assert run("fsck").code == 0
     done = run("fsck", "--deep")
@@ -113,7 +113,7 @@ def test_fsck_reads_every_byte_when_it_goes_deep(run: Run, place: Path) -> None:
     assert "content" in done.out
 
 
-def test_fsck_repairs_what_it_can(run: Run, place: Path) -> None:
+def test_fsck_repairs_findings(run: Run, place: Path) -> None:
     (place / "videos/objects/tmp" / new_name()).write_bytes(b"from a writer that died")
     assert run("fsck").code == 30
     done = run("fsck", "--repair", "--json")
@@ -147,9 +147,7 @@ def test_known_damage_is_shown_by_all_status_commands(run: Run, place: Path) -> 
     assert (told["status"], done.code) == ("fail", 30)
 
 
-def test_a_good_copy_that_may_not_be_read_is_named_and_others_are_taken(
-    run: Run, place: Path
-) -> None:
+def test_unreadable_copy_is_reported_and_others_are_used(run: Run, place: Path) -> None:
     digests = [
         run("info", name, "--json").object["digest"] for name in (TRAFFIC, "cam1/open-gop.mkv")
     ]
@@ -170,7 +168,7 @@ def test_a_good_copy_that_may_not_be_read_is_named_and_others_are_taken(
 def test_unreachable_linked_file_is_not_broken(
     run: Run, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on a mount whose process has gone; what is gone is broken."""
+    """A mount whose process has ended makes a file unreachable; a missing file is broken."""
     clip = Path(shutil.copy(FOLDER / "portrait.mp4", place / "mine.mp4"))
     with clip.open("ab") as file:  # bytes that no other test has had examined
         file.write(b"\0\0\0\x08free")
@@ -214,19 +212,19 @@ def test_unreadable_object_is_not_damaged(run: Run, place: Path) -> None:
     assert run("fsck").code == 0
     damage(place / "videos/objects" / other[:2] / other[2:])
     path.chmod(0)
-    done = run_unprivileged("-s", store, "scrub", "--json")  # which looks at the rest
+    done = run_unprivileged("-s", store, "scrub", "--json")  # which checks the rest
     assert (done.code, done.object["names"]) == (30, ["cam1/open-gop.mkv"])
     assert errors(done) == [f"{path}: Permission denied"]
 
 
 @pytest.mark.parametrize("rate", ["0", "0MiB", "-5", "fast"])
-def test_scrub_reads_at_some_rate(run: Run, rate: str) -> None:
+def test_scrub_rate_limit(run: Run, rate: str) -> None:
     done = run("scrub", "--rate", rate)
     assert done.code == 2
     assert "mistake" not in done.err
 
 
-def test_gc_takes_away_what_nothing_refers_to(run: Run, place: Path) -> None:
+def test_gc_removes_unreferenced_files(run: Run, place: Path) -> None:
     left = place / "videos/objects/tmp" / new_name()
     left.write_bytes(b"x" * 1000)
     planned = run("gc", "--dry-run", "--json").object
@@ -237,7 +235,7 @@ def test_gc_takes_away_what_nothing_refers_to(run: Run, place: Path) -> None:
     assert run("gc", "--json").object["bytes"] == 0
 
 
-def test_gc_goes_on_past_directories_in_which_something_lies(run: Run, place: Path) -> None:
+def test_gc_continues_after_nonempty_directories(run: Run, place: Path) -> None:
     store = place / "videos"
     full = [
         store / "objects" / "tmp" / new_name(),
@@ -275,7 +273,7 @@ def test_gc_goes_on_past_directories_in_which_something_lies(run: Run, place: Pa
 
 
 @pytest.mark.thorough
-def test_gc_goes_on_past_what_may_not_be_deleted(run: Run, place: Path) -> None:
+def test_gc_continues_after_undeletable_files(run: Run, place: Path) -> None:
     store = place / "videos"
     stays, goes = store / "objects" / "ab" / ("c" * 62), store / "objects" / "ef" / ("c" * 62)
     for path in (stays, goes):
@@ -299,7 +297,7 @@ def test_gc_goes_on_past_what_may_not_be_deleted(run: Run, place: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_a_backup_goes_on_past_what_may_not_be_read(run: Run, place: Path) -> None:
+def test_backup_continues_after_unreadable_files(run: Run, place: Path) -> None:
     path = the_object(run, place)
     path.chmod(0)
     done = run_unprivileged("-s", place / "videos", "backup", place / "copy", "--json")
@@ -315,7 +313,7 @@ def test_a_backup_goes_on_past_what_may_not_be_read(run: Run, place: Path) -> No
 
 
 @pytest.mark.thorough
-def test_a_store_that_may_not_be_written_is_read_only(run: Run, place: Path) -> None:
+def test_store_without_write_permission_is_read_only(run: Run, place: Path) -> None:
     store = place / "videos"
     store.chmod(0o555)
     for words in (("config", "verify", "false"), ("rm", TRAFFIC), ("gc",)):
@@ -333,14 +331,14 @@ def test_verify_decodes_everything(run: Run) -> None:
     assert run("verify", "--all").out == ""
 
 
-def test_verify_names_what_does_not_decode(run: Run, place: Path) -> None:
+def test_verify_names_undecodable_frames(run: Run, place: Path) -> None:
     shutil.copy(place / "footage/notes.txt", the_object(run, place))
     done = run("verify", TRAFFIC, "--json")
     assert (done.code, done.object["status"]) == (30, "broken")
     assert done.object["reason"]
 
 
-def test_verify_says_what_to_do(run: Run, place: Path) -> None:
+def test_verify_suggests_a_remedy(run: Run, place: Path) -> None:
     clip = Path(shutil.copy(FOLDER / "portrait.mp4", place / "mine.mp4"))
     with clip.open("ab") as file:  # bytes that no other test has had examined
         file.write(b"\0\0\0\x08free")
@@ -350,9 +348,7 @@ def test_verify_says_what_to_do(run: Run, place: Path) -> None:
     assert "has changed since it was indexed; run `vfsd scrub` if only its time changed" in reason
 
 
-def test_verify_calls_nothing_broken_while_the_disk_with_the_objects_is_not_mounted(
-    run: Run, place: Path
-) -> None:
+def test_verify_reports_the_unmounted_disk_with_the_objects(run: Run, place: Path) -> None:
     objects = place / "videos/objects"
     objects.rename(place / "disk")
     objects.mkdir()
@@ -382,12 +378,12 @@ def test_verify_skips_videos_removed_in_between(
     assert sorted(video["name"] for video in done.objects) == sorted(left)
 
 
-def test_verify_wants_names_or_all(run: Run) -> None:
+def test_verify_needs_names_or_all(run: Run) -> None:
     assert run("verify").code == 2
     assert run("verify", TRAFFIC, "--all").code == 2
 
 
-def test_doctor_looks_at_the_machine_and_the_store(run: Run) -> None:
+def test_doctor_checks_the_machine_and_the_store(run: Run) -> None:
     done = run("doctor", "--json")
     checks = {found["check"]: found["status"] for found in done.objects}
     assert checks["python"] == checks["ffmpeg"] == checks["decoders"] == "ok"
@@ -396,7 +392,7 @@ def test_doctor_looks_at_the_machine_and_the_store(run: Run) -> None:
     assert done.code == (30 if "fail" in checks.values() else 0)
 
 
-def test_doctor_tells_of_settings_with_which_nothing_opens(run: Run, place: Path) -> None:
+def test_doctor_reports_invalid_settings(run: Run, place: Path) -> None:
     assert run("config", "workers", "2").code == 0
 
     def found() -> dict[str, Any]:
@@ -409,7 +405,7 @@ def test_doctor_tells_of_settings_with_which_nothing_opens(run: Run, place: Path
     assert "got 'bogus'" in found()["message"]
 
 
-def test_doctor_tells_of_libraries_that_opencv_lacks(tmp_path: Path) -> None:
+def test_doctor_reports_missing_libraries_of_opencv(tmp_path: Path) -> None:
     reason = "libGL.so.1: cannot open shared object file"
     (tmp_path / "cv2.py").write_text(f"raise ImportError({reason!r})")
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
@@ -422,7 +418,7 @@ def test_doctor_tells_of_libraries_that_opencv_lacks(tmp_path: Path) -> None:
     assert "libgl1" in opencv["advice"]
 
 
-def test_doctor_tells_of_a_log_that_piles_up(
+def test_doctor_reports_a_growing_wal(
     run: Run, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(doctor, "_LARGE_LOG", 1 << 20)
@@ -437,7 +433,7 @@ def test_doctor_tells_of_a_log_that_piles_up(
 
 
 @pytest.mark.thorough
-def test_doctor_tells_of_recordings_that_were_not_finished(run: Run, place: Path) -> None:
+def test_doctor_reports_unfinished_recordings(run: Run, place: Path) -> None:
     assert "recordings" not in {found["check"] for found in run("doctor", "--json").objects}
     for name in ("cam1/a.mp4", "cam1/b.mp4"):
         killed_recording(place / "videos", name)
@@ -449,14 +445,14 @@ def test_doctor_tells_of_recordings_that_were_not_finished(run: Run, place: Path
     assert "recordings" not in {found["check"] for found in run("doctor", "--json").objects}
 
 
-def test_doctor_says_what_to_do_about_a_store_that_is_not_there(place: Path) -> None:
+def test_doctor_suggests_a_remedy_for_a_missing_store(place: Path) -> None:
     done = run_command("-s", place / "nowhere", "doctor", "--json")
     (store,) = (found for found in done.objects if found["check"] == "store")
     assert (done.code, store["status"]) == (30, "fail")
     assert "vfsd init" in store["advice"]
 
 
-def test_doctor_finds_that_the_objects_are_gone(run: Run, place: Path) -> None:
+def test_doctor_reports_missing_objects(run: Run, place: Path) -> None:
     (place / "videos" / "objects").rename(place / "elsewhere")
     done = run("doctor", "--json")
     (store,) = (found for found in done.objects if found["check"] == "store")
@@ -464,7 +460,7 @@ def test_doctor_finds_that_the_objects_are_gone(run: Run, place: Path) -> None:
     assert "mount its disk" in store["advice"]
 
 
-def test_doctor_finds_that_the_folder_of_the_objects_is_empty(run: Run, place: Path) -> None:
+def test_doctor_reports_an_empty_folder_of_objects(run: Run, place: Path) -> None:
     assert "objects" not in {found["check"] for found in run("doctor", "--json").objects}
     (place / "videos" / "objects").rename(place / "elsewhere")
     (place / "videos" / "objects").mkdir()
@@ -474,7 +470,7 @@ def test_doctor_finds_that_the_folder_of_the_objects_is_empty(run: Run, place: P
     assert "on another disk, mount it" in objects["advice"]
 
 
-def test_doctor_finds_a_catalog_that_cannot_be_opened(run: Run, place: Path) -> None:
+def test_doctor_reports_an_unreadable_catalog(run: Run, place: Path) -> None:
     for name in ("catalog.sqlite3", "catalog.sqlite3-wal", "catalog.sqlite3-shm"):
         (place / "videos" / name).unlink(missing_ok=True)
     (place / "videos/catalog.sqlite3").write_bytes(b"this is no database" * 100)

@@ -1,7 +1,5 @@
-"""Help and documentation, and the promise that both are cheap.
-
-Every example in the help runs as it stands.
-"""
+"""Help and documentation agree with the commands and are cheap to print.  Every example in the help
+runs."""
 
 from __future__ import annotations
 
@@ -62,12 +60,12 @@ def test_every_command_has_help_and_an_example(command: Command) -> None:
     assert run_command("help", *command.name.split()).out.strip() == done.out.strip()
 
 
-def test_the_page_of_commands_is_up_to_date() -> None:
+def test_command_reference_is_up_to_date() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(), "run python -m scripts.make_cli_docs"
     assert main(["--check"]) == 0
 
 
-def test_the_page_has_every_command_option_and_error() -> None:
+def test_command_reference_is_complete() -> None:
     text = page()
     for name, command in ALL.items():
         assert f"### vfsd {name}\n" in text
@@ -79,7 +77,7 @@ def test_the_page_has_every_command_option_and_error() -> None:
         assert f"\n| {kind.exit_code} | " in text
 
 
-def test_the_page_begins_with_what_any_command_may_end_with() -> None:
+def test_command_reference_begins_with_exit_codes() -> None:
     begin = page().partition("## Options of every command")[0]
     told = [int(code) for code in re.findall(r"^\| (\d+) \|", begin, re.MULTILINE)]
     assert told == [0, 1, 2, 7, 10, 11, 12, 13, 14, 130, 141]
@@ -105,17 +103,17 @@ def test_help_on_views() -> None:
     assert "t=10-20.mp4" in run_command("help", "views").out
 
 
-def test_help_on_nothing_that_is_there() -> None:
+def test_help_on_an_unknown_topic() -> None:
     assert run_command("help", "nothing").code == 2
 
 
-def test_no_command_at_all_is_a_question() -> None:
+def test_no_command_prints_help() -> None:
     done = run_command()
     assert (done.code, done.out) == (2, "")
     assert "Usage: vfsd" in done.err
 
 
-def test_the_version() -> None:
+def test_version() -> None:
     assert run_command("--version").out.startswith("vfsd ")
 
 
@@ -134,7 +132,7 @@ def test_help_imports_nothing_but_click_and_the_standard_library(args: list[str]
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     tops = {name.partition(".")[0] for name in done.stderr.split()}
-    # What a virtual environment or an editable install runs at every start is not ours.
+    # Modules that a virtual environment or an editable install loads at start do not count.
     known = {"vfsd", "click", *sys.stdlib_module_names, "__main__", "sitecustomize"}
     foreign = {name for name in tops - known if not name.startswith("__editable__")}
     assert done.returncode == 0, done.stderr
@@ -142,7 +140,7 @@ def test_help_imports_nothing_but_click_and_the_standard_library(args: list[str]
 
 
 # --------------------------------------------------------------------------------------------------
-# Every example in the help runs as it stands
+# Every example in the help runs
 
 
 TRAFFIC = "cam1/traffic.mp4"
@@ -166,7 +164,7 @@ def _decide(place: Path) -> None:
 
 
 def _film(place: Path) -> None:
-    """Two cameras of one place."""
+    """Two cameras at one place."""
     filmed = FilmedScene.of(Cameras(), frames=30, seed=1)
     for name, picture in (("west", filmed.left), ("east", filmed.right)):
         write_pictures(place / f"{name}.mp4", map(picture, range(30)))
@@ -203,6 +201,6 @@ def test_example(place: Path, name: str, example: str) -> None:
     done = run_command(*args)
     assert program == "vfsd"
     if name == "doctor":
-        assert done.code in (0, 30)  # what it finds depends on the machine
+        assert done.code in (0, 30)  # its findings depend on the machine
     else:
         assert done.code == 0, done.err

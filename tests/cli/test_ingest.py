@@ -1,7 +1,4 @@
-"""``vfsd ingest``.
-
-``vfsd recover``, and unfinished recordings in the output of other commands.
-"""
+"""``vfsd ingest``.  ``vfsd recover``, and unfinished recordings in the output of other commands."""
 
 from __future__ import annotations
 
@@ -20,13 +17,13 @@ from vfsd.errors import NotFoundError, RefusedMediaError, UsageError
 from vfsd.write.unfinished_files import create_partial
 
 
-def test_a_file_goes_in_under_its_own_name(run: Run) -> None:
+def test_ingest_keeps_the_file_name(run: Run) -> None:
     done = run("ingest", "footage/portrait.mp4")
     assert (done.code, done.lines) == (0, ["portrait.mp4"])
     assert run("ls").lines == ["cam1/", "portrait.mp4"]
 
 
-def test_a_file_goes_into_a_directory_under_another_name(run: Run) -> None:
+def test_ingest_into_a_directory_under_another_name(run: Run) -> None:
     assert run("ingest", "footage/portrait.mp4", "--to", "a/b", "--as", "c.mp4").code == 0
     assert run("ls", "-R", "a").lines == ["b/", "b/c.mp4"]
 
@@ -40,11 +37,11 @@ def test_ingest_of_a_directory_refuses_other_files(run: Run) -> None:
     assert " into " in done.err
 
 
-def test_refused_files_need_not_be_a_failure(run: Run) -> None:
+def test_refused_files_may_be_skipped(run: Run) -> None:
     assert run("ingest", "footage", "--skip-refused").code == 0
 
 
-def test_only_what_is_in_a_directory_goes_in_with_a_dot(run: Run) -> None:
+def test_dot_ingests_the_contents_of_a_directory(run: Run) -> None:
     run("ingest", "footage/.", "--to", "in")
     assert run("ls", "in").lines == sorted(CLIPS)
 
@@ -77,7 +74,7 @@ def test_file_ingested_concurrently_is_skipped(
     assert run("ingest", path).code == 4
 
 
-def test_a_file_that_has_changed_is_not_skipped(run: Run, place: Path) -> None:
+def test_changed_file_is_not_skipped(run: Run, place: Path) -> None:
     os.utime(place / "footage/traffic.mp4", (1, 1))
     done = run("ingest", "footage/traffic.mp4", "--to", "cam1", "--json")
     assert (done.code, done.object["status"]) == (4, "exists")
@@ -86,13 +83,13 @@ def test_a_file_that_has_changed_is_not_skipped(run: Run, place: Path) -> None:
     assert run("info", "cam1/traffic.mp4", "--json").object["modified"].startswith("1970-01-01")
 
 
-def test_a_dry_run_changes_nothing(run: Run) -> None:
+def test_dry_run_changes_nothing(run: Run) -> None:
     done = run("ingest", "footage/portrait.mp4", "footage/traffic.mp4", "--to", "cam1", "--dry-run")
     assert (done.code, done.lines) == (0, ["cam1/portrait.mp4"])
     assert run("ls", "cam1").lines == ["open-gop.mkv", "traffic.mp4"]
 
 
-def test_tags_go_to_new_videos_and_to_those_that_were_there(run: Run) -> None:
+def test_tags_apply_to_new_and_existing_videos(run: Run) -> None:
     sources = ("footage/portrait.mp4", "footage/traffic.mp4")
     assert run("ingest", *sources, "--to", "cam1", "--tag", "a", "--tag", "b").code == 0
     assert run("find", "--tag", "a", "--tag", "b").lines == [
@@ -101,14 +98,14 @@ def test_tags_go_to_new_videos_and_to_those_that_were_there(run: Run) -> None:
     ]
 
 
-def test_verifying_tells_whether_the_frame_table_was_right(run: Run) -> None:
+def test_verify_option_reports_the_frame_table(run: Run) -> None:
     done = run("ingest", "footage/traffic.mp4", "--verify", "--json")
     assert done.object["corrected"] in (False, None)
     info = run("info", "traffic.mp4", "--json").object
     assert info["physical_videos"][0]["verified"] is True
 
 
-def test_a_linked_file_stays_where_it_is(run: Run, place: Path) -> None:
+def test_linked_file_is_not_moved(run: Run, place: Path) -> None:
     assert run("ingest", "footage/portrait.mp4", "--link").code == 0
     (physical,) = run("info", "portrait.mp4", "--json").object["physical_videos"]
     assert physical["linked"] == str((place / "footage/portrait.mp4").resolve())
@@ -116,14 +113,14 @@ def test_a_linked_file_stays_where_it_is(run: Run, place: Path) -> None:
     assert (place / "footage/portrait.mp4").exists()
 
 
-def test_nothing_happens_when_a_source_is_missing(run: Run) -> None:
+def test_missing_source_stops_the_ingest(run: Run) -> None:
     done = run("ingest", "footage/portrait.mp4", "footage/nowhere.mp4")
     assert (done.code, done.out) == (3, "")
     assert "nowhere.mp4" in done.err
     assert run("ls").lines == ["cam1/"]
 
 
-def test_two_files_cannot_go_in_under_one_name(run: Run, place: Path) -> None:
+def test_two_files_with_one_name_are_refused(run: Run, place: Path) -> None:
     shutil.copytree(place / "footage", place / "other")
     done = run("ingest", "footage/.", "other/.")
     assert done.code == 2
@@ -160,7 +157,7 @@ def test_ingesting_the_same_file_restores_a_damaged_original(run: Run, place: Pa
     )
 
 
-def test_files_of_the_store_itself_are_not_taken_in(run: Run, place: Path) -> None:
+def test_files_of_the_store_are_refused(run: Run, place: Path) -> None:
     key: str = run("info", "cam1/traffic.mp4", "--json").object["digest"]
     own = place / "videos/objects" / key[:2] / key[2:]
     (place / "elsewhere").symlink_to(own.parent)
@@ -174,7 +171,7 @@ def test_files_of_the_store_itself_are_not_taken_in(run: Run, place: Path) -> No
 
 
 # --------------------------------------------------------------------------------------------------
-# ``vfsd recover``, and what other commands say of recordings that were not finished
+# ``vfsd recover``, and unfinished recordings in the output of other commands
 
 
 def test_recordings_are_listed_and_recovered(run: Run, place: Path) -> None:

@@ -1,4 +1,4 @@
-"""Ctrl-C takes effect where it is safe."""
+"""Ctrl-C takes effect at safe points only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def press_ctrl_c() -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_the_first_waits_for_a_safe_place() -> None:
+def test_first_interrupt_waits_for_a_safe_point() -> None:
     with DeferredInterrupt() as interruption:
         interruption.heed()
         press_ctrl_c()
@@ -25,21 +25,21 @@ def test_the_first_waits_for_a_safe_place() -> None:
             interruption.heed()
 
 
-def test_the_second_does_not_wait() -> None:
+def test_second_interrupt_takes_effect_at_once() -> None:
     with DeferredInterrupt():
         press_ctrl_c()
         with pytest.raises(KeyboardInterrupt):
             press_ctrl_c()
 
 
-def test_nothing_is_forgotten_at_the_end() -> None:
+def test_pending_interrupt_is_raised_at_the_end() -> None:
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt), DeferredInterrupt():
         press_ctrl_c()
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_progress_is_such_a_place() -> None:
+def test_progress_is_a_safe_point() -> None:
     with Progress("x", None, shown=False) as progress:
         progress.advance()
         press_ctrl_c()

@@ -25,7 +25,7 @@ def imported(run: Run) -> Run:
     return run
 
 
-def test_import_says_what_went_in(run: Run) -> None:
+def test_import_reports_its_counts(run: Run) -> None:
     done = run("labels", "import", VIDEO, "labels/traffic.csv", "--examined", "all", "--json")
     assert done.object == {
         "schema": 1,
@@ -52,7 +52,7 @@ def test_replace_is_by_source(imported: Run) -> None:
 
 
 def test_replace_reports_the_number_of_removed_boxes(imported: Run, place: Path) -> None:
-    """Also a file without any box."""
+    """This includes a file without any box."""
     words = ("labels", "import", VIDEO, "labels/traffic.csv", "--replace")
     assert imported(*words, "--json").object["removed"] == 4
     (place / "traffic.txt").write_text("")
@@ -62,7 +62,7 @@ def test_replace_reports_the_number_of_removed_boxes(imported: Run, place: Path)
 
 
 @pytest.mark.thorough
-def test_one_file_imported_twice_at_once_is_there_once(run: Run, place: Path) -> None:
+def test_concurrent_imports_of_one_file_store_it_once(run: Run, place: Path) -> None:
     lines = [f"{at % 100},car,{at},0,{at + 1}.5,9" for at in range(20_000)]
     (place / "big.csv").write_text("\n".join(["frame,label,x1,y1,x2,y2", *lines]))
     words = [sys.executable, "-m", "vfsd", "-s", "videos", "labels", "import", VIDEO, "big.csv"]
@@ -92,7 +92,7 @@ def test_examined_frames_survive_coco(run: Run, place: Path) -> None:
         assert len(video.labels.query(source=every)) == 1
 
 
-def test_several_sources_have_not_all_examined_the_images_of_a_file(run: Run, place: Path) -> None:
+def test_images_of_a_file_are_not_examined_by_all_its_sources(run: Run, place: Path) -> None:
     box = {"image_id": 1, "category_id": 1, "bbox": [1, 1, 5, 5]}
     (place / "two.json").write_text(
         json.dumps(
@@ -205,7 +205,7 @@ def test_failed_label_commands_are_reported(run: Run, args: tuple[str, ...], cod
     assert done.err
 
 
-def test_a_garbled_file_changes_nothing(imported: Run, place: Path) -> None:
+def test_invalid_file_changes_nothing(imported: Run, place: Path) -> None:
     path = place / "labels" / "bad.csv"
     path.write_text("frame,label,x1,y1,x2,y2\n1,car,0,0,5,5\n2,car,0,0,0,5\n")
     done = imported("labels", "import", VIDEO, "labels/bad.csv", "--source", "traffic", "--replace")
@@ -218,7 +218,7 @@ def test_a_garbled_file_changes_nothing(imported: Run, place: Path) -> None:
 
 
 def test_existing_boxes_are_not_imported_again(imported: Run, place: Path) -> None:
-    """Not even a part of it; what the same source says of other frames goes in."""
+    """This includes parts of the file; boxes of the same source on other frames are imported."""
     lines = (place / "labels/traffic.csv").read_text().splitlines()
     new = "8,3,truck,10,10,20,20,0.5"
     (place / "labels/more.csv").write_text("\n".join([lines[0], lines[-1], new]))
@@ -255,8 +255,8 @@ def test_exports_without_boxes_are_imported(run: Run, place: Path, format: str) 
     assert run("labels", "import", VIDEO, out, "--json").object["format"] == format
 
 
-def test_mot_exports_of_one_folder_keep_to_themselves(imported: Run, place: Path) -> None:
-    """Each names its classes for itself, and is there as a whole or not at all."""
+def test_mot_exports_into_one_folder_are_independent(imported: Run, place: Path) -> None:
+    """Each export names its own classes, and appears as a whole or not at all."""
     for label, out in (("car", "a.txt"), ("truck", "b.txt")):
         done = imported("labels", "export", VIDEO, label, "--format", "mot", "-o", out)
         assert done.code == 0, done.err
@@ -301,7 +301,7 @@ def test_boxes_dropped_by_clip_are_reported(run: Run, place: Path) -> None:
     assert run(*words, "-o", "all.csv", "--json").object["outside"] == 0
 
 
-def test_ls_sums_up(imported: Run) -> None:
+def test_ls_summary(imported: Run) -> None:
     imported("labels", "import", VIDEO, "labels/traffic.csv", "--source", "b", "--examined", "all")
     summary = imported("labels", "ls", VIDEO, "--json").object
     cars = [one for one in summary["labels"] if one["label"] == "car"]
@@ -328,14 +328,14 @@ def test_ls_sums_up(imported: Run) -> None:
     ]
 
 
-def test_rm_takes_what_was_said(imported: Run) -> None:
+def test_rm_removes_the_selected_boxes(imported: Run) -> None:
     assert imported("labels", "rm", VIDEO, "--label", "car", "--frames", "0:3").code == 0
     assert imported("labels", "query", VIDEO, "--count").lines == ["3"]
     done = imported("labels", "rm", VIDEO, "--source", "traffic")
     assert done.err == f"3 boxes removed from {VIDEO}\n"
 
 
-def test_names_may_be_paths_and_the_store_named_anywhere(imported: Run, place: Path) -> None:
+def test_names_may_be_paths_and_store_option_may_be_anywhere(imported: Run, place: Path) -> None:
     done = run_command("labels", "-s", "videos", "query", f"/{VIDEO}", "car", "--count")
     assert done.lines == ["2"]
 
@@ -361,10 +361,10 @@ def test_list_pattern(imported: Run) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# ``vfsd detect``: detectors by name, what they say, and how they end
+# ``vfsd detect``: detectors by name, their output, and their errors
 
 
-def test_motion_goes_into_the_index(run: Run) -> None:
+def test_motion_detector_fills_the_index(run: Run) -> None:
     done = run("detect", VIDEO, "--with", "motion", "--every", "4", "--json")
     assert done.code == 0, done.err
     assert done.object["name"] == VIDEO
@@ -414,13 +414,13 @@ def test_invalid_detect_arguments(run: Run, args: tuple[str, ...], code: int, wo
     assert words in done.err
 
 
-def test_a_video_that_is_not_there(run: Run) -> None:
+def test_missing_video_is_reported(run: Run) -> None:
     done = run("detect", VIDEO, "none.mp4", "--with", "motion")
     assert done.code == 3
     assert run("labels", "query", VIDEO, "--count", "--json").object["boxes"] == 0
 
 
-def test_ctrl_c_leaves_what_is_said_to_be_examined(
+def test_interrupted_detect_keeps_examined_frames(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from vfsd.labels.detectors.motion import MotionDetector

@@ -39,7 +39,7 @@ def test_show_lists_segments_in_a_row(tiled: Run) -> None:
     assert len(tiled("layout", "show", TRAFFIC, "--span", "2-3").lines) == 2
 
 
-def test_show_tells_programs_everything(tiled: Run) -> None:
+def test_show_as_json_is_complete(tiled: Run) -> None:
     found = tiled("layout", "show", TRAFFIC, "--json").object
     assert (found["width"], found["height"], found["total_frames"]) == (320, 240, 120)
     first = found["segments"][0]
@@ -59,14 +59,14 @@ def test_show_tells_programs_everything(tiled: Run) -> None:
     assert first["psnr"] == min(tile["psnr"] for tile in first["tiles"])
 
 
-def test_show_lists_the_tiles_of_a_moment(tiled: Run) -> None:
+def test_show_lists_the_tiles_of_one_frame(tiled: Run) -> None:
     lines = tiled("layout", "show", TRAFFIC, "--at", "0.5").lines
     assert lines[0].startswith(f"frames 0 to 29, {THREE}, fast, ")
     assert [line.split()[0] for line in lines[2:]] == [str(tile) for tile in range(9)]
     assert len(tiled("layout", "show", TRAFFIC, "--at", "3").lines) == 6
 
 
-def test_regions_are_those_of_the_displayed_frame(run: Run) -> None:
+def test_regions_refer_to_the_displayed_frame(run: Run) -> None:
     assert run("ingest", "footage/portrait.mp4").code == 0
     assert run("retile", "portrait.mp4", "--layout", "112+128x64+256").code == 0
     found = run("layout", "show", "portrait.mp4", "--json").object
@@ -76,7 +76,7 @@ def test_regions_are_those_of_the_displayed_frame(run: Run) -> None:
 
 
 @pytest.mark.thorough
-def test_show_draws_a_picture(tiled: Run, place: Path) -> None:
+def test_show_draws_the_layout(tiled: Run, place: Path) -> None:
     done = tiled("layout", "show", TRAFFIC, "-o", "tiles.png", "--at", "1.5")
     assert done.code == 0
     assert "frame 45" in done.err
@@ -93,7 +93,7 @@ def test_show_draws_a_picture(tiled: Run, place: Path) -> None:
     assert tiled("layout", "show", TRAFFIC, "-o", "tiles.gif").code == 2
 
 
-def test_a_picture_of_no_tiles(run: Run, place: Path) -> None:
+def test_layout_picture_without_tiles(run: Run, place: Path) -> None:
     assert run("layout", "show", TRAFFIC, "-o", "tiles.png").code == 3
     assert not (place / "tiles.png").exists()
     done = run("layout", "show", TRAFFIC)
@@ -102,7 +102,7 @@ def test_a_picture_of_no_tiles(run: Run, place: Path) -> None:
     assert run("layout", "show", TRAFFIC, "--json").object["segments"] == []
 
 
-def test_diff_is_what_a_step_back_would_change(tiled: Run) -> None:
+def test_diff_shows_the_changes_of_a_rollback(tiled: Run) -> None:
     first, rest = tiled("layout", "diff", TRAFFIC, "--json").objects
     assert (first["frames"], first["span"]) == ([0, 30], [0.0, 1.0])
     assert (first["before"]["layout"], first["now"]["layout"]) == (TWO, THREE)
@@ -116,15 +116,15 @@ def test_diff_is_what_a_step_back_would_change(tiled: Run) -> None:
     assert (rest["before"]["layout"], rest["now"]) == (TWO, None)
 
 
-def test_diff_of_nothing(run: Run) -> None:
+def test_diff_without_history(run: Run) -> None:
     done = run("layout", "diff", TRAFFIC)
     assert (done.code, done.out) == (0, "")
     assert "no tiles" in done.err
 
 
-def test_history_has_what_is_retired(tiled: Run) -> None:
+def test_history_lists_retired_segments(tiled: Run) -> None:
     found = tiled("layout", "history", TRAFFIC, "--json").objects
-    assert found[-1]["layout"] == THREE  # in the order of making; two may be made at a time
+    assert found[-1]["layout"] == THREE  # in the order of creation; two may be created at a time
     found.sort(key=lambda one: (one["layout"] == THREE, one["frames"]))
     assert [(one["frames"][0], one["layout"], one["retired"] is None) for one in found] == [
         (0, TWO, False),
@@ -139,7 +139,7 @@ def test_history_has_what_is_retired(tiled: Run) -> None:
     assert tiled("layout", "history", "cam1/open-gop.mkv").out == ""
 
 
-def test_rollback_and_back_again(tiled: Run) -> None:
+def test_rollback_twice_restores_the_layout(tiled: Run) -> None:
     done = tiled("layout", "rollback", TRAFFIC, "--span", "0-1", "--json").object
     assert (done["retired"], done["restored"]) == (1, 1)
     assert layouts(tiled) == [TWO] * 4
@@ -149,7 +149,7 @@ def test_rollback_and_back_again(tiled: Run) -> None:
     assert tiled("layout", "rollback", TRAFFIC, "--span", "9-10").code == 6
 
 
-def test_drop_takes_away_what_is_named(tiled: Run) -> None:
+def test_drop_removes_the_named_segments(tiled: Run) -> None:
     kept = tiled("layout", "history", TRAFFIC, "--json").objects
     (old,) = (one for one in kept if one["retired"] is not None)
     done = tiled("layout", "drop", TRAFFIC, "--retired", "--json").object
@@ -163,7 +163,7 @@ def test_drop_takes_away_what_is_named(tiled: Run) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("answer", "left"), [(b"n\n", 4), (b"y\n", 0)])
-def test_drop_asks_at_a_terminal(
+def test_drop_asks_for_confirmation_at_a_terminal(
     tiled: Run, answer: bytes, left: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
@@ -198,12 +198,12 @@ def test_errors(run: Run, args: tuple[str, ...], code: int) -> None:
     assert "mistake in vfsd" not in done.err
 
 
-def test_errors_say_whose_help_to_read(run: Run) -> None:
+def test_errors_name_the_help_of_the_command(run: Run) -> None:
     assert "see `vfsd layout show --help`" in run("layout", "show", TRAFFIC, "--nothing").err
     assert "see `vfsd layout --help`" in run("layout", "paint").err
 
 
-def test_info_tells_of_tiles(run: Run) -> None:
+def test_info_shows_tiles(run: Run) -> None:
     assert run("info", TRAFFIC, "--json").object["tiles"] is None
     assert run("retile", TRAFFIC, "--layout", "uniform:2x2", "--span", "1-4").code == 0
     assert run("retile", TRAFFIC, "--layout", "uniform:3x3", "--span", "1-2").code == 0

@@ -23,7 +23,7 @@ TRAFFIC = "cam1/traffic.mp4"
 
 
 def add_plain_file(root: Path, name: str, text: str, reason: str) -> None:
-    """Adds a file as a mount does when it is not a video."""
+    """Add a file like a mount does when it is not a video."""
     with Store.open(root) as store, store.catalog.writing() as change:
         parent = change.tree.resolve("cam1")
         node = change.tree.create(
@@ -42,7 +42,7 @@ def add_plain_file(root: Path, name: str, text: str, reason: str) -> None:
 # --------------------------------------------------------------------------------------------- ls
 
 
-def test_ls_gives_names(run: Run) -> None:
+def test_ls_prints_names(run: Run) -> None:
     assert run("ls").lines == ["cam1/"]
     assert run("ls", "cam1").lines == ["open-gop.mkv", "traffic.mp4"]
     assert run("ls", "/cam1/").lines == ["open-gop.mkv", "traffic.mp4"]
@@ -50,7 +50,7 @@ def test_ls_gives_names(run: Run) -> None:
     assert run("ls", TRAFFIC).lines == [TRAFFIC]
 
 
-def test_a_long_listing_says_what_a_video_is_like(run: Run) -> None:
+def test_long_listing_shows_properties(run: Run) -> None:
     line = run("ls", "-l", "cam1").lines[1].split()
     assert line[:2] == ["video", "75.5"]
     assert line[3:7] == ["120", "320x240", "0:04.00", "h264"]
@@ -68,12 +68,12 @@ def test_ls_marks_files_that_are_not_videos(run: Run, place: Path) -> None:
     assert found[TRAFFIC]["kind"] == "video"
 
 
-def test_ls_of_nothing(run: Run) -> None:
+def test_ls_of_a_missing_name(run: Run) -> None:
     done = run("ls", "cam2")
     assert (done.code, done.out) == (3, "")
 
 
-def test_a_path_may_not_leave_the_store(run: Run) -> None:
+def test_path_outside_the_store_is_refused(run: Run) -> None:
     assert run("ls", "../x").code == 2
     assert run("ls", "cam1/../cam1/.").lines == ["open-gop.mkv", "traffic.mp4"]
 
@@ -111,7 +111,7 @@ def test_find(run: Run, what: tuple[str, ...], found: list[str]) -> None:
 # -------------------------------------------------------------------------------------------- tag
 
 
-def test_tags_and_metadata_are_set_searched_and_taken_away(run: Run) -> None:
+def test_tags_and_metadata_are_set_searched_and_removed(run: Run) -> None:
     args = ("--add", "night", "--add", "rain", "--set", "site=gate", "--set", "floor=3")
     done = run("tag", TRAFFIC, "cam1/open-gop.mkv", *args, "--json")
     assert [video["tags"] for video in done.objects] == [["night", "rain"]] * 2
@@ -124,7 +124,7 @@ def test_tags_and_metadata_are_set_searched_and_taken_away(run: Run) -> None:
     assert run("find", "--tag", "rain").lines == ["cam1/open-gop.mkv"]
 
 
-def test_nothing_is_tagged_when_one_name_is_wrong(run: Run) -> None:
+def test_one_wrong_name_prevents_all_tagging(run: Run) -> None:
     assert run("tag", TRAFFIC, "cam1/none.mp4", "--add", "x").code == 3
     assert run("tag", TRAFFIC).lines == [TRAFFIC]
 
@@ -138,7 +138,7 @@ def test_metadata_needs_a_key(run: Run) -> None:
 # ------------------------------------------------------------------------------------------- info
 
 
-def test_info_tells_what_is_stored(run: Run) -> None:
+def test_info_shows_stored_encodings(run: Run) -> None:
     done = run("info", TRAFFIC, "--json").object
     truth = GroundTruth.load(FOLDER / "traffic.mp4")
     assert done["frames"] == truth.frames == 120
@@ -165,7 +165,7 @@ def test_info_shows_why_a_file_is_not_a_video(run: Run, place: Path) -> None:
     assert (record["kind"], record["reason"], record["gops"]) == ("file", "it is text", None)
 
 
-def test_info_tells_how_much_of_a_file_there_is_by_now(run: Run, place: Path) -> None:
+def test_info_shows_the_progress_of_a_growing_file(run: Run, place: Path) -> None:
     with Store.open(place / "videos") as store, closing(Filesystem(store.parts)) as filesystem:
         driver = Driver(filesystem)
         handle = driver.create("/coming.mp4")
@@ -186,7 +186,7 @@ def test_info_of_a_directory(run: Run) -> None:
 # ----------------------------------------------------------------------------------------- frames
 
 
-def test_frames_lists_exact_times_and_places(run: Run) -> None:
+def test_frames_lists_exact_times_and_offsets(run: Run) -> None:
     frames = run("frames", TRAFFIC, "--json").objects
     truth = GroundTruth.load(FOLDER / "traffic.mp4")
     assert truth.pts is not None
@@ -227,7 +227,7 @@ def test_frames_lists_gops(run: Run) -> None:
     )
 
 
-def test_frames_has_headings_for_people(run: Run) -> None:
+def test_frames_prints_headings_at_a_terminal(run: Run) -> None:
     lines = run("frames", TRAFFIC, "--range", "0:2").lines
     assert lines[0].split()[:3] == ["frame", "pts", "seconds"]
     assert lines[1].split()[:3] == ["0", "0", "0.000000"]
@@ -263,7 +263,7 @@ def test_info_pattern(run: Run) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Patterns for names of videos: which commands take them, and what the others say
+# Patterns for names of videos: the commands that accept them, and errors of the others
 
 
 OPEN_GOP = "cam1/open-gop.mkv"
@@ -363,7 +363,7 @@ def test_counts_of_pattern(labelled: Run) -> None:
 
 
 def test_export_dataset(labelled: Run, place: Path) -> None:
-    """One COCO file of two videos gives each its own boxes again."""
+    """Importing one COCO file of two videos assigns the boxes to each video again."""
     done = labelled("labels", "export", "cam1/*", "--format", "coco", "-o", "all.json", "--json")
     assert [(one["name"], one["boxes"]) for one in done.objects] == [(one, 2) for one in BOTH]
     whole = json.loads((place / "all.json").read_text())

@@ -39,7 +39,7 @@ def mounted(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     assert done.code == 0, done.err
     yield place / "mnt"
     monkeypatch.chdir(place)
-    if mount_at(place / "mnt") is not None:  # a dead one too, which `os.path.ismount` denies
+    if mount_at(place / "mnt") is not None:  # also a dead one, for which `os.path.ismount` is false
         done = unmounted("umount", "mnt")
         assert done.code == 0, done.err
 
@@ -52,7 +52,7 @@ def unmounted(*words: str | Path) -> Result:
     return done
 
 
-def test_a_mount_is_made_and_ended(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mount_and_umount(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(place / "state"))
     done = run_command("mount", "videos", "mnt", "--json")
     assert done.code == 0, done.err
@@ -67,7 +67,7 @@ def test_a_mount_is_made_and_ended(place: Path, monkeypatch: pytest.MonkeyPatch)
     assert not os.path.ismount(place / "mnt")
 
 
-def test_a_path_in_a_mount_names_its_store(mounted: Path) -> None:
+def test_path_in_a_mount_selects_its_store(mounted: Path) -> None:
     inside = run_command("info", mounted / "cam1/traffic.mp4", "--json").object
     assert inside["name"] == "cam1/traffic.mp4"
     assert run_command("ls", mounted).lines == ["cam1/"]
@@ -77,12 +77,12 @@ def test_a_path_in_a_mount_names_its_store(mounted: Path) -> None:
     ]
 
 
-def test_a_mount_may_stand_for_its_store(mounted: Path) -> None:
+def test_mountpoint_is_accepted_as_the_store(mounted: Path) -> None:
     done = run_command("-s", str(mounted), "stats", "--json")
     assert (done.code, done.object["mount"] is not None) == (0, True)
 
 
-def test_a_path_in_a_mount_goes_with_its_store_only(mounted: Path, place: Path) -> None:
+def test_path_in_the_mount_of_another_store_is_refused(mounted: Path, place: Path) -> None:
     run_command("init", place / "other")
     name = mounted / "cam1/traffic.mp4"
     assert run_command("-s", place / "videos", "info", name).code == 0
@@ -90,7 +90,7 @@ def test_a_path_in_a_mount_goes_with_its_store_only(mounted: Path, place: Path) 
     assert run_command("mv", name, "/nowhere/x.mp4").code == 2
 
 
-def test_a_relative_path_counts_from_a_directory_in_a_mount(
+def test_relative_path_in_a_mount(
     mounted: Path, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VFSD_STORE", str(place / "nowhere"))
@@ -103,7 +103,7 @@ def test_a_relative_path_counts_from_a_directory_in_a_mount(
     assert (mounted / "b/c.mp4").read_bytes() == (FOLDER / "portrait.mp4").read_bytes()
 
 
-def test_a_symbolic_link_is_meant_itself(mounted: Path) -> None:
+def test_symbolic_link_is_not_followed(mounted: Path) -> None:
     (mounted / "link").symlink_to("cam1/traffic.mp4")
     assert run_command("info", mounted / "link", "--json").object["kind"] == "symlink"
     assert run_command("rm", mounted / "link").code == 0
@@ -124,7 +124,7 @@ def test_mounted_files_that_are_not_videos_have_a_reason(mounted: Path) -> None:
     assert found["reason"]
 
 
-def test_a_store_is_mounted_once(mounted: Path, place: Path) -> None:
+def test_second_mount_of_a_store_is_refused(mounted: Path, place: Path) -> None:
     (place / "mnt2").mkdir()
     done = run_command("mount", "videos", "mnt2")
     assert done.code == 12
@@ -147,7 +147,7 @@ def test_invalid_mounts_are_refused(place: Path, args: tuple[str, ...], code: in
     assert done.err.startswith("vfsd: ")
 
 
-def test_a_log_that_cannot_be_written_says_what_to_do(place: Path) -> None:
+def test_unwritable_log_is_reported_with_a_hint(place: Path) -> None:
     (place / "taken").touch()
     done = run_command("mount", "videos", "mnt", "--log", "taken/log")
     assert done.code == 21
@@ -160,7 +160,7 @@ def test_umount_of_an_unmounted_directory_is_refused(place: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_a_mount_in_use_stays(mounted: Path) -> None:
+def test_umount_of_a_mount_in_use_is_refused(mounted: Path) -> None:
     with open(mounted / "cam1/traffic.mp4", "rb"):
         assert run_command("umount", mounted).code == 12
     assert os.path.ismount(mounted)
@@ -168,7 +168,7 @@ def test_a_mount_in_use_stays(mounted: Path) -> None:
 
 @pytest.mark.thorough
 def test_unreadable_store_still_shows_its_mount(place: Path, mounted: Path) -> None:
-    """Or unmounts it, as root without its rights over files can."""
+    """Unmounting works as well, for root without its rights over files."""
     (place / "videos").chmod(0)
     try:
         done = run_unprivileged("umount", mounted)
@@ -178,7 +178,7 @@ def test_unreadable_store_still_shows_its_mount(place: Path, mounted: Path) -> N
         (place / "videos").chmod(0o700)
 
 
-def test_a_mount_in_the_foreground_ends_with_its_process(place: Path) -> None:
+def test_foreground_mount_ends_with_its_process(place: Path) -> None:
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     with subprocess.Popen(
         [sys.executable, "-m", "vfsd", "mount", "-f", "videos", "mnt", "-o", "log=here.log"],

@@ -15,7 +15,7 @@ FRAMES = 36
 
 @pytest.fixture
 def cameras(place: Path, run: Run) -> None:
-    """Two cameras of one place, besides the others."""
+    """Two cameras at one place, in addition to the other videos."""
     filmed = FilmedScene.of(Cameras(), frames=FRAMES, seed=1)
     for name, picture in (("west", filmed.left), ("east", filmed.right)):
         write_pictures(place / "footage" / f"{name}.mp4", map(picture, range(FRAMES)))
@@ -51,14 +51,14 @@ def test_unreadable_video_is_reported(place: Path, run: Run) -> None:
 
 
 @pytest.mark.usefixtures("cameras")
-def test_show_draws_both_together(place: Path, run: Run) -> None:
+def test_show_draws_both_frames(place: Path, run: Run) -> None:
     done = run("overlap", "show", "gate/east.mp4", "gate/west.mp4", "-o", "both.png")
     assert done.code == 0, done.err
     assert "verdict    join" in done.lines
     assert any(line.startswith("saves      nothing, as both originals stay") for line in done.lines)
     picture = cv2.imread("both.png")
     assert picture is not None
-    assert picture[-100:].std() > 10  # below the lines of text there is something to see
+    assert picture[-100:].std() > 10  # below the lines of text there is a picture
     assert run("overlap", "show", "gate/east.mp4", "gate/west.mp4", "-o", "both.png").code == 4
     assert run("overlap", "show", "gate/east.mp4", "gate/west.mp4", "-o", "both.gif").code == 2
     late = ("-o", "late.png", "--at", "60")
@@ -67,7 +67,7 @@ def test_show_draws_both_together(place: Path, run: Run) -> None:
 
 
 @pytest.mark.usefixtures("cameras")
-def test_show_says_where_there_is_nothing(run: Run) -> None:
+def test_show_reports_a_missing_overlap(run: Run) -> None:
     done = run("overlap", "show", "gate/east.mp4", "cam1/traffic.mp4")
     assert done.code == 3
     assert "do not show the same place" in done.err
@@ -102,7 +102,7 @@ def test_join_and_split(run: Run) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.usefixtures("cameras")
-def test_joining_a_joined_video_again_is_an_error(place: Path, run: Run) -> None:
+def test_joining_a_joined_video_is_refused(place: Path, run: Run) -> None:
     assert run("overlap", "join", "gate/east.mp4", "gate/west.mp4").code == 0
     assert run("read", "gate/west.mp4", "copy.mp4").code == 0
     assert run("ingest", "copy.mp4", "--as", "gate/copy.mp4").code == 0
@@ -128,7 +128,7 @@ def test_videos_that_cannot_be_joined_are_reported(run: Run) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.usefixtures("cameras")
-def test_two_names_of_the_same_bytes_need_no_joining(place: Path, run: Run) -> None:
+def test_equal_videos_need_no_joining(place: Path, run: Run) -> None:
     assert run("ingest", place / "footage" / "west.mp4", "--as", "copy.mp4").code == 0
     (found,) = run("overlap", "find", "gate/west.mp4", "copy.mp4", "--json").objects
     assert (found["verdict"], found["common_bytes"], found["common"]) == ("same", 0, 0)

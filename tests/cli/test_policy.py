@@ -34,7 +34,7 @@ def test_originals_are_kept_by_default(run: Run) -> None:
     assert run("policy", "set", "", POLICY).code == 2
 
 
-def test_a_directory_has_a_policy_before_its_first_video(run: Run) -> None:
+def test_empty_directory_may_have_a_policy(run: Run) -> None:
     assert run("policy", "set", "cam7", POLICY).code == 3
     (told,) = run("policy", "set", "cam7/", POLICY, "--json").objects
     assert (told["name"], told["policy"]) == ("cam7", POLICY)
@@ -85,7 +85,7 @@ def test_replaced_by_policy(run: Run) -> None:
     assert run("fsck").code == 0
 
 
-def test_held_until_it_is_lifted(run: Run) -> None:
+def test_hold_blocks_until_it_is_lifted(run: Run) -> None:
     run("policy", "set", TRAFFIC, POLICY)
     (held,) = run("hold", "add", TRAFFIC, "--reason", "case 17", "--json").objects
     assert run("hold", "ls", "--json").objects == [held]
@@ -108,7 +108,7 @@ def old(place: Path) -> None:
 
 
 def make_old(place: Path) -> None:
-    """The videos are a hundred days old."""
+    """Make the videos a hundred days old."""
     born = time.time_ns() - 100 * 86_400 * 1_000_000_000
     with closing(sqlite3.connect(place / "videos" / "catalog.sqlite3")) as database, database:
         database.execute("UPDATE videos SET created_ns = ?", (born,))
@@ -119,7 +119,7 @@ def make_old(place: Path) -> None:
         )
 
 
-def test_age_tells_what_it_would_do_and_does_it(run: Run, old: None) -> None:
+def test_age_dry_run_and_apply(run: Run, old: None) -> None:
     nothing = run("age")
     assert nothing.out == ""
     assert "vfsd policy set" in nothing.err
@@ -144,7 +144,7 @@ def test_age_tells_what_it_would_do_and_does_it(run: Run, old: None) -> None:
     assert run("age", "log", TRAFFIC, "--json").objects[0]["action"] == "deleted"
 
 
-def test_a_clock_that_jumped_ahead_needs_the_option_once(
+def test_clock_that_jumped_ahead_needs_the_option_once(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run("policy", "set", TRAFFIC, "delete-after=60d")
@@ -191,7 +191,7 @@ def test_replacement_of_identical_originals_is_stored_once(run: Run, place: Path
         assert run("ingest", "footage/traffic.mp4", "--as", name).code == 0
     make_old(place)
     for name in (TRAFFIC, "b.mp4"):
-        # x264 does not give the same bytes twice on processors with AVX-512.
+        # x264 is not deterministic on processors with AVX-512.
         run("policy", "set", name, f"{POLICY},codec=hevc,replace-after=30d")
     run("policy", "set", "z.mp4", "delete-after=60d")
     quick = run("age", "--quick", "--json").objects
@@ -258,7 +258,7 @@ def test_action_no_longer_due_is_not_a_failure(
 
 
 @pytest.mark.thorough
-def test_keep_what_was_seen(run: Run) -> None:
+def test_keep_regions_with_objects(run: Run) -> None:
     run("policy", "set", TRAFFIC, POLICY)
     assert run("replace", TRAFFIC, "--keep", "car").code == 8
     assert run("detect", TRAFFIC, "--with", "motion", "--label", "moving").code == 0
@@ -268,9 +268,7 @@ def test_keep_what_was_seen(run: Run) -> None:
 
 
 @pytest.mark.thorough
-def test_decibels_that_are_foretold_of_what_decays_are_those_around_what_is_kept(
-    run: Run, old: None
-) -> None:
+def test_forecast_psnr_of_decay_is_that_outside_the_kept_regions(run: Run, old: None) -> None:
     keep = ("--keep", "moving", "--codec", "h264")
     run("policy", "set", TRAFFIC, f"{POLICY},codec=h264,decay-after=30d,keep=moving")
     assert run("detect", TRAFFIC, "--with", "motion", "--label", "moving").code == 0

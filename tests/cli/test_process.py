@@ -1,4 +1,4 @@
-"""Behaviour that needs a process of its own: signals, pipes, terminals, bytes."""
+"""Behavior that needs a separate process: signals, pipes, terminals, bytes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(autouse=True)
 def importable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes find the package from wherever they run."""
+    """Make the package importable in any working directory."""
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
 
@@ -46,7 +46,7 @@ for words in json.loads(sys.argv[1]):
 
 
 def at_a_terminal(args: list[str], *, typed: bytes = b"") -> tuple[int, str]:
-    """Run a command whose streams are all a terminal: (exit code, what was to be seen)."""
+    """Run a command with a terminal as all its streams; return (exit code, output)."""
     controller, terminal = pty.openpty()
     with subprocess.Popen(args, stdin=terminal, stdout=terminal, stderr=terminal) as process:
         os.close(terminal)
@@ -55,7 +55,7 @@ def at_a_terminal(args: list[str], *, typed: bytes = b"") -> tuple[int, str]:
         while True:
             try:
                 chunk = os.read(controller, 65536)
-            except OSError:  # EIO: the other side is closed
+            except OSError:  # EIO: the other end is closed
                 break
             if not chunk:
                 break
@@ -68,7 +68,7 @@ def at_a_terminal(args: list[str], *, typed: bytes = b"") -> tuple[int, str]:
     ("args", "code"),
     one_in(3, [(["-s", "videos", "ls"], 0), (["ls"], 2), (["-s", "nowhere", "ls"], 10)]),
 )
-def test_a_process_ends_with_the_code(place: Path, args: list[str], code: int) -> None:
+def test_exit_code_of_the_process(place: Path, args: list[str], code: int) -> None:
     done = subprocess.run([*VFSD, *args], capture_output=True, text=True, stdin=subprocess.DEVNULL)
     assert done.returncode == code, done.stderr
     assert (done.stderr == "") == (code == 0)
@@ -105,7 +105,7 @@ def test_closed_pipe_is_not_an_error(place: Path) -> None:
     assert (process.returncode, said) == (141, b"")
 
 
-def test_output_that_cannot_be_written_is_an_error(place: Path) -> None:
+def test_unwritable_output_is_an_error(place: Path) -> None:
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
             [*VFSD, "-s", "videos", "ls"], stdout=full, stderr=subprocess.PIPE, text=True
@@ -115,8 +115,8 @@ def test_output_that_cannot_be_written_is_an_error(place: Path) -> None:
 
 
 @pytest.mark.parametrize("number", one_in(2, [0, 1, 2]))
-def test_streams_may_be_closed(place: Path, number: int) -> None:
-    """Nothing that is opened later may take the place of one of them, least of all the catalog."""
+def test_closed_standard_streams(place: Path, number: int) -> None:
+    """No file opened later may get the descriptor of a closed stream, least of all the catalog."""
     words = [*VFSD, "-s", str(place / "videos"), "ls", "-R"]
     script = 'n=$1; shift; eval "exec $n>&-"; "$@"'
     done = subprocess.run(
@@ -128,7 +128,7 @@ def test_streams_may_be_closed(place: Path, number: int) -> None:
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
-def test_processes_that_are_started_have_streams_too(number: int) -> None:
+def test_child_processes_have_standard_streams(number: int) -> None:
     code = """if 1:
         import os, sys
         from vfsd.cli import main
@@ -145,7 +145,7 @@ def test_processes_that_are_started_have_streams_too(number: int) -> None:
     assert done.returncode == 0
 
 
-def test_an_interrupted_ingest_leaves_the_store_whole_and_can_go_on(run: Run, place: Path) -> None:
+def test_interrupted_ingest_can_be_resumed(run: Run, place: Path) -> None:
     many = place / "many"
     many.mkdir()
     for number in range(80):
@@ -170,7 +170,7 @@ def test_an_interrupted_ingest_leaves_the_store_whole_and_can_go_on(run: Run, pl
 
 
 @pytest.mark.thorough
-def test_names_go_out_as_the_bytes_that_came_in(place: Path) -> None:
+def test_names_are_printed_as_their_bytes(place: Path) -> None:
     odd = os.fsencode("footage/") + b"caf\xe9.mp4"
     shutil.copy(b"footage/portrait.mp4", odd)
     done = subprocess.run([*VFSD, "-s", "videos", "ingest", odd], capture_output=True)
@@ -180,7 +180,7 @@ def test_names_go_out_as_the_bytes_that_came_in(place: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_raw_pixels_go_through_a_pipe(place: Path) -> None:
+def test_raw_pixels_through_a_pipe(place: Path) -> None:
     done = subprocess.run(
         [*VFSD, "-s", "videos", "read", TRAFFIC, "-", "--frames", "0:3"], capture_output=True
     )
@@ -192,7 +192,7 @@ def test_raw_pixels_go_through_a_pipe(place: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_colours_are_for_terminals(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_colors_at_terminals_only(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     args = [*VFSD, "-s", "nowhere", "ls"]
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
@@ -203,14 +203,14 @@ def test_colours_are_for_terminals(place: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.thorough
-def test_pixels_are_not_for_terminals(place: Path) -> None:
+def test_pixels_are_not_written_to_terminals(place: Path) -> None:
     code, seen = at_a_terminal([*VFSD, "-s", "videos", "read", TRAFFIC, "-", "--at", "0"])
     assert code == 2
     assert "terminal" in seen
 
 
 @pytest.mark.parametrize(("answer", "left"), one_in(2, [(b"n\n", ["cam1/"]), (b"y\n", [])]))
-def test_rm_asks_before_it_takes_a_directory(
+def test_rm_asks_before_removing_a_directory(
     run: Run, place: Path, answer: bytes, left: list[str]
 ) -> None:
     code, seen = at_a_terminal([*VFSD, "-s", "videos", "rm", "-r", "cam1"], typed=answer)
@@ -241,11 +241,11 @@ def test_progress_does_not_mix_with_output_lines(
     assert "counting" in seen
     before = seen.split("one\r\n")[:-1]
     assert len(before) == 10
-    assert all(not text or text.endswith("\x1b[2K") for text in before)  # wiped away
+    assert all(not text or text.endswith("\x1b[2K") for text in before)  # cleared
 
 
 @pytest.mark.thorough
-def test_progress_appears_after_a_while_and_only_at_a_terminal(
+def test_progress_appears_with_a_delay_at_terminals_only(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TERM", "xterm")
@@ -259,13 +259,13 @@ def test_progress_appears_after_a_while_and_only_at_a_terminal(
 # ----------------------------------------------------------------------------------------- errors
 
 
-def test_an_error_is_a_sentence_and_what_to_do(place: Path) -> None:
+def test_error_message_has_a_hint(place: Path) -> None:
     said, hint = run_command("-s", "nowhere", "ls").err.splitlines()
     assert said == f"vfsd: no store found in {place / 'nowhere'}"
     assert hint == f"  create one with `vfsd init {place / 'nowhere'}`"
 
 
-def test_an_error_is_an_object_for_programs(place: Path) -> None:
+def test_error_as_json(place: Path) -> None:
     for args in (["--json", "-s", "nowhere", "ls"], ["ls", "-s", "nowhere", "--json"]):
         done = run_command(*args)
         found = json.loads(done.err)
@@ -273,14 +273,14 @@ def test_an_error_is_an_object_for_programs(place: Path) -> None:
         assert (found["error"], found["exit_code"]) == ("NoStoreError", done.code)
 
 
-def test_debug_shows_where_an_error_comes_from(place: Path) -> None:
+def test_debug_shows_the_traceback(place: Path) -> None:
     done = run_command("-s", "nowhere", "ls", "--debug")
     assert "Traceback" in done.err
     assert done.code == 10
 
 
 @pytest.mark.thorough
-def test_names_come_out_of_pipes_as_they_are_and_show_at_terminals(run: Run, place: Path) -> None:
+def test_names_are_escaped_at_terminals_only(run: Run, place: Path) -> None:
     name = "red\x1b[31m\nline\t.mp4"
     assert run("mv", TRAFFIC, name).code == 0
     assert run("tag", name, "--add", "\x1b[7mword").code == 0
@@ -295,7 +295,7 @@ def test_names_come_out_of_pipes_as_they_are_and_show_at_terminals(run: Run, pla
     code, shown = at_a_terminal([sys.executable, "-c", ONE_AFTER_THE_OTHER, json.dumps(lines)])
     assert code == 0
     ends, shows = shown.split(END)[1::2], shown.split(END)[:-1:2]
-    assert list(map(int, ends)) == [0, 0, 0, 0, 0, 3]  # it is not there any more
+    assert list(map(int, ends)) == [0, 0, 0, 0, 0, 3]  # it is gone
     for seen in shows:
         assert r"red\x1b[31m\nline\t.mp4" in seen
         assert "\x1b[31m\n" not in seen

@@ -29,7 +29,7 @@ VFSD = (sys.executable, "-m", "vfsd")
 
 
 def numbers(path: Path) -> list[int]:
-    """The frame numbers that are painted into the pictures of an array."""
+    """The frame numbers drawn into the frames of an array."""
     return [read_frame_number(picture) for picture in np.load(path)]
 
 
@@ -51,7 +51,7 @@ def numbers(path: Path) -> list[int]:
         ],
     ),
 )
-def test_an_array_holds_the_frames_that_were_asked_for(
+def test_array_contains_the_requested_frames(
     run: Run, place: Path, what: tuple[str, ...], frames: range
 ) -> None:
     done = run("read", TRAFFIC, "out.npy", *what, "--json")
@@ -61,7 +61,7 @@ def test_an_array_holds_the_frames_that_were_asked_for(
     assert done.object["bytes"] == (place / "out.npy").stat().st_size
 
 
-def test_a_region_is_cut_out_and_scaled(run: Run, place: Path) -> None:
+def test_region_is_cropped_and_scaled(run: Run, place: Path) -> None:
     run("read", TRAFFIC, "all.npy", "--frames", "0:2")
     run("read", TRAFFIC, "cut.npy", "--frames", "0:2", "--region", "80x60+100+50")
     whole, cut = np.load(place / "all.npy"), np.load(place / "cut.npy")
@@ -71,7 +71,7 @@ def test_a_region_is_cut_out_and_scaled(run: Run, place: Path) -> None:
     assert np.load(place / "s.npy").shape == (1, 30, 40, 3)
 
 
-def test_a_picture_is_the_frame_without_loss(run: Run, place: Path) -> None:
+def test_png_is_lossless(run: Run, place: Path) -> None:
     done = run("read", TRAFFIC, "still.png", "--at", "1.5", "--json")
     assert done.object["files"] == ["still.png"]
     picture = cv2.imread(str(place / "still.png"), cv2.IMREAD_UNCHANGED)
@@ -81,7 +81,7 @@ def test_a_picture_is_the_frame_without_loss(run: Run, place: Path) -> None:
     assert np.array_equal(picture[..., ::-1], frame.data)
 
 
-def test_several_pictures_carry_the_numbers_of_their_frames(run: Run, place: Path) -> None:
+def test_several_pictures_have_frame_numbers_in_their_names(run: Run, place: Path) -> None:
     done = run("read", TRAFFIC, "f-%04d.jpg", "--frames", "0:120:50", "--json")
     assert done.object["files"] == ["f-0000.jpg", "f-0050.jpg", "f-0100.jpg"]
     for number in (0, 50, 100):
@@ -90,7 +90,7 @@ def test_several_pictures_carry_the_numbers_of_their_frames(run: Run, place: Pat
         assert read_frame_number(picture[..., ::-1].astype(np.uint8)) == number
 
 
-def test_several_frames_do_not_fit_into_one_picture(run: Run, place: Path) -> None:
+def test_several_frames_need_a_pattern(run: Run, place: Path) -> None:
     assert run("read", TRAFFIC, "still.png", "--frames", "0:2").code == 2
     assert not (place / "still.png").exists()
 
@@ -105,15 +105,13 @@ def test_several_frames_do_not_fit_into_one_picture(run: Run, place: Path) -> No
         ("a.yuv", ("--format", "yuv422p"), 320 * 240 * 2),
     ],
 )
-def test_bare_pixels(
-    run: Run, place: Path, out: str, form: tuple[str, ...], per_frame: int
-) -> None:
+def test_raw_pixels(run: Run, place: Path, out: str, form: tuple[str, ...], per_frame: int) -> None:
     done = run("read", TRAFFIC, out, "--frames", "4:7", *form)
     assert done.code == 0, done.err
     assert (place / out).stat().st_size == 3 * per_frame
 
 
-def test_a_file_is_written_over_only_when_that_is_said(run: Run, place: Path) -> None:
+def test_overwriting_needs_an_option(run: Run, place: Path) -> None:
     (place / "a.rgb").write_bytes(b"mine")
     assert run("read", TRAFFIC, "a.rgb", "--at", "0").code == 4
     assert (place / "a.rgb").read_bytes() == b"mine"
@@ -121,7 +119,7 @@ def test_a_file_is_written_over_only_when_that_is_said(run: Run, place: Path) ->
     assert (place / "a.rgb").stat().st_size == 320 * 240 * 3
 
 
-def test_a_device_is_written_as_it_is(run: Run) -> None:
+def test_output_to_a_device(run: Run) -> None:
     assert run("read", TRAFFIC, "/dev/null", "--at", "0").code == 2
     os.symlink("/dev/null", "sink.rgb")
     assert run("read", TRAFFIC, "sink.rgb", "--at", "0").code == 0
@@ -158,11 +156,11 @@ def test_failed_read_leaves_no_files(
     assert sorted(os.listdir(place)) == before
 
 
-def test_every_layout_of_pixels_can_be_had() -> None:
+def test_every_pixel_format() -> None:
     assert sorted(PIXEL_LAYOUTS) == sorted(PIXEL_FORMATS)
 
 
-def test_a_video_that_is_not_there(run: Run) -> None:
+def test_missing_video_is_reported(run: Run) -> None:
     assert run("read", "cam1/none.mp4", "a.npy").code == 3
 
 
@@ -170,7 +168,7 @@ def test_a_video_that_is_not_there(run: Run) -> None:
 
 
 def promise_another_frame(root: Path, name: str) -> None:
-    """Let the frame table of a video say that bytes at its start are one frame more."""
+    """Make the frame table list one extra frame with bytes from its start."""
     with Store.open(root) as store:
         video = store[name]
         table, original = context_of(video).table, video.original
@@ -192,9 +190,7 @@ def promise_another_frame(root: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("out", one_in(2, ["all.npy", "all.mp4"]))
-def test_a_table_that_promised_too_much_is_corrected_on_the_way(
-    run: Run, place: Path, out: str
-) -> None:
+def test_read_corrects_a_table_with_an_extra_frame(run: Run, place: Path, out: str) -> None:
     promise_another_frame(place / "videos", TRAFFIC)
     assert run("info", TRAFFIC, "--json").object["frames"] == 121
     done = run("read", TRAFFIC, out, "--size", "160x120", "--json")
@@ -203,7 +199,7 @@ def test_a_table_that_promised_too_much_is_corrected_on_the_way(
     assert run("info", TRAFFIC, "--json").object["frames"] == 120
 
 
-def test_verify_corrects_a_table(run: Run, place: Path) -> None:
+def test_verify_corrects_the_table(run: Run, place: Path) -> None:
     promise_another_frame(place / "videos", TRAFFIC)
     done = run("verify", "--all", "--json")
     found = {video["name"]: (video["status"], video["frames"]) for video in done.objects}
@@ -225,7 +221,7 @@ def test_verify_corrects_a_table(run: Run, place: Path) -> None:
         ],
     ),
 )
-def test_a_video_shows_the_frames_that_were_asked_for(
+def test_video_output_has_the_requested_frames(
     run: Run, place: Path, out: str, what: tuple[str, ...], frames: range
 ) -> None:
     done = run("read", TRAFFIC, out, *what, "--json")
@@ -239,7 +235,7 @@ def test_a_video_shows_the_frames_that_were_asked_for(
     assert run("info", out, "--json").object["codec"] == codec
 
 
-def test_a_region_of_a_video_has_an_even_size(run: Run, place: Path) -> None:
+def test_region_of_video_output_has_an_even_size(run: Run, place: Path) -> None:
     args = ("--frames", "0:5", "--region", "81x61+100+50")
     done = run("read", TRAFFIC, "cut.mp4", *args, "--json")
     assert done.code == 0, done.err
@@ -247,7 +243,7 @@ def test_a_region_of_a_video_has_an_even_size(run: Run, place: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_a_region_of_bare_planes_has_every_column(run: Run, place: Path) -> None:
+def test_region_of_raw_planes_keeps_every_column(run: Run, place: Path) -> None:
     args = ("--frames", "0:5", "--region", "81x61+100+50")
     done = run("read", TRAFFIC, "cut.y4m", *args, "--json")
     assert done.code == 0, done.err
@@ -270,12 +266,12 @@ def test_a_region_of_bare_planes_has_every_column(run: Run, place: Path) -> None
     "args",
     [("a.mp4", "--format", "rgb24"), ("a.h264", "--codec", "hevc"), ("a.npy", "--codec", "h264")],
 )
-def test_a_video_is_not_what_it_cannot_be(run: Run, place: Path, args: tuple[str, ...]) -> None:
+def test_impossible_video_options_are_refused(run: Run, place: Path, args: tuple[str, ...]) -> None:
     assert run("read", TRAFFIC, *args).code == 2
     assert not (place / args[0]).exists()
 
 
-def test_a_video_is_written_with_its_sound_unless_it_is_not_wanted(run: Run, place: Path) -> None:
+def test_video_output_has_audio_unless_disabled(run: Run, place: Path) -> None:
     loud = run("read", TRAFFIC, "loud.mp4", "--span", "1-2", "--json")
     assert (loud.object["sound"], loud.object["silence"]) == ("aac", None)
     silent = run("read", TRAFFIC, "silent.mkv", "--span", "1-2", "--no-sound", "--json")
@@ -298,7 +294,7 @@ def test_a_video_is_written_with_its_sound_unless_it_is_not_wanted(run: Run, pla
     assert "cannot have sound" in refused.err
 
 
-def test_info_tells_of_the_sound(run: Run) -> None:
+def test_info_shows_audio(run: Run) -> None:
     told = run("info", TRAFFIC, "--json").object["sound"]
     assert (told["codec"], told["silence"]) == ("aac", None)
     assert told["packets"] > 100
@@ -307,7 +303,7 @@ def test_info_tells_of_the_sound(run: Run) -> None:
 
 @pytest.mark.parametrize("out", ["a.npy", "a.png", "frame-%06d.jpg", "a.raw", "a.mp4"])
 def test_empty_span_keeps_the_existing_file(run: Run, place: Path, out: str) -> None:
-    """As between the 30th and the 31st frame of a video with 30 a second."""
+    """The span lies between frames 30 and 31 of a video with 30 fps."""
     (place / out).write_bytes(b"good")
     done = run("read", TRAFFIC, out, "--span", "1.001-1.002", "--replace")
     assert done.code == 6
@@ -381,7 +377,7 @@ def test_video_being_published_is_not_missing(run: Run, place: Path) -> None:
     with Store.open(place / "videos") as store:
         writer = store.writer("done.mp4", width=64, height=48, fps=10, codec="ffv1")
         writer.write(np.zeros((30, 48, 64, 3), np.uint8))
-        # Finished, but not published: another video takes the name, and releases it.
+        # Finished but not published: another video takes the name and releases it.
         store.ingest(FOLDER / "traffic.mp4", "done.mp4")
         with pytest.raises(ExistsError):
             writer.close()

@@ -27,14 +27,14 @@ TRAFFIC = "cam1/traffic.mp4"
 
 
 def content(folder: Path) -> dict[str, bytes | None]:
-    """Every file below a folder, and what is in it."""
+    """All files below a folder, with their contents."""
     return {
         str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
         for path in sorted(folder.rglob("*"))
     }
 
 
-def test_tiles_are_made_once(run: Run, place: Path) -> None:
+def test_second_retile_makes_nothing(run: Run, place: Path) -> None:
     first = run("retile", TRAFFIC, "--layout", "uniform:2x2", "--json").object
     assert (first["segments"], first["kept"], first["frames"]) == (4, 0, 120)
     assert first["tiles"] == 16
@@ -62,7 +62,7 @@ def test_several_videos_and_patterns(run: Run) -> None:
     assert run("retile", "cam2/*", "--layout", "uniform:1x2").code == 3
 
 
-def test_settings_are_obeyed(run: Run, place: Path) -> None:
+def test_retile_follows_settings(run: Run, place: Path) -> None:
     args = ("--layout", "uniform:1x2", "--seconds", "4", "--codec", "small", "--psnr", "35")
     done = run("retile", TRAFFIC, *args, "--jobs", "1", "--json").object
     assert (done["segments"], done["tiles"]) == (1, 2)
@@ -74,8 +74,8 @@ def test_settings_are_obeyed(run: Run, place: Path) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", ["traffic.mp4", "portrait.mp4"])
-def test_a_region_is_one_tile_of_what_is_displayed(run: Run, place: Path, name: str) -> None:
-    """Also where frames are turned upright after decoding."""
+def test_region_becomes_one_tile_of_the_displayed_frame(run: Run, place: Path, name: str) -> None:
+    """This includes frames that are rotated after decoding."""
     assert run("ingest", f"footage/{name}", "--as", "it.mp4").code == 0
     region = Rect(20, 130, 80, 200)
     assert run("retile", "it.mp4", "--roi", str(region)).code == 0
@@ -92,7 +92,7 @@ def test_a_region_is_one_tile_of_what_is_displayed(run: Run, place: Path, name: 
 
 
 @pytest.mark.thorough
-def test_all_tiles_around_a_region_are_stored_when_that_is_asked_for(run: Run) -> None:
+def test_option_stores_all_tiles_around_a_region(run: Run) -> None:
     roi = ("--roi", "60x70+20+130")
     assert run("retile", TRAFFIC, *roi, "--json").object["tiles"] == 4
     found = run("retile", TRAFFIC, *roi, "--whole", "--json").object
@@ -114,7 +114,7 @@ def test_area_outside_of_tiles_is_read_from_the_original(run: Run, place: Path) 
         assert np.array_equal(store[TRAFFIC].read(region=Rect(200, 0, 320, 100)).data, exact)
 
 
-def test_several_regions_are_one_tile(run: Run) -> None:
+def test_several_regions_become_one_tile(run: Run) -> None:
     args = ("--roi", "20x20+100+100", "--roi", "20x20+180+130")
     assert run("retile", TRAFFIC, *args).code == 0
     tiles = run("layout", "show", TRAFFIC, "--json").object["segments"][0]["tiles"]
@@ -122,7 +122,7 @@ def test_several_regions_are_one_tile(run: Run) -> None:
     assert sum(Rect.parse(tile["region"]).contains(both) for tile in tiles) == 1
 
 
-def test_layouts_are_those_of_the_displayed_frame(run: Run) -> None:
+def test_layouts_refer_to_the_displayed_frame(run: Run) -> None:
     """The picture of portrait.mp4 is stored as 320x240 and shown as 240x320."""
     assert run("ingest", "footage/portrait.mp4").code == 0
     assert run("retile", "portrait.mp4", "--layout", "112+128x64+128+128").code == 0
@@ -159,7 +159,7 @@ def test_layout_show_prints_a_layout_file(run: Run, place: Path) -> None:
     ]
 
 
-def test_a_layout_file_may_be_written_by_hand(run: Run, place: Path) -> None:
+def test_handwritten_layout_file(run: Run, place: Path) -> None:
     path = place / "layout.json"
     wanted = [
         {"frames": [60, 75], "layout": "uniform:1x2", "tiles": [1]},
@@ -210,7 +210,7 @@ def test_invalid_layout_files_are_reported(run: Run, place: Path, wanted: Any, w
 
 
 @pytest.mark.parametrize("wanted", [[], [{"frames": [0, 30], "layout": "320x240"}]])
-def test_a_layout_file_may_want_no_tiles(run: Run, place: Path, wanted: Any) -> None:
+def test_layout_file_without_tiles(run: Run, place: Path, wanted: Any) -> None:
     path = place / "layouts.json"
     path.write_text(json.dumps(wanted))
     done = run("retile", TRAFFIC, "--layout-file", path, "--span", "2-3")
@@ -247,7 +247,7 @@ def test_unreadable_layout_files(run: Run, place: Path) -> None:
         ((TRAFFIC, "cam1/none.mp4", "--layout", "uniform:2x2"), 3, "none.mp4"),
     ],
 )
-def test_invalid_arguments_are_refused_in_advance(
+def test_invalid_arguments_are_refused_early(
     run: Run, args: tuple[str, ...], code: int, word: str
 ) -> None:
     done = run("retile", *args)
@@ -260,7 +260,7 @@ def test_invalid_arguments_are_refused_in_advance(
 
 
 @pytest.mark.thorough
-def test_a_dry_run_changes_nothing_and_is_near(run: Run, place: Path) -> None:
+def test_dry_run_estimates_without_changes(run: Run, place: Path) -> None:
     before = content(place / "videos")
     args = ("retile", TRAFFIC, "--layout", "uniform:2x2")
     told = run(*args, "--dry-run", "--json").object
@@ -280,7 +280,7 @@ def test_a_dry_run_changes_nothing_and_is_near(run: Run, place: Path) -> None:
     assert (after["segments"], after["kept"], after["sampled"], after["read"]) == (0, 4, None, None)
 
 
-def test_a_dry_run_counts_a_read_of_the_region(run: Run) -> None:
+def test_dry_run_counts_a_read_of_the_region(run: Run) -> None:
     args = ("retile", TRAFFIC, "--roi", "60x60+130+90")
     told = run(*args, "--dry-run", "--json").object["read"]
     assert run(*args).code == 0
@@ -301,7 +301,7 @@ def importable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.thorough
-def test_an_interrupted_run_is_gone_on_with(run: Run, place: Path, importable: None) -> None:
+def test_interrupted_retile_resumes(run: Run, place: Path, importable: None) -> None:
     # Many short segments at a good quality take long enough to be interrupted between two, and have
     # more than ten times the bytes of the original.
     assert run("budget", "set", TRAFFIC, "none").code == 0
@@ -366,11 +366,11 @@ def boxes_file(folder: Path) -> Path:
     return path
 
 
-def test_around_what_was_seen(run: Run, tmp_path: Path) -> None:
+def test_layout_around_boxes(run: Run, tmp_path: Path) -> None:
     name = "cam1/traffic.mp4"
     assert run("labels", "import", name, boxes_file(tmp_path), "--source", "me").code == 0
     made = run("retile", name, "--around", "car,truck", "--json").object
-    assert made["frames"] == 60  # nothing was seen in the rest
+    assert made["frames"] == 60  # the rest has no boxes
     shown = run("layout", "show", name, "--json").object
     assert {segment["layout"] for segment in shown["segments"]} == {"64+256x64+176"}
     again = run("retile", name, "--around", "car|truck", "--json").object
@@ -383,7 +383,7 @@ def test_around_what_was_seen(run: Run, tmp_path: Path) -> None:
         assert "nothing to make: either no box has these labels" in none.out
 
 
-def test_around_goes_alone(run: Run) -> None:
+def test_around_excludes_other_layout_options(run: Run) -> None:
     name = "cam1/traffic.mp4"
     assert run("retile", name, "--around", "car", "--layout", "uniform:2x2").code == 2
     assert run("retile", name, "--layout", "uniform:2x2", "--coarse").code == 2
@@ -394,7 +394,7 @@ def test_around_goes_alone(run: Run) -> None:
 # ``vfsd render`` and ``vfsd rendition``
 
 
-def test_a_rendition_is_made_listed_and_dropped(run: Run, place: Path) -> None:
+def test_render_list_and_drop_a_rendition(run: Run, place: Path) -> None:
     done = run("render", TRAFFIC, "--size", "160x0", "--json").object
     assert (done["segments"], done["kept"], done["frames"]) == (4, 0, 120)
     (listed,) = run("rendition", "ls", "--json").objects
@@ -411,7 +411,7 @@ def test_a_rendition_is_made_listed_and_dropped(run: Run, place: Path) -> None:
         assert store.catalog.renditions(store[TRAFFIC].info) == []
 
 
-def test_larger_than_the_original_is_said_first(run: Run) -> None:
+def test_size_above_the_original_is_refused_early(run: Run) -> None:
     done = run("render", TRAFFIC, "--size", "160x0", "--codec", "lossless")
     assert done.code == 0
     assert "times the size of these frames in the original" in done.err
@@ -420,7 +420,7 @@ def test_larger_than_the_original_is_said_first(run: Run) -> None:
 
 
 def test_large_rendition_refused(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a terminal, consent is an option."""
+    """Without a terminal, consent needs an option."""
     monkeypatch.setattr("vfsd.cli.retile._LARGE_BYTES", 1)
     words = ("render", TRAFFIC, "--size", "160x0", "--psnr", "60")
     done = run(*words, "--json")
@@ -434,14 +434,14 @@ def test_large_rendition_refused(run: Run, monkeypatch: pytest.MonkeyPatch) -> N
         assert run("rendition", "drop", TRAFFIC, "-y").code == 0
 
 
-def test_a_dry_run_stores_nothing(run: Run) -> None:
+def test_dry_run_of_render_stores_nothing(run: Run) -> None:
     found = run("render", TRAFFIC, "--size", "80x60", "--dry-run", "--json").object
     assert found["segments"] == 4
     assert found["read"]["gain"] > 10
     assert run("rendition", "ls", "--json").out == ""
 
 
-def test_sizes_are_those_of_the_displayed_frame(run: Run) -> None:
+def test_rendition_sizes_refer_to_the_displayed_frame(run: Run) -> None:
     """The picture of portrait.mp4 is stored as 320x240 and shown as 240x320."""
     assert run("ingest", "footage/portrait.mp4").code == 0
     assert run("render", "portrait.mp4", "--size", "120x160").code == 0
@@ -449,7 +449,7 @@ def test_sizes_are_those_of_the_displayed_frame(run: Run) -> None:
     assert (listed["width"], listed["height"]) == (120, 160)
 
 
-def test_sizes_that_cannot_be(run: Run) -> None:
+def test_impossible_sizes_are_refused(run: Run) -> None:
     for size, word in (("161x120", "even"), ("640x480", "at most 320x240"), ("320x240", "differ")):
         done = run("render", TRAFFIC, "--size", size)
         assert (done.code, done.out) == (2, "")

@@ -16,7 +16,7 @@ from vfsd.errors import UsageError
 TRAFFIC = "cam1/traffic.mp4"
 
 
-def test_rm_takes_a_file_and_its_bytes(run: Run, place: Path) -> None:
+def test_rm_deletes_a_file_and_its_bytes(run: Run, place: Path) -> None:
     done = run("rm", TRAFFIC, "--json")
     assert done.object == {"schema": 1, "path": TRAFFIC, "files": 1}
     assert run("ls", "cam1").lines == ["open-gop.mkv"]
@@ -32,16 +32,16 @@ def test_rm_needs_an_option_for_a_full_directory(run: Run) -> None:
     assert run("ls").lines == []
 
 
-def test_rm_takes_nothing_when_one_name_is_wrong(run: Run) -> None:
+def test_rm_with_one_wrong_name_removes_nothing(run: Run) -> None:
     assert run("rm", TRAFFIC, "cam1/none.mp4").code == 3
     assert run("ls", "cam1").lines == ["open-gop.mkv", "traffic.mp4"]
 
 
-def test_rm_does_not_take_the_store(run: Run) -> None:
+def test_rm_of_the_root_is_refused(run: Run) -> None:
     assert run("rm", "-r", "/").code == 2
 
 
-def test_mv_gives_another_name(run: Run) -> None:
+def test_mv_renames(run: Run) -> None:
     assert run("mv", TRAFFIC, "new/place/b.mp4").code == 0
     assert run("ls", "-R").lines == [
         "cam1/",
@@ -71,25 +71,25 @@ def test_mv_to_the_root(run: Run) -> None:
 # ------------------------------------------------------------------------------------------- init
 
 
-def test_init_makes_a_store_once(place: Path) -> None:
+def test_init_creates_a_store_once(place: Path) -> None:
     done = run_command("init", place / "new", "--json")
     assert done.object["store"] == str(place / "new")
     assert run_command("init", place / "new").code == 4
     assert run_command("ls", "--store", place / "new").out == ""
 
 
-def test_init_where_the_options_say(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_init_at_the_path_of_an_option(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VFSD_STORE", str(place / "env"))
     assert run_command("init").lines == [str(place / "env")]
     assert run_command("init", "-s", place / "given").lines == [str(place / "given")]
 
 
-def test_init_not_over_other_files(place: Path) -> None:
+def test_init_refuses_a_nonempty_directory(place: Path) -> None:
     assert run_command("init", place / "footage").code == 4
 
 
 @pytest.mark.parametrize("url", ["foo://bar", "sqlite+foo:///x", "nonsense", "postgresql://h:p/x"])
-def test_init_with_a_catalog_that_cannot_be(place: Path, url: str) -> None:
+def test_init_with_an_invalid_catalog(place: Path, url: str) -> None:
     done = run_command("init", place / "new", "--catalog", url)
     assert done.code == 2
     assert "sqlite:////DIR/FILE" in done.err
@@ -97,7 +97,7 @@ def test_init_with_a_catalog_that_cannot_be(place: Path, url: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["sqlite://", "sqlite:///", "sqlite:///:memory:"])
-def test_init_with_a_catalog_that_would_not_last(place: Path, url: str) -> None:
+def test_init_with_a_temporary_catalog(place: Path, url: str) -> None:
     done = run_command("init", place / "new", "--catalog", url)
     assert done.code == 2
     assert "sqlite:////DIR/FILE" in done.err
@@ -105,7 +105,7 @@ def test_init_with_a_catalog_that_would_not_last(place: Path, url: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["rel.sqlite3", "with%20space.sqlite3?timeout=3"])
-def test_a_catalog_is_found_from_any_directory(
+def test_catalog_is_found_from_any_directory(
     place: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     odd = place / "50%20 off?"
@@ -149,17 +149,19 @@ def test_config_refuses_invalid_settings(run: Run, args: tuple[str, ...]) -> Non
 
 
 # --------------------------------------------------------------------------------------------------
-# Which store a command works on
+# The store that a command works on
 
 
-def test_the_store_may_be_named_before_and_after_the_command(place: Path) -> None:
+def test_store_option_before_or_after_the_command(place: Path) -> None:
     assert run_command("--store", "videos", "ls").lines == ["cam1/"]
     assert run_command("ls", "--store", "videos").lines == ["cam1/"]
     assert run_command("ls", "-s", "videos", "cam1").lines == ["open-gop.mkv", "traffic.mp4"]
     assert run_command("--store", "nowhere", "ls", "--store", "videos").code == 0
 
 
-def test_the_environment_names_the_store_last(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_variable_has_lowest_precedence(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("VFSD_STORE", str(place / "videos"))
     assert run_command("ls").lines == ["cam1/"]
     assert run_command("ls", "--store", "nowhere").code == 10
@@ -168,13 +170,13 @@ def test_the_environment_names_the_store_last(place: Path, monkeypatch: pytest.M
     assert run_command("ls", "--store", "videos").code == 0
 
 
-def test_a_store_must_be_named(place: Path) -> None:
+def test_missing_store_option_is_refused(place: Path) -> None:
     done = run_command("ls")
     assert done.code == 2
     assert "VFSD_STORE" in done.err
 
 
-def test_quiet_leaves_only_the_data(place: Path) -> None:
+def test_quiet_prints_only_data(place: Path) -> None:
     args = ("-s", "videos", "ingest", "footage/portrait.mp4")
     done = run_command(*args, "--to", "a")
     assert "1 ingested" in done.err
@@ -194,11 +196,11 @@ def test_quiet_leaves_only_the_data(place: Path) -> None:
         (".", ""),
     ],
 )
-def test_names_have_one_form(path: str, name: str) -> None:
+def test_names_are_normalized(path: str, name: str) -> None:
     assert store_name(path) == name
 
 
 @pytest.mark.parametrize("path", ["..", "../x", "a/../../x"])
-def test_names_stay_inside(path: str) -> None:
+def test_names_outside_the_store_are_refused(path: str) -> None:
     with pytest.raises(UsageError):
         store_name(path)

@@ -25,7 +25,7 @@ TRAFFIC = "cam1/traffic.mp4"
 
 @pytest.fixture
 def busy(place: Path, wide_clip: Path) -> Path:
-    """The store's video `WIDE`, whose cars and whose corner are read often."""
+    """A store with video `WIDE`; its cars and its corner are read often."""
     with Store.open(place / "videos") as store:
         video = store.ingest(wide_clip, WIDE)
         boxes = [Detection(at, "car", (500, 200, 560, 240)) for at in range(60)]
@@ -35,7 +35,7 @@ def busy(place: Path, wide_clip: Path) -> Path:
     return place
 
 
-def test_tune_makes_nothing_by_default(run: Run, busy: Path) -> None:
+def test_tune_is_a_dry_run_by_default(run: Run, busy: Path) -> None:
     before = run("info", WIDE, "--json").object["tiles"]
     for words in ((), ("--dry-run",), (WIDE,), ("cam1/*",)):
         done = run("tune", *words)
@@ -98,7 +98,7 @@ def test_applied_proposals_are_printed_and_logged(run: Run, busy: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_a_damaged_video_holds_up_no_other(run: Run, busy: Path) -> None:
+def test_damaged_video_does_not_stop_others(run: Run, busy: Path) -> None:
     with Store.open(busy / "videos") as store:
         video = store[TRAFFIC]
         remember(store, video, region_read(video, range(60), Rect(0, 0, 64, 64)), times=500)
@@ -114,7 +114,7 @@ def test_a_damaged_video_holds_up_no_other(run: Run, busy: Path) -> None:
     assert len(done.objects) == 2
 
 
-def test_a_decision_is_taken_back(run: Run, busy: Path) -> None:
+def test_undo_a_decision(run: Run, busy: Path) -> None:
     assert "made 2 segments" in run("tune", "--apply").out
     first, second = (one["id"] for one in run("tune", "history", "--json").objects[::-1])
     done = run("tune", "undo", "--last", "--json").object
@@ -134,7 +134,7 @@ def test_a_decision_is_taken_back(run: Run, busy: Path) -> None:
 
 
 def test_tune_accepts_commands_and_videos(run: Run, busy: Path, wide_clip: Path) -> None:
-    """Even where a video is called like a command."""
+    """This includes a video named like a command."""
     with Store.open(busy / "videos") as store:
         video = store.ingest(wide_clip, "history")
         remember(store, video, region_read(video, range(30), Rect(0, 0, 64, 64)), times=10)
@@ -149,7 +149,7 @@ def test_tune_accepts_commands_and_videos(run: Run, busy: Path, wide_clip: Path)
 
 
 @pytest.mark.thorough
-def test_proposals_include_sizes_that_were_read(run: Run, place: Path, wide_clip: Path) -> None:
+def test_proposals_include_frequently_read_sizes(run: Run, place: Path, wide_clip: Path) -> None:
     with Store.open(place / "videos") as store:
         video = store.ingest(wide_clip, WIDE)
         for _ in range(30):
@@ -166,7 +166,7 @@ def test_proposals_include_sizes_that_were_read(run: Run, place: Path, wide_clip
 
 
 # --------------------------------------------------------------------------------------------------
-# ``vfsd advise``: from a workload to layouts that ``vfsd retile`` makes
+# ``vfsd advise``: from a workload to layouts for ``vfsd retile``
 
 
 PORTRAIT = "cam1/portrait.mp4"
@@ -178,8 +178,8 @@ def workload(*queries: dict[str, object]) -> str:
 
 
 @pytest.mark.parametrize("name", one_in(2, [TRAFFIC, PORTRAIT]))
-def test_applied_advice_makes_reads_cheaper(run: Run, name: str) -> None:
-    """Of a video that is stored turned, too."""
+def test_applied_advice_reduces_read_cost(run: Run, name: str) -> None:
+    """This includes a video that is stored rotated."""
     run("ingest", "footage/portrait.mp4", "--to", "cam1")
     region = ("--region", "80x64+16+8")
     asked = workload({"region": "80x64+16+8", "span": [0, 2], "times": 200})
@@ -216,7 +216,7 @@ def test_applied_advice_makes_reads_cheaper(run: Run, name: str) -> None:
     assert present["relative"] < 1
 
 
-def test_a_table_for_people(run: Run) -> None:
+def test_advice_as_a_table(run: Run) -> None:
     asked = workload({"labels": "dog"}, {"region": "80x64+16+8"})
     done = run("advise", TRAFFIC, asked)
     assert done.code == 0
@@ -228,7 +228,7 @@ def test_a_table_for_people(run: Run) -> None:
     assert "1 of 2 queries have no result" in done.err
 
 
-def test_reads_are_a_workload_and_another_strategy_may_be_chosen(run: Run) -> None:
+def test_advice_from_logged_reads_with_another_strategy(run: Run) -> None:
     assert run("advise", TRAFFIC, "--from-reads").code == 3
     for _ in range(3):
         assert run("read", TRAFFIC, "a.npy", "--region", "80x64+16+8", "--replace").code == 0
@@ -239,7 +239,7 @@ def test_reads_are_a_workload_and_another_strategy_may_be_chosen(run: Run) -> No
     assert run("advise", TRAFFIC, "--from-reads", "--strategy", "best").code == 3
 
 
-def test_nothing_is_written_over_and_mistakes_are_named(run: Run) -> None:
+def test_advice_overwrites_nothing_and_reports_errors(run: Run) -> None:
     asked = workload({"region": "80x64+16+8", "span": [0, 1]})
     Path("there.json").write_text("mine", encoding="utf-8")
     assert run("advise", TRAFFIC, asked, "--layouts", "there.json").code == 4

@@ -18,7 +18,7 @@ from vfsd.api.store import Store
 from vfsd.errors import ExistsError
 
 
-def test_bare_pixels_from_a_pipe(run: Run, place: Path) -> None:
+def test_raw_pixels_from_a_pipe(run: Run, place: Path) -> None:
     data = np.random.default_rng(0).integers(0, 255, (6, 48, 64, 3), np.uint8)
     how = ("--size", "64x48", "--fps", "30000/1001", "--codec", "ffv1")
     done = run("write", "new/a.mp4", "-", *how, "--json", input=data.tobytes()).object
@@ -32,8 +32,8 @@ def test_bare_pixels_from_a_pipe(run: Run, place: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_a_pipe_of_another_program(place: Path) -> None:
-    """Small pieces of input are put together; stdin need not be named."""
+def test_small_pieces_from_a_pipe(place: Path) -> None:
+    """Small pieces of input are combined; stdin need not be named."""
     code = "import os\nfor byte in open('clip.y4m', 'rb').read(): os.write(1, bytes([byte]))"
     with subprocess.Popen([sys.executable, "-uc", code], stdout=subprocess.PIPE) as source:
         command = [sys.executable, "-m", "vfsd", "-s", "videos", "write", "a.mp4"]
@@ -52,10 +52,10 @@ def test_a_pipe_of_another_program(place: Path) -> None:
     ids=["y4m", "bare"],
 )
 @pytest.mark.parametrize("left", one_in(4, [1, 4, 6, 4000]))
-def test_complete_frames_of_a_broken_pipe_are_kept(
+def test_broken_pipe_keeps_complete_frames(
     run: Run, place: Path, words: tuple[str, ...], whole: bytes, each: int, left: int
 ) -> None:
-    """Its other end was killed in the middle of a picture."""
+    """The process at the other end is killed in the middle of a frame."""
 
     def piped(size: int) -> subprocess.CompletedProcess[bytes]:
         command = [sys.executable, "-m", "vfsd", "-s", "videos", "write", "a.mp4", "-", *words]
@@ -79,7 +79,7 @@ def test_complete_frames_of_a_broken_pipe_are_kept(
     assert run("fsck", "--deep").code == 0
 
 
-def test_y4m_tells_what_it_is(run: Run, place: Path) -> None:
+def test_y4m_header_sets_the_format(run: Run, place: Path) -> None:
     assert run("write", "a.mp4", "clip.y4m", "--lossless", "--tag", "x").code == 0
     with Store.open(place / "videos") as store:
         video = store["a.mp4"]
@@ -93,7 +93,7 @@ def test_y4m_tells_what_it_is(run: Run, place: Path) -> None:
     assert kept["bytes"] == len(Y4M)
 
 
-def test_pictures_are_taken_by_number(run: Run, place: Path) -> None:
+def test_numbered_pictures_are_sorted_by_number(run: Run, place: Path) -> None:
     how = ("--fps", "5", "--codec", "ffv1")
     assert run("write", "a.mp4", "stills/%06d.png", *how, "--json").object["frames"] == 3
     with Store.open(place / "videos") as store:
@@ -110,7 +110,7 @@ def test_pictures_are_taken_by_number(run: Run, place: Path) -> None:
     assert run("write", "c.mp4", "stills/none-%d.png", *how).code == 3
 
 
-def test_a_video_is_kept_as_it_is(run: Run, place: Path) -> None:
+def test_video_input_is_copied(run: Run, place: Path) -> None:
     original = Path("footage/open-gop.mkv").read_bytes()
     assert run("write", "a.mkv", input=original).code == 0
     with Store.open(place / "videos") as store:
@@ -144,7 +144,7 @@ def test_failed_write_leaves_nothing(
     assert run("fsck", "--deep").code == 0
 
 
-def test_a_name_that_is_taken(run: Run) -> None:
+def test_existing_name_is_refused(run: Run) -> None:
     how = ("pixels.rgb", "--size", "64x48", "--fps", "5")
     done = run("write", "cam1/traffic.mp4", *how)
     assert (done.code, "--replace" in done.err) == (4, True)
@@ -166,7 +166,7 @@ def test_repeated_y4m_header_fields_are_refused(run: Run, more: str) -> None:
     assert (done.code, f"must not have {more[0]} twice" in done.err) == (2, True)
 
 
-def test_a_rate_that_a_header_does_not_know_is_said(run: Run) -> None:
+def test_missing_rate_in_header_is_reported(run: Run) -> None:
     unknown = Y4M.replace(b"F10:1", b"F0:0")
     done = run("write", "a.mp4", input=unknown)
     assert (done.code, "add --fps" in done.err) == (2, True)
@@ -174,7 +174,7 @@ def test_a_rate_that_a_header_does_not_know_is_said(run: Run) -> None:
     assert (done.object["frames"], done.object["seconds"]) == (7, 1.4)
 
 
-def test_sound_from_a_second_file(run: Run, place: Path) -> None:
+def test_audio_from_a_second_file(run: Run, place: Path) -> None:
     make_talking(place / "talk.mp4", "aac", frames=25)
     assert run("write", "loud.mp4", "clip.y4m", "--sound", "talk.mp4", "--psnr", "40").code == 0
     told = run("info", "loud.mp4", "--json").object

@@ -27,7 +27,7 @@ def _read(path: Path) -> tuple[bytes, list[tuple[bytes, bool]]]:
 
 
 @given(units=st.lists(st.binary(min_size=1, max_size=30), min_size=1, max_size=6))
-def test_units_come_back(units: list[bytes]) -> None:
+def test_nal_units_round_trip(units: list[bytes]) -> None:
     prefixed = b"".join(len(unit).to_bytes(2, "big") + unit for unit in units)
     assert [prefixed[a:b] for a, b in nal.nal_units(prefixed, 2)] == units
     escaped = [unit.replace(b"\0", b"\1") for unit in units]
@@ -37,7 +37,7 @@ def test_units_come_back(units: list[bytes]) -> None:
 
 
 @given(data=st.binary(max_size=60), prefix=st.sampled_from([0, 1, 2, 4]))
-def test_any_bytes_are_units_or_damage(data: bytes, prefix: int) -> None:
+def test_arbitrary_bytes_are_units_or_damage(data: bytes, prefix: int) -> None:
     try:
         found = list(nal.nal_units(data, prefix))
     except nal.BitstreamError:
@@ -46,7 +46,7 @@ def test_any_bytes_are_units_or_damage(data: bytes, prefix: int) -> None:
 
 
 @given(data=st.binary(max_size=80), codec=st.sampled_from(["h264", "hevc"]))
-def test_any_configuration_parses_or_is_damaged(data: bytes, codec: str) -> None:
+def test_arbitrary_configuration_parses_or_is_damaged(data: bytes, codec: str) -> None:
     for prefix in (b"", b"\1", b"\0\0\1"):
         try:
             sets = nal.parameter_sets(codec, prefix + data)
@@ -70,7 +70,7 @@ _STARTS = (
     packet=st.binary(max_size=80),
     key=st.booleans(),
 )
-def test_any_packet_has_traits(codec: str, start: bytes, packet: bytes, key: bool) -> None:
+def test_arbitrary_packets_have_traits(codec: str, start: bytes, packet: bytes, key: bool) -> None:
     inspect = inspector(codec, b"")
     assert inspect is not None
     assert inspect(start + packet, key) >= 0
@@ -116,7 +116,7 @@ def test_interlaced_fields_are_detected(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "codec", "starts", "resets", "leading"),
     [
-        ("open-gop.mov", "h264", 4, 1, 0),  # H.264 does not mark what leads
+        ("open-gop.mov", "h264", 4, 1, 0),  # H.264 does not mark leading frames
         ("open-gop.mkv", "hevc", 4, 1, 9),
         ("traffic.mp4", "h264", 4, 4, 0),
         ("odd-size.webm", "vp9", 3, 3, 0),
@@ -141,7 +141,7 @@ def test_traits_of_clips(name: str, codec: str, starts: int, resets: int, leadin
     )
 
 
-def test_recovery_points_count_only_where_they_are_exact_at_once(tmp_path: Path) -> None:
+def test_only_exact_recovery_points_count(tmp_path: Path) -> None:
     options = {"x264-params": "keyint=10:min-keyint=10:scenecut=0:intra-refresh=1"}
     extradata, packets = _read(make_clip(tmp_path / "a.mp4", "libx264", options=options))
     inspect = inspector("h264", extradata)
@@ -151,7 +151,7 @@ def test_recovery_points_count_only_where_they_are_exact_at_once(tmp_path: Path)
     assert all(traits & PacketTrait.ODD and not traits & PacketTrait.STARTS for traits in keys[1:])
 
 
-def test_pictures_of_lower_sublayers_may_be_referred_to() -> None:
+def test_frames_of_lower_sublayers_may_be_references() -> None:
     lower = PacketTrait.UNREFERENCED
     upper = PacketTrait.UNREFERENCED | 0x1000
     assert final_traits([lower, lower]).tolist() == [PacketTrait.UNREFERENCED] * 2
@@ -168,7 +168,7 @@ def test_encoder_is_detected_in_the_first_packet(tmp_path: Path) -> None:
 
 
 @given(head=st.binary(max_size=300))
-def test_any_head_is_a_container_or_refused(head: bytes) -> None:
+def test_arbitrary_header_is_a_container_or_refused(head: bytes) -> None:
     try:
         found = detect_container(head)
     except RefusedMediaError:
@@ -194,7 +194,7 @@ def test_containers_are_detected_by_their_bytes(name: str, container: str) -> No
 
 
 @pytest.mark.parametrize("suffix", ["mpg", "m2v", "m4v", "hevc", "flv", "ivf", "ogv", "y4m"])
-def test_containers_of_made_clips(tmp_path: Path, suffix: str) -> None:
+def test_containers_of_generated_clips(tmp_path: Path, suffix: str) -> None:
     codecs = {
         "mpg": ("mpeg2video", "mpegps"),
         "m2v": ("mpeg2video", "mpegvideo"),

@@ -41,7 +41,7 @@ def told(space: str | None, color_range: str | None, pixel_format: str = "yuv420
 
 
 def picture(pixel_format: str, space: int, color_range: int) -> av.VideoFrame:
-    """A frame of soft colours, all of them within the range of any coding."""
+    """A frame of soft colors, all within the range of any color coding."""
     y, x = np.mgrid[0:48, 0:64]
     rgb = np.stack([90 + x, 80 + y * 2, 190 - x - y], axis=-1).astype(np.uint8)
     made = av.VideoFrame.from_ndarray(rgb, format="rgb24").reformat(
@@ -57,7 +57,7 @@ WEIGHTS = {1: (0.2126, 0.0722), 4: (0.3, 0.11), 7: (0.212, 0.087), 9: (0.2627, 0
 
 
 def rgb(shown: av.VideoFrame) -> np.ndarray:
-    """By the book, from 0 to 255: FFmpeg's own is off by two of these."""
+    """RGB by the formula, from 0 to 255; FFmpeg's own result differs by up to two."""
     red, blue = WEIGHTS.get(shown.colorspace, (0.299, 0.114))
     scale = 1 << shown.format.components[0].bits - 8
     full = shown.color_range == 2
@@ -78,7 +78,7 @@ def as_ffmpeg_has_it(shown: av.VideoFrame) -> np.ndarray:
 @pytest.mark.parametrize("pixel_format", ["yuv420p", "yuv422p", "yuv444p", "yuv420p10le"])
 @pytest.mark.parametrize("after", [("bt709", "limited"), ("bt2020nc", "full"), (None, None)])
 @pytest.mark.parametrize("before", [("bt709", 2), ("smpte170m", 1), ("smpte240m", 2), ("fcc", 1)])
-def test_the_same_colours_come_out(
+def test_conversion_keeps_colors(
     pixel_format: str, before: tuple[str, int], after: tuple[str | None, str | None]
 ) -> None:
     given = picture(pixel_format, SPACES[before[0]], before[1])
@@ -89,16 +89,16 @@ def test_the_same_colours_come_out(
     assert frame_coding(made, media_coding(media)) == media_coding(media)
     assert made.color_range == (2 if after[1] == "full" else 1)
     levels = np.abs(rgb(made) - rgb(given))
-    assert levels.max() < (0.6 if "10" in pixel_format else 2.3)  # of 255: they are rounded
+    assert levels.max() < (0.6 if "10" in pixel_format else 2.3)  # of 255, due to rounding
     assert levels.mean() < (0.2 if "10" in pixel_format else 0.7)
 
 
 def test_normal_frames_are_not_converted() -> None:
     for media, given in (
         (told("bt709", "limited"), picture("yuv420p", 1, 1)),
-        (told("bt709", "full"), picture("yuv420p", 2, 0)),  # it tells nothing
-        (told(None, None), picture("yuv420p", 5, 1)),  # what is taken for granted
-        (told("bt2020c", "limited"), picture("yuv420p", 9, 1)),  # all the same to FFmpeg
+        (told("bt709", "full"), picture("yuv420p", 2, 0)),  # it has no color properties
+        (told(None, None), picture("yuv420p", 5, 1)),  # the defaults
+        (told("bt2020c", "limited"), picture("yuv420p", 9, 1)),  # equivalent for FFmpeg
         (told(None, None, "gray"), av.VideoFrame(64, 48, "gray")),
         (told("rgb", "full", "gbrp"), av.VideoFrame(64, 48, "gbrp")),
     ):
@@ -106,7 +106,7 @@ def test_normal_frames_are_not_converted() -> None:
         assert ColorNormalizer(media).normalize(given) is given
 
 
-def test_gray_stays_gray_and_levels_are_the_nearest() -> None:
+def test_gray_stays_gray_with_nearest_levels() -> None:
     given = av.VideoFrame(64, 48, "yuv420p")
     given.color_range, given.colorspace = 2, 1
     levels = np.arange(64 * 48).reshape(48, 64) % 256
@@ -117,7 +117,7 @@ def test_gray_stays_gray_and_levels_are_the_nearest() -> None:
     assert all((plane == 128).all() for plane in chroma)
 
 
-def test_where_chroma_lies_is_kept() -> None:
+def test_chroma_location_is_kept() -> None:
     given = blank(64, 48, "yuv420p", "topleft", interlaced=False)
     for plane in plane_samples(given):
         plane[...] = 100
@@ -126,7 +126,7 @@ def test_where_chroma_lies_is_kept() -> None:
     assert frame_siting(made) == frame_siting(given) == "topleft"
 
 
-def test_packed_samples_are_brought_to_it_as_well() -> None:
+def test_packed_formats_are_converted() -> None:
     given = picture("yuyv422", 1, 1)
     made = ColorNormalizer(told("smpte170m", "limited", "yuyv422")).normalize(given)
     assert made.colorspace != given.colorspace
@@ -146,7 +146,7 @@ def test_explicit_range_overrides_the_format_name() -> None:
     assert with_true_range_name(given) is given
 
 
-def test_pictures_that_tell_nothing_are_converted_as_all_are() -> None:
+def test_frames_without_properties_are_converted_like_others() -> None:
     given, bare = picture("yuv420p", 1, 2), picture("yuv420p", 1, 2)
     bare.colorspace, bare.color_range = 2, 0
     converter = PixelConverter(told("bt709", "full"))
@@ -160,7 +160,7 @@ def test_gray_always_has_full_range() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Pictures of our own are converted as the pictures that they are like
+# Copied frames are converted like their originals
 
 
 FORMS = ("yuv444p", "yuv420p", "rgb24", "rgb48le")
@@ -188,7 +188,7 @@ def converted(picture: av.VideoFrame) -> list[int]:
 
 
 @pytest.mark.parametrize("name", ["traffic.mp4", "mjpeg.avi", "av1.mp4", "odd-size.webm"])
-def test_a_copy_is_converted_as_the_picture_is(name: str) -> None:
+def test_copied_frame_is_converted_like_its_original(name: str) -> None:
     picture = first(name)
     for made in (
         blank_like(picture, picture.width, picture.height),
@@ -207,11 +207,11 @@ def test_a_copy_is_converted_as_the_picture_is(name: str) -> None:
         assert converted(made) == converted(picture)
 
 
-def test_chroma_lies_elsewhere() -> None:
-    """Else these tests would show nothing."""
+def test_chroma_locations_differ() -> None:
+    """Otherwise the tests below would prove nothing."""
     there = {siting: blank(64, 48, "yuv420p", siting, interlaced=False) for siting in SITINGS}
     results = {tuple(converted(noisy(picture))) for picture in there.values()}
-    assert len(results) == 6  # what is not told is taken for the center
+    assert len(results) == 6  # an unspecified location counts as center
 
 
 @pytest.mark.parametrize("interlaced", one_in(4, [False, True]))
@@ -228,8 +228,8 @@ def test_detected_siting_gives_the_same_conversion(pixel_format: str, interlaced
 
 
 @pytest.mark.parametrize("siting", ["left", "topleft"])
-def test_regions_are_parts_of_the_whole(siting: str) -> None:
-    """Where chroma lies decides about pixels at their edges."""
+def test_regions_equal_parts_of_the_whole(siting: str) -> None:
+    """The chroma location affects pixels at the edges of regions."""
     media = MediaInfo("", "", None, 320, 240, "yuv420p", Fraction(1, 25), None)
     picture = noisy(blank(320, 240, "yuv420p", siting, interlaced=False))
     region = Rect(50, 34, 202, 150)
@@ -239,7 +239,7 @@ def test_regions_are_parts_of_the_whole(siting: str) -> None:
     assert np.array_equal(shown, whole[:, region.y1 : region.y2, region.x1 : region.x2])
 
 
-def test_tiles_are_put_together_with_chroma_where_it_lies() -> None:
+def test_composed_tiles_keep_the_chroma_location() -> None:
     picture = noisy(blank(128, 96, "yuv420p", "left", interlaced=False))
     composer = TileComposer(Rect(0, 0, 128, 96))
     assert converted(composer.put(picture, Rect(0, 0, 128, 96))) == converted(picture)

@@ -93,7 +93,7 @@ def test_each_container(name: str, tmp_path: Path) -> None:
     assert len(expected) >= 30
     assert_exact(path, found, expected)
     steps = np.diff(found.columns.pts[found.order])
-    assert steps.max() - steps.min() <= 1  # a constant rate, but for rounding
+    assert steps.max() - steps.min() <= 1  # a constant rate, except for rounding
     proven = examine(path, full=True)
     assert found.order.tolist() == proven.order.tolist()
     assert found.columns.pts.tolist() == proven.columns.pts.tolist()
@@ -160,7 +160,7 @@ def test_half_a_signature(head: bytes) -> None:
 
 
 def test_best_stream(tmp_path: Path) -> None:
-    """As FFmpeg chooses: of two videos the default one; a cover never."""
+    """Like in FFmpeg, the default video is selected, never a cover."""
     main = make_clip(tmp_path / "main.mkv", "ffv1", width=96, height=64)
     other = make_clip(tmp_path / "other.mkv", "ffv1", width=64, height=48, frames=10)
     path = tmp_path / "both.mkv"
@@ -190,7 +190,7 @@ def test_cover_before_video(tmp_path: Path) -> None:
 
 
 def test_ingest_of_other_stream(store: Store, tmp_path: Path) -> None:
-    """The bytes are stored once, and a full decode stays with the stream."""
+    """The bytes are stored once, and a full decode uses the selected stream."""
     main = make_clip(tmp_path / "main.mkv", "ffv1", width=96, height=64)
     other = make_clip(tmp_path / "other.mkv", "ffv1", width=64, height=48, frames=10)
     path = tmp_path / "both.mkv"
@@ -228,7 +228,7 @@ def test_still_image_refused(head: bytes, form: str) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Containers and codecs of all kinds: each frame alone is that of a decode in order
+# Containers and codecs of all kinds: each frame read alone equals that of a decode in order
 
 
 @dataclass(frozen=True)
@@ -306,7 +306,7 @@ _KINDS = {
 
 
 @pytest.mark.parametrize("name", one_in(2, _KINDS))
-def test_each_frame_alone_is_that_of_a_decode_in_order(name: str, tmp_path: Path) -> None:
+def test_single_frames_equal_a_sequential_decode(name: str, tmp_path: Path) -> None:
     kind = _KINDS[name]
     path = make_clip(
         tmp_path / kind.file, kind.codec, options=kind.options, pixel_format=kind.pixel_format
@@ -319,7 +319,7 @@ def test_each_frame_alone_is_that_of_a_decode_in_order(name: str, tmp_path: Path
 
 
 @pytest.mark.parametrize("name", one_in(3, CLIPS))
-def test_clips_have_the_frames_and_times_that_they_were_made_with(name: str) -> None:
+def test_clips_have_their_encoded_frames_and_times(name: str) -> None:
     path = FOLDER / name
     truth = GroundTruth.load(path)
     found = examine(path)

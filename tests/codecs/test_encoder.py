@@ -62,7 +62,7 @@ def decoded(codec: str, packets: list[bytes], sets: tuple[bytes, ...]) -> list[a
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_one_packet_a_picture_in_order(codec: str) -> None:
+def test_one_packet_per_frame_in_order(codec: str) -> None:
     chosen = settings(codec, 3 if codec == "mjpeg" else 20)
     packets = list(encode_pictures(chosen, pictures()))
     frames = decoded(codec, packets, parameter_sets(chosen))
@@ -77,7 +77,7 @@ def test_one_packet_a_picture_in_order(codec: str) -> None:
 
 
 def _jpeg_samples(picture: av.VideoFrame) -> npt.NDArray[np.float64]:
-    """Those of full range that a picture of limited range has."""
+    """Samples in full range of a frame in limited range."""
     samples = picture.to_ndarray().astype(float)
     height = picture.height
     samples[:height] = (samples[:height] - 16) * 255 / 219
@@ -85,8 +85,9 @@ def _jpeg_samples(picture: av.VideoFrame) -> npt.NDArray[np.float64]:
     return samples.clip(0, 255)
 
 
-def test_jpeg_has_the_colours_that_readers_of_jpeg_expect() -> None:
-    """Whatever those of the source are; taken for others they would be 10 levels off and more."""
+def test_jpeg_uses_standard_jpeg_colors() -> None:
+    """JPEG readers ignore the source's color coding; without conversion, errors would be 10 levels
+    or more."""
     rgb = np.full((240, 320, 3), (200, 80, 40), np.uint8)
     for space, number in (("bt709", 1), ("smpte170m", 5)):
         for color_range, told in (("limited", 1), ("full", 2)):
@@ -112,7 +113,8 @@ def test_ten_bits_are_kept(codec: str) -> None:
     assert frame.format.name == "yuv420p10le"
     error = frame.to_ndarray()[:240].astype(float) - steps
     assert np.abs(error).max() < 6
-    assert len(np.unique(frame.to_ndarray()[:240])) > 400  # of 558; eight bits have 140
+    # of 558 levels; eight bits would have 140
+    assert len(np.unique(frame.to_ndarray()[:240])) > 400
 
 
 @pytest.mark.parametrize("layout", ["yuv420p", "yuv422p", "yuv444p", "yuv420p10"])
@@ -138,7 +140,7 @@ def test_only_the_first_packet_is_a_key_packet(codec: str) -> None:
 
 
 @pytest.mark.parametrize("codec", one_in(3, CODECS))
-def test_planes_and_frames_give_the_same_bytes_every_time(codec: str) -> None:
+def test_output_is_deterministic_for_planes_and_frames(codec: str) -> None:
     first = list(encode_pictures(settings(codec), pictures()))
     assert list(encode_pictures(settings(codec), pictures())) == first
     planes = [picture.to_ndarray() for picture in pictures()]
@@ -146,7 +148,7 @@ def test_planes_and_frames_give_the_same_bytes_every_time(codec: str) -> None:
 
 
 @pytest.mark.parametrize("codec", COARSER)
-def test_parameter_sets_do_not_tell_the_quality(codec: str) -> None:
+def test_parameter_sets_are_independent_of_quality(codec: str) -> None:
     sets = parameter_sets(settings(codec))
     sizes = []
     for quality in (10, 20, 25, WORST_QUALITY[codec]):
@@ -187,11 +189,11 @@ def test_frame_rate_is_written_and_changes_nothing_else(codec: str, rate: Fracti
         assert opened.streams.video[0].codec_context.framerate == rate
 
 
-def test_nothing_makes_nothing() -> None:
+def test_no_frames_give_no_packets() -> None:
     assert list(encode_pictures(settings("h264"), [])) == []
 
 
-def test_sizes_that_the_encoders_do_not_take() -> None:
+def test_unsupported_sizes_are_refused() -> None:
     for codec, width, height in (("h264", 1, 2), ("hevc", 14, 16), ("h264", 16386, 2)):
         with pytest.raises(UsageError):
             require_encodable(codec, width, height)
@@ -199,7 +201,7 @@ def test_sizes_that_the_encoders_do_not_take() -> None:
         parameter_sets(EncoderSettings("h264", 33, 32, 20, Fraction(30)))
 
 
-def test_pictures_that_were_rgb_say_with_which_matrix_they_were_converted() -> None:
+def test_matrix_of_converted_rgb_is_written() -> None:
     media = MediaInfo(
         *("matroska", "ffv1", None, 64, 64, "gbrp", Fraction(1, 25), None),
         color_range="full",

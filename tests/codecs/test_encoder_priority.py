@@ -23,7 +23,7 @@ Use = Callable[[Store, Path], object]
 
 
 def _encode(store: Store, folder: Path) -> None:
-    """As views are."""
+    """Encode like for views."""
     settings = EncoderSettings("av1", 320, 240, 30, Fraction(30))
     frames = pictures(5, 320, 240)
     assert list(encode_pictures(settings, [frame.reformat(format="yuv420p") for frame in frames]))
@@ -56,7 +56,7 @@ def _sample(store: Store, folder: Path) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may raise priorities")
 @pytest.mark.parametrize("use", [_encode, _write, _replace, _try, _try_tile, _sample])
 def test_av1_threads_have_normal_priority(store: Store, tmp_path: Path, use: Use) -> None:
-    """SVT-AV1 would have the highest real-time priority, and leave it to the thread it ran in."""
+    """SVT-AV1 would use real-time priority, and leave it set in the calling thread."""
     assert os.sched_getscheduler(0) == os.SCHED_OTHER
     use(store, tmp_path)
     assert {_policy(int(name)) for name in os.listdir("/proc/self/task")} == {os.SCHED_OTHER}

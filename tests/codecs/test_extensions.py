@@ -40,7 +40,7 @@ _KEPT = "Zürich"
 
 
 def _tagged(path: Path) -> Path:
-    """A clip whose title is not UTF-8."""
+    """A clip with a title that is not UTF-8."""
     made = make_clip(path.with_suffix(".mov"), "libx264", frames=4)
     with (
         av.open(str(made)) as source,
@@ -104,7 +104,7 @@ def test_decoder_that_does_not_open() -> None:
     context = CodecContext.create("qtrle", "r")
     assert isinstance(context, VideoCodecContext)
     context.width = context.height = 16
-    context.bits_per_coded_sample = 7  # there are no such pictures
+    context.bits_per_coded_sample = 7  # there are no such frames
     for _ in range(3):
         with pytest.raises(FFmpegError):
             decode(context, av.Packet(b"\0" * 64))
@@ -120,11 +120,11 @@ def test_side_data_of_each_kind(tmp_path: Path) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# The examiner has loaded all that it needs before its sandbox closes
+# The examiner loads all required modules before its sandbox closes
 
 
 # The first argument is where to write the result, the others are files to examine.  The two lists
-# of what is loaded are Python's own and the kernel's.
+# of loaded modules are Python's own and the kernel's.
 _PROGRAM = """
 import json, os, sys
 from pathlib import Path

@@ -38,7 +38,7 @@ REFUSED = {
 """Files that cannot be served, and a part of the reason."""
 
 PROVEN = {
-    "odd/decord_corrupted.mp4",  # a packet without a picture
+    "odd/decord_corrupted.mp4",  # a packet without a frame
     "odd/dv_ts_pts_reset.ts",
     "odd/dv_ts_starts_mid_gop.ts",
     "odd/openh264_BA_MW_D_IDR_LOST.264",
@@ -151,7 +151,7 @@ def _assert_times_are_sound(found: Examination) -> None:
         ],
     ),
 )
-def test_a_full_decode_confirms_what_the_container_tells(footage: Path, name: str) -> None:
+def test_full_decode_confirms_the_container(footage: Path, name: str) -> None:
     believed = examine(footage / name)
     proven = examine(footage / name, full=True)
     assert (believed.verified, proven.verified) == (False, True)
@@ -167,7 +167,7 @@ def test_a_full_decode_confirms_what_the_container_tells(footage: Path, name: st
 @pytest.mark.thorough
 @pytest.mark.footage
 @pytest.mark.parametrize("name", ["odd/dv_bitflips.mp4", "odd/decord_corrupted.mp4"])
-def test_damage_is_concealed_alike_by_any_number_of_threads(footage: Path, name: str) -> None:
+def test_error_concealment_is_independent_of_thread_count(footage: Path, name: str) -> None:
     expected = ffmpeg_checksums(footage / name)
     found = examine(footage / name)
     with decoder_for(footage / name, found) as decoder:

@@ -44,7 +44,7 @@ def _demuxed(path: Path) -> list[bytes]:
 
 @pytest.mark.parametrize("name", ["traffic.mp4", "open-gop.mkv", "transport.ts", "mpeg4.avi"])
 @pytest.mark.parametrize("sequential", [False, True])
-def test_packets_are_those_of_the_demuxer(name: str, sequential: bool) -> None:
+def test_packets_equal_those_of_the_demuxer(name: str, sequential: bool) -> None:
     found = examine(FOLDER / name)
     access = Access.SEQUENTIAL if sequential else found.access
     payloads = _demuxed(FOLDER / name)
@@ -56,7 +56,7 @@ def test_packets_are_those_of_the_demuxer(name: str, sequential: bool) -> None:
         assert list(reader.read(10, 15, skip={11, 12})) == skipped
 
 
-def test_the_demuxer_finds_every_packet_by_a_seek(tmp_path: Path) -> None:
+def test_demuxer_finds_every_packet_by_seeking(tmp_path: Path) -> None:
     path = make_clip(tmp_path / "a.mpg", "mpeg2video", options={"g": "12", "bf": "2"}, frames=200)
     found = examine(path)
     assert found.access is Access.DEMUX
@@ -152,7 +152,7 @@ def test_one_descriptor_serves_several_decoders() -> None:
         os.close(fd)
 
 
-def test_a_run_that_is_given_up_leaves_nothing_behind() -> None:
+def test_abandoned_run_leaves_nothing_behind() -> None:
     expected = pyav_checksums(OPEN)
     found = examine(OPEN)
     table = table_of(found)
@@ -163,7 +163,7 @@ def test_a_run_that_is_given_up_leaves_nothing_behind() -> None:
             assert (number, checksum(frame)) == (index, expected[index])
 
 
-def test_frames_carry_the_times_of_the_table() -> None:
+def test_frames_have_the_times_of_the_table() -> None:
     found = examine(FOLDER / "variable-rate.mkv")
     table = table_of(found)
     with decoder_for(FOLDER / "variable-rate.mkv", found) as decoder:
@@ -186,7 +186,7 @@ def test_streams_may_start_and_stop_anywhere() -> None:
 
 @pytest.fixture
 def fed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Grows by every packet that a decoder is given."""
+    """A list that grows by every packet that a decoder receives."""
     packets: list[int] = []
     original = PacketReader.packets
 
@@ -201,7 +201,7 @@ def fed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return packets
 
 
-def test_only_what_is_referred_to_is_decoded(fed: list[int]) -> None:
+def test_only_reference_frames_are_decoded(fed: list[int]) -> None:
     found = examine(TRAFFIC)
     table = table_of(found)
     for index in (28, 17, 99):
@@ -216,7 +216,7 @@ def test_only_what_is_referred_to_is_decoded(fed: list[int]) -> None:
 
 
 @pytest.mark.parametrize("path", [TRAFFIC, OPEN])
-def test_a_stream_decodes_only_what_its_first_frame_refers_to(path: Path, fed: list[int]) -> None:
+def test_stream_decodes_only_references_of_its_first_frame(path: Path, fed: list[int]) -> None:
     expected = pyav_checksums(path)
     found = examine(path)
     table = table_of(found)
@@ -234,7 +234,7 @@ def test_a_stream_decodes_only_what_its_first_frame_refers_to(path: Path, fed: l
 
 @pytest.mark.parametrize("path", [TRAFFIC, OPEN, TRANSPORT, FOLDER / "open-gop.mkv"])
 @pytest.mark.parametrize("step", [1, 2, 7])
-def test_reading_on_does_not_start_again(path: Path, step: int, fed: list[int]) -> None:
+def test_sequential_read_does_not_restart(path: Path, step: int, fed: list[int]) -> None:
     expected = pyav_checksums(path)
     found = examine(path)
     table = table_of(found)
@@ -258,7 +258,7 @@ def test_more_threads_give_the_same_frames() -> None:
                 assert checksum(frame) == expected[index]
 
 
-def test_a_picture_that_never_comes_is_named() -> None:
+def test_error_names_the_missing_frame() -> None:
     found = examine(TRAFFIC)
     media = replace(found.media, extradata=b"")  # without it nothing can be decoded
     with (
@@ -268,7 +268,7 @@ def test_a_picture_that_never_comes_is_named() -> None:
         list(decoder.decode(table_of(found).decode_run(7)))
 
 
-def test_a_packet_that_was_zeroed_takes_only_its_picture_along(tmp_path: Path) -> None:
+def test_zeroed_packet_loses_only_its_frame(tmp_path: Path) -> None:
     clip = make_clip(tmp_path / "a.mov", "mjpeg", pixel_format="yuvj420p")
     expected = pyav_checksums(clip)
     found = examine(clip)
@@ -284,7 +284,7 @@ def test_a_packet_that_was_zeroed_takes_only_its_picture_along(tmp_path: Path) -
     assert got == expected[:20] + expected[21:]
 
 
-def test_an_empty_run_wants_nothing() -> None:
+def test_empty_run_decodes_nothing() -> None:
     found = examine(TRAFFIC)
     with decoder_for(TRAFFIC, found) as decoder:
         assert list(decoder.decode(DecodeRun(0, 5, {}))) == []

@@ -46,7 +46,7 @@ ZEROS = st.lists(st.sampled_from([0, 0, 0, 1, 2, 3, 4, 255]), max_size=40).map(b
 
 
 @given(ZEROS)
-def test_escaping_is_undone(payload: bytes) -> None:
+def test_escaping_round_trip(payload: bytes) -> None:
     payload += b"\x80"
     unit = escaped(payload)
     assert unescaped(unit) == payload
@@ -54,7 +54,7 @@ def test_escaping_is_undone(payload: bytes) -> None:
 
 
 @given(ZEROS, ZEROS)
-def test_places_in_escaped_units(head: bytes, data: bytes) -> None:
+def test_offsets_in_escaped_units(head: bytes, data: bytes) -> None:
     head += b"\x80"
     unit = escaped(head) + escaped(data + b"\x80")
     assert unit == escaped(head + data + b"\x80")
@@ -62,7 +62,7 @@ def test_places_in_escaped_units(head: bytes, data: bytes) -> None:
 
 
 @given(st.lists(st.integers(-(2**31), 2**31), max_size=9), st.integers(0, 7))
-def test_numbers_come_back(numbers: list[int], odd: int) -> None:
+def test_numbers_round_trip(numbers: list[int], odd: int) -> None:
     writer = BitWriter()
     writer.bits(odd, 0)
     for number in numbers:
@@ -78,13 +78,13 @@ def test_numbers_come_back(numbers: list[int], odd: int) -> None:
     assert reader.rest().count == 0
 
 
-def test_a_payload_without_an_end_is_damaged() -> None:
+def test_payload_without_end_is_damaged() -> None:
     with pytest.raises(BitstreamError):
         BitReader(b"\0\0").rest()
 
 
 @given(st.binary(max_size=60))
-def test_any_bytes_are_sets_or_damaged_or_refused(data: bytes) -> None:
+def test_arbitrary_bytes_as_parameter_sets(data: bytes) -> None:
     for kind, parse in (
         (32, VideoParameterSet.parse),
         (33, SequenceParameterSet.parse),
@@ -107,7 +107,7 @@ PICTURE = "4401c071809920"
 
 
 @given(st.binary(min_size=1, max_size=40))
-def test_any_bytes_are_slices_or_damaged_or_refused(data: bytes) -> None:
+def test_arbitrary_bytes_as_slices(data: bytes) -> None:
     sequence = SequenceParameterSet.parse(bytes.fromhex(SEQUENCE))
     syntax = SliceHeaderSyntax(sequence, PictureParameterSet.parse(bytes.fromhex(PICTURE)))
     for unit in (data, b"\x26\1" + data, b"\2\1" + data):
@@ -125,7 +125,7 @@ def test_any_bytes_are_slices_or_damaged_or_refused(data: bytes) -> None:
         assert again.unit[again.data_at :] == part.unit[part.data_at :]
 
 
-def test_sets_are_read_and_written() -> None:
+def test_parameter_sets_round_trip() -> None:
     unit = bytes.fromhex(SEQUENCE)
     sequence = SequenceParameterSet.parse(unit)
     assert (sequence.width, sequence.height, sequence.tree_block) == (1080, 1920, 64)
@@ -167,7 +167,7 @@ def test_buffers_of_a_level() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Numbers of HEVC's parameter sets, and key pictures that nothing precedes
+# Ids of HEVC's parameter sets, and key frames without leading frames
 
 
 def settings(number: int = 0, block: int | None = None) -> EncoderSettings:
@@ -198,7 +198,7 @@ def coded(chosen: EncoderSettings) -> bytes:
 def test_streams_with_different_pps_ids_can_be_mixed(number: int) -> None:
     plain, other = settings(), settings(number)
     stream, moved = coded(plain), coded(other)
-    # A byte for each picture, and now and then one that keeps start codes out.
+    # A byte for each frame, and occasionally an emulation prevention byte.
     assert 12 <= len(moved) - len(stream) <= 24
     sets = with_start_codes((*parameter_sets(plain), *parameter_sets(other)))
     alone = shown(with_start_codes(parameter_sets(plain)) + stream)
@@ -207,7 +207,7 @@ def test_streams_with_different_pps_ids_can_be_mixed(number: int) -> None:
     assert shown(with_start_codes(parameter_sets(other)) + moved) == alone
 
 
-def test_a_free_number_is_one_that_no_set_has() -> None:
+def test_free_id_is_unused() -> None:
     plain = parameter_sets(settings())
     assert free_parameter_set_id(plain) == 15
     assert free_parameter_set_id((*plain, *parameter_sets(settings(15)))) == 14
@@ -216,7 +216,7 @@ def test_a_free_number_is_one_that_no_set_has() -> None:
 
 
 @pytest.mark.parametrize(("block", "size"), [(8, (104, 72)), (16, (112, 80)), (32, (128, 96))])
-def test_pictures_are_coded_in_whole_blocks(block: int, size: tuple[int, int]) -> None:
+def test_frames_are_coded_in_whole_blocks(block: int, size: tuple[int, int]) -> None:
     (unit,) = (
         unit
         for unit in parameter_sets(settings(3, block))
@@ -239,7 +239,7 @@ def test_existing_pps_id_is_not_replaced() -> None:
         break
 
 
-def test_only_key_pictures_that_others_may_precede_are_marked() -> None:
+def test_only_key_frames_with_possible_leading_frames_are_marked() -> None:
     cra, idr, trail = (bytes((kind << 1, 1, 0x80, 5)) for kind in (21, 19, 1))
     for unit, kind in ((cra, 18), (idr, 19), (trail, 1)):
         for prefix, packet in ((0, nal.START_CODE + unit), (4, b"\0\0\0\4" + unit)):

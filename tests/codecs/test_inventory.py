@@ -25,7 +25,7 @@ from vfsd.disk.checksums import MediaSource
 from vfsd.errors import IntegrityError, RefusedMediaError
 
 
-def test_an_inventory_survives_its_transport(tmp_path: Path) -> None:
+def test_inventory_round_trip(tmp_path: Path) -> None:
     path = noisy_clip(tmp_path / "a.mp4")
     with MediaSource(path) as source:
         found = take_inventory(source, "mp4", 0)
@@ -49,13 +49,13 @@ def test_an_inventory_survives_its_transport(tmp_path: Path) -> None:
     ],
     ids=lambda data: data[:30].decode(),
 )
-def test_other_answers_are_refused(data: bytes) -> None:
+def test_invalid_answers_are_refused(data: bytes) -> None:
     with pytest.raises(IntegrityError):
         unpack_inventory(data)
 
 
 @pytest.mark.parametrize("kind", ["chapters-mkv", "mov-text"])
-def test_damaged_files_do_no_harm(tmp_path: Path, kind: str) -> None:
+def test_damaged_files_are_handled(tmp_path: Path, kind: str) -> None:
     path = CLIPS[kind].make(tmp_path, "clip")
     whole, rng = path.read_bytes(), random.Random(3)
     for _ in range(150):
@@ -88,15 +88,15 @@ def test_differences_are_named() -> None:
     assert "would become abd; it is abc" in str(changed)
 
 
-def test_writers_of_user_data_may_differ_but_nothing_else() -> None:
+def test_only_the_writer_of_user_data_may_differ() -> None:
     place = "pictures/packets/user data"
     writer, told = InventoryItem(1, 4, "aa", "Lavc59.37.100"), InventoryItem(1, 4, "bb", "GPS 48.1")
     assert differences({place: writer}, {}) == []
     assert differences({place: told}, {place: writer}) != []
 
 
-def test_later_packets_are_not_foreseen() -> None:
-    """A file of the first picture has fewer messages, and none of other streams."""
+def test_comparison_covers_the_first_frame_only() -> None:
+    """A file of the first frame has fewer messages, and no other streams."""
     many, one = InventoryItem(9, 90, "aa"), InventoryItem(1, 10, "bb")
     path = "pictures/packets/SEI 200"
 

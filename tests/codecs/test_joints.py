@@ -48,7 +48,7 @@ FILMED = FilmedScene.of(CAMERAS, frames=4, seed=3)
 
 
 def coded(picture: PixelArray) -> list[PlaneArray]:
-    """4:2:0."""
+    """Frames in 4:2:0."""
     width, height = image_size(picture)
     flat = np.asarray(cv2.cvtColor(picture, cv2.COLOR_RGB2YUV_I420), np.uint8).reshape(-1)
     luma, chroma = width * height, width * height // 4
@@ -90,7 +90,7 @@ def worst(shown: list[PlaneArray], seen: list[PlaneArray]) -> float:
 
 
 @pytest.mark.parametrize("merge", ["mean", "unprojected"])
-def test_both_pictures_come_back(merge: str) -> None:
+def test_both_frames_are_restored(merge: str) -> None:
     left, right = coded(FILMED.left(1)), coded(FILMED.right(1))
     joint = joint_of(left, right, merge)
     assert joint.pieces == ("left", "middle", "right")
@@ -104,7 +104,7 @@ def test_both_pictures_come_back(merge: str) -> None:
         assert np.array_equal(plane[:, edge:], picture[:, edge:])
 
 
-def test_without_its_light_the_right_one_is_worse() -> None:
+def test_exposure_improves_the_right_frame() -> None:
     bright = Cameras(overlap=0.6, noise=1.0, gain=1.0, bias=12.0)
     filmed = FilmedScene.of(bright, frames=2, seed=3)
     left, right = coded(filmed.left(1)), coded(filmed.right(1))
@@ -114,7 +114,7 @@ def test_without_its_light_the_right_one_is_worse() -> None:
     assert worst(good, right) > worst(bad, right) + 2
 
 
-def test_a_joint_is_the_same_after_json() -> None:
+def test_joint_survives_json() -> None:
     left, right = coded(FILMED.left(0)), coded(FILMED.right(0))
     joint = joint_of(left, right, "mean")
     again = PlaneJoint.from_record(json.loads(json.dumps(joint.to_record())))
@@ -143,7 +143,7 @@ def test_invalid_joint_records_are_refused(change: dict[str, object]) -> None:
         PlaneJoint.from_record({**joint.to_record(), **change})
 
 
-def test_a_copy_is_one_picture() -> None:
+def test_copy_is_stored_once() -> None:
     left = coded(FILMED.left(2))
     found = cut_at_seam(np.eye(3), CAMERAS_SIZE, CAMERAS_SIZE)
     assert found is not None
@@ -164,14 +164,14 @@ def test_a_copy_is_one_picture() -> None:
 CAMERAS_SIZE = (CAMERAS.width, CAMERAS.height)
 
 
-def test_sides_have_to_hold_whole_samples() -> None:
+def test_sides_must_be_multiples_of_chroma_samples() -> None:
     assert is_divisible((320, 240), SHARES)
     assert not is_divisible((321, 240), SHARES)
     assert not is_divisible((320, 241), ((1, 1),))
 
 
 # --------------------------------------------------------------------------------------------------
-# Homographies: what is sane, what both cameras see, other sizes of the pictures
+# Homographies: plausibility, the overlap of both cameras, other frame sizes
 
 
 SIZE = (320, 240)
@@ -187,7 +187,7 @@ def test_overlap_share_of_a_shift() -> None:
     assert overlap_shares(shift(400), SIZE, SIZE) == (0, 0)
 
 
-def test_a_picture_within_another_is_seen_as_a_whole() -> None:
+def test_contained_frame_overlaps_entirely() -> None:
     assert overlap_shares(shift(100, 50), SIZE, (160, 120)) == pytest.approx((0.25, 1))
 
 
@@ -202,11 +202,11 @@ def test_a_picture_within_another_is_seen_as_a_whole() -> None:
         np.full((3, 3), np.nan),
     ],
 )
-def test_area_behind_the_camera_has_no_outline(matrix: Homography) -> None:
+def test_area_behind_the_camera_is_refused(matrix: Homography) -> None:
     assert projected_outline(matrix, SIZE) is None
 
 
-def test_the_same_homography_between_larger_pictures() -> None:
+def test_homography_scales_with_the_frames() -> None:
     matrix = np.array([[1.02, 0.01, 80], [0.005, 0.99, -6], [2e-5, 1e-5, 1]])
     doubled = resize_homography(matrix, (SIZE, (640, 480)), (SIZE, (640, 480)))
     # The corner between four pixels is the same corner in either size.
@@ -215,13 +215,13 @@ def test_the_same_homography_between_larger_pictures() -> None:
     np.testing.assert_allclose(there, (project_points(matrix, corners) + 0.5) * 2 - 0.5)
 
 
-def test_a_copy_in_another_size_is_displaced_by_nothing() -> None:
+def test_scaled_copy_has_no_displacement() -> None:
     half = resize_homography(np.eye(3), (SIZE, SIZE), (SIZE, (160, 120)))
     assert corner_displacement(half, SIZE, (160, 120)) == pytest.approx(0, abs=1e-12)
     assert corner_displacement(shift(32), SIZE, SIZE) == pytest.approx(0.1)
 
 
-def test_there_and_back() -> None:
+def test_forward_and_backward_projection() -> None:
     matrix = np.array([[1.02, 0.01, 80], [0.005, 0.99, -6], [2e-5, 1e-5, 1]])
     points = np.array([[3.0, 4], [310, 2]])
     np.testing.assert_allclose(
@@ -230,7 +230,7 @@ def test_there_and_back() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# A pair becomes three pieces, and both pictures come back
+# A pair becomes three pieces, and both frames can be restored
 
 
 LIGHT = PlaneExposure((1 / 1.05,) * 3, (4 / 1.05,) * 3)
@@ -262,19 +262,19 @@ def cut_of(cameras: Cameras) -> SeamCut:
 
 
 @pytest.mark.parametrize("overlap", [0.3, 0.5, 0.75])
-def test_the_left_picture_comes_back_as_it_was(overlap: float) -> None:
+def test_left_frame_is_restored_exactly(overlap: float) -> None:
     filmed = FilmedScene.of(Cameras(overlap=overlap), seed=1)
     left, right = filmed.left(7), filmed.right(7)
     where = cut_of(filmed.cameras)
     same, again = restored(left, right, where, LIGHT, "unprojected")
     np.testing.assert_array_equal(same, left)
     np.testing.assert_array_equal(again[:, where.edge :], right[:, where.edge :])
-    # Both have noise of their own: 2 levels each; projection removes some of it.
+    # Both have independent noise of 2 levels; projection removes some of it.
     assert psnr_of_square(mean_square(again, right)) > 38
 
 
 @pytest.mark.parametrize("overlap", [0.3, 0.5, 0.75])
-def test_the_mean_is_near_both(overlap: float) -> None:
+def test_mean_is_close_to_both(overlap: float) -> None:
     filmed = FilmedScene.of(Cameras(overlap=overlap), seed=2)
     left, right = filmed.left(7), filmed.right(7)
     where = cut_of(filmed.cameras)
@@ -287,13 +287,13 @@ def test_the_mean_is_near_both(overlap: float) -> None:
 
 
 @pytest.mark.parametrize("overlap", [0.3, 0.5, 0.75])
-def test_little_is_kept_twice(overlap: float) -> None:
+def test_few_pixels_are_stored_twice(overlap: float) -> None:
     where = cut_of(Cameras(overlap=overlap))
     assert where.left_kept + where.right_kept == pytest.approx(2 - overlap, abs=0.04)
 
 
-def test_side_by_side_nothing_is_kept_twice_and_everything_comes_back() -> None:
-    """Without tilt, pieces are just columns, and no pixel is made up."""
+def test_untilted_pair_stores_no_pixel_twice() -> None:
+    """Without tilt, pieces are plain columns, and all frames are restored."""
     filmed = FilmedScene.of(Cameras(overlap=0.5, tilt=0, gain=1, bias=0, noise=0), seed=1)
     left, right = filmed.left(3), filmed.right(3)
     where = cut_of(filmed.cameras)
@@ -305,7 +305,8 @@ def test_side_by_side_nothing_is_kept_twice_and_everything_comes_back() -> None:
 
 
 def test_rows_outside_of_the_left_frame_are_kept() -> None:
-    """The right camera looks 20 pixels higher: its first rows are in no left picture."""
+    """The right camera is aimed 20 pixels higher, so its first rows are missing in the left
+    frame."""
     matrix = np.array([[1, 0, 160], [0, 1, -20], [0, 0, 1]], np.float64)
     rng = np.random.default_rng(1)
     left, right = (rng.integers(0, 256, (240, 320, 3), dtype=np.uint8) for _ in range(2))
@@ -317,7 +318,7 @@ def test_rows_outside_of_the_left_frame_are_kept() -> None:
     np.testing.assert_array_equal(rights, right)
 
 
-def test_a_picture_within_the_left_one_needs_no_piece_of_its_own() -> None:
+def test_contained_frame_needs_no_right_piece() -> None:
     matrix = np.array([[1, 0, 100], [0, 1, 50], [0, 0, 1]], np.float64)
     where = cut_at_seam(matrix, SIZE, (160, 120))
     assert where is not None
@@ -341,14 +342,14 @@ def test_no_cut_without_a_vertical_seam(matrix: Homography) -> None:
     assert cut_at_seam(matrix, SIZE, SIZE) is None
 
 
-def test_exposure_there_and_back() -> None:
+def test_exposure_round_trip() -> None:
     levels = np.arange(20, 200, dtype=np.uint8).repeat(3).reshape(1, -1, 3)
     light = ExposureMatch((1.2, 0.9, 1), (-10, 5, 0))
     again = light.to_right(light.to_left(levels))
     assert np.abs(again.astype(int) - levels).max() <= 1
 
 
-def test_where_a_picture_is_laid_over_another() -> None:
+def test_placement_of_an_overlaid_frame() -> None:
     white = np.full((240, 320, 3), 255, np.uint8)
     laid, there = warp_with_mask(white, np.array([[1, 0, 160], [0, 1, 0], [0, 0, 1.0]]), SIZE)
     assert not there[:, :160].any()

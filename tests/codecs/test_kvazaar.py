@@ -27,7 +27,7 @@ needed = pytest.mark.usefixtures("kvazaar")
 
 
 @needed
-def test_one_packet_a_picture_in_order() -> None:
+def test_one_packet_per_frame_in_order() -> None:
     pictures = scene(200, 120)
     tile = encode_tile(settings(200, 120, 22), pictures, x=64, y=128)
     assert tile.rect == Rect(64, 128, 264, 248)
@@ -45,7 +45,7 @@ def test_one_packet_a_picture_in_order() -> None:
 
 
 @needed
-def test_a_longer_segment_has_one_key_picture() -> None:
+def test_long_segment_has_one_key_frame() -> None:
     tile = encode_tile(settings(64, 64), list(scene(64, 64)) * 30)
     kinds = {packet[4] >> 1 for packet in tile.pictures[1:]}
     assert (len(tile.pictures), kinds) == (300, {1})
@@ -53,20 +53,20 @@ def test_a_longer_segment_has_one_key_picture() -> None:
 
 @needed
 @pytest.mark.parametrize("quality", [0, 51])
-def test_the_ends_of_quality(quality: int) -> None:
+def test_extreme_qualities(quality: int) -> None:
     tile = encode_tile(settings(64, 64, quality), scene(64, 64))
     assert len(by_ffmpeg(tile.pictures, tile.parameter_sets)) == 10
 
 
 @needed
-def test_a_single_picture() -> None:
+def test_single_frame() -> None:
     (tile,) = encode_tiled(settings(64, 64), [64], [64], scene(64, 64)[:1])
     assert len(tile.pictures) == len(by_ffmpeg(tile.pictures, tile.parameter_sets)) == 1
 
 
 @needed
 @pytest.mark.parametrize("size", [(192, 128), (190, 70)])
-def test_planes_and_threads_give_the_same_bytes(size: tuple[int, int]) -> None:
+def test_output_is_independent_of_planes_and_threads(size: tuple[int, int]) -> None:
     width, height = size
     chosen, frames = settings(width, height), scene(width, height)
     layout = ([64, 64, width - 128], [64, height - 64])
@@ -78,7 +78,7 @@ def test_planes_and_threads_give_the_same_bytes(size: tuple[int, int]) -> None:
 
 
 @needed
-def test_parameter_sets_tell_rate_shape_and_colors() -> None:
+def test_parameter_sets_have_rate_aspect_and_colors() -> None:
     chosen = dataclasses.replace(
         settings(64, 46),
         rate=Fraction(30000, 1001),
@@ -126,13 +126,13 @@ def test_invalid_sizes_are_refused() -> None:
 
 
 @needed
-def test_no_pictures_are_an_error() -> None:
+def test_no_frames_are_an_error() -> None:
     with pytest.raises(VfsdError, match="kvazaar failed"):
         encode_tile(settings(64, 64), [])
 
 
 @needed
-def test_an_error_of_the_source_comes_through_and_ends_the_program(
+def test_source_error_is_raised_and_ends_the_program(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     started: list[subprocess.Popen[bytes]] = []
@@ -159,7 +159,7 @@ def test_an_error_of_the_source_comes_through_and_ends_the_program(
 
 
 @needed
-def test_parameters_that_are_not_known_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_parameters_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encoder, "_PARAMETERS", (*encoder._PARAMETERS, "no-such-constraint=1"))
     with pytest.raises(VfsdError, match="lacks a parameter"):
         encode_tile(settings(64, 64), scene(64, 64))
@@ -188,13 +188,13 @@ def test_unexpected_output_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def forgotten() -> Iterator[None]:
-    """The cached facts on the program are read again."""
+    """Clear the cached facts about the program."""
     encoder._program.cache_clear()
     yield
     encoder._program.cache_clear()
 
 
-def test_without_the_package(forgotten: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_is_reported(forgotten: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
     assert not kvazaar_available()
     with pytest.raises(ExtraMissingError, match="imageio-ffmpeg") as caught:
@@ -202,7 +202,7 @@ def test_without_the_package(forgotten: None, monkeypatch: pytest.MonkeyPatch) -
     assert "vfsd[stitch]" in str(caught.value.hint)
 
 
-def test_with_another_ffmpeg(
+def test_other_ffmpeg_is_refused(
     forgotten: None, kvazaar: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encoder._program.cache_clear()

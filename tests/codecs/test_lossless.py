@@ -92,7 +92,7 @@ def samples(draw: st.DrawFn) -> npt.NDArray[Any]:
 
 
 @given(samples())
-def test_differences_give_the_samples_back(given_samples: npt.NDArray[Any]) -> None:
+def test_differences_round_trip(given_samples: npt.NDArray[Any]) -> None:
     differences = neighbour_residuals(given_samples)
     data = to_byte_planes(differences)
     assert data.dtype == np.uint8
@@ -101,13 +101,13 @@ def test_differences_give_the_samples_back(given_samples: npt.NDArray[Any]) -> N
     assert np.array_equal(restore_from_residuals(there), given_samples)
 
 
-def test_differences_of_a_slope_are_nothing() -> None:
+def test_differences_of_a_slope_are_zero() -> None:
     slope = np.add.outer(np.arange(20) * 3, np.arange(30) * 2).astype(np.uint8)
     assert not neighbour_residuals(slope)[1:, 1:].any()
 
 
-def test_sums_go_beyond_what_32_bits_hold() -> None:
-    """In 8K and more; each sample below is 255 less than what its neighbours foretell."""
+def test_sums_beyond_32_bits() -> None:
+    """They occur in 8K and more; each sample below is 255 less than predicted."""
     differences = np.full((3000, 4000), 255, np.uint8)
     down = np.cumsum(differences, axis=0, dtype=np.uint8)
     expected = np.cumsum(down, axis=1, dtype=np.uint8)
@@ -123,7 +123,7 @@ def test_sums_go_beyond_what_32_bits_hold() -> None:
     kinds=st.lists(st.sampled_from(("noise", "same", "flat", "near")), min_size=1, max_size=5),
     seed=st.integers(0, 1 << 32),
 )
-def test_any_picture_comes_back(
+def test_arbitrary_frames_round_trip(
     pixel_format: str, width: int, height: int, level: int, kinds: list[str], seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
@@ -141,11 +141,11 @@ def test_any_picture_comes_back(
     packets = assert_comes_back(pictures, level)
     assert is_key_packet(packets[0])
     head = len(packets[0]) - len(assert_comes_back(pictures, RAW_LEVEL)[0])
-    assert head <= 0  # what does not get smaller is kept as it is
+    assert head <= 0  # incompressible data is stored unchanged
 
 
 @pytest.mark.parametrize("pixel_format", ["rgb24", "gbrp", "yuv420p", "yuv420p10le", "gray"])
-def test_filmed_pictures_come_back_and_get_smaller(pixel_format: str) -> None:
+def test_filmed_frames_shrink_and_round_trip(pixel_format: str) -> None:
     pictures = filmed("traffic.mp4", pixel_format, 6)
     raw = assert_comes_back(pictures, RAW_LEVEL)
     packed = assert_comes_back(pictures, 1)
@@ -153,7 +153,7 @@ def test_filmed_pictures_come_back_and_get_smaller(pixel_format: str) -> None:
     assert sum(map(len, assert_comes_back(pictures, MAX_LEVEL))) < sum(map(len, packed))
 
 
-def test_a_still_scene_costs_next_to_nothing_after_the_first_picture() -> None:
+def test_still_scene_is_cheap_after_the_first_frame() -> None:
     rng = np.random.default_rng(1)
     still = picture(320, 240, "yuv420p", noise(rng))
     first, *others = assert_comes_back([still, still, still], 1)
@@ -161,7 +161,7 @@ def test_a_still_scene_costs_next_to_nothing_after_the_first_picture() -> None:
     assert not any(is_key_packet(packet) for packet in others)
 
 
-def test_pictures_that_have_little_in_common_stand_alone() -> None:
+def test_unrelated_frames_are_coded_separately() -> None:
     rng = np.random.default_rng(2)
     smooth = np.add.outer(np.arange(240), np.arange(320)).astype(np.uint8)
     pictures = [
@@ -172,13 +172,13 @@ def test_pictures_that_have_little_in_common_stand_alone() -> None:
     assert [is_key_packet(packet) for packet in packets] == [True, True, True]
 
 
-def test_large_pictures_come_back() -> None:
+def test_large_frames_round_trip() -> None:
     rng = np.random.default_rng(3)
     assert_comes_back([picture(4098, 2162, "yuv420p", noise(rng))], 1)
 
 
 @pytest.mark.parametrize("level", [-1, MAX_LEVEL + 1])
-def test_levels_that_there_are_not(level: int) -> None:
+def test_invalid_levels_are_refused(level: int) -> None:
     with pytest.raises(UsageError, match="0 to 19"):
         PicturePacker(level)
 
@@ -241,7 +241,7 @@ def shown(stream: CellStream, first: int = 0) -> list[int]:
 
 
 @pytest.mark.parametrize("pixel_format", ["yuv420p", "rgb24"])
-def test_recompressed_cells_show_the_same(pixel_format: str) -> None:
+def test_recompressed_cells_decode_equally(pixel_format: str) -> None:
     pictures = filmed("traffic.mp4", pixel_format, 12)
     raw = cell_of(pictures, Rect(16, 32, 237, 213), RAW_LEVEL)
     assert (raw.width, raw.height) == (222, 182)
@@ -256,7 +256,7 @@ def test_recompressed_cells_show_the_same(pixel_format: str) -> None:
         assert back.packets == raw.packets
 
 
-def test_decoding_begins_where_it_can() -> None:
+def test_decoding_begins_at_the_nearest_key_packet() -> None:
     rng = np.random.default_rng(4)
     scenes = [picture(64, 64, "yuv420p", noise(rng)) for _ in range(3)]
     stream = cell_of([scenes[n // 4] for n in range(12)], Rect(0, 0, 64, 64), 1)
@@ -273,7 +273,7 @@ def test_decoding_begins_where_it_can() -> None:
     assert raw.fed == 2
 
 
-def test_a_decoder_goes_from_cell_to_cell() -> None:
+def test_decoder_moves_between_cells() -> None:
     pictures = filmed("traffic.mp4", "yuv420p", 4)
     one = cell_of(pictures, Rect(0, 0, 64, 64), 1)
     other = cell_of(pictures[::-1], Rect(64, 64, 128, 128), 1)
@@ -302,12 +302,12 @@ def test_a_decoder_goes_from_cell_to_cell() -> None:
         ),
     ],
 )
-def test_cells_that_say_what_cannot_be(told: bytes) -> None:
+def test_impossible_cell_headers_are_refused(told: bytes) -> None:
     with pytest.raises(IntegrityError):
         cell_decoder(PackedCell("lossless", 64, 64, told, ()))
 
 
-def test_pictures_that_change_their_format_are_refused() -> None:
+def test_format_changes_are_refused() -> None:
     pictures = filmed("traffic.mp4", "yuv420p", 1) + filmed("traffic.mp4", "yuv422p", 1)
     encoder = LosslessCellEncoder(media(pictures[0]), Rect(0, 0, 64, 64), 1)
     encoder.put(SourcePicture(pictures[0]))

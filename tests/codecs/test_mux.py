@@ -56,13 +56,13 @@ CLIPS = (
 
 @dataclass(frozen=True)
 class Copied:
-    """A clip taken apart: its packets, and segments that begin at key packets."""
+    """A demuxed clip: its packets, and segments that begin at key packets."""
 
     media: MediaInfo
     framing: PacketFormat
     track: VideoTrack
     payloads: list[bytes]
-    starts: Ints  #: packets that segments begin with
+    starts: Ints  #: first packet of each segment
     times: list[PacketTimes]
     shown: list[Fraction]  #: seconds of each frame, in order
 
@@ -156,7 +156,7 @@ def near(times: list[Fraction], right: list[Fraction], container: str) -> bool:
 
 @pytest.mark.parametrize("container", CONTAINERS)
 @pytest.mark.parametrize("name", CLIPS)
-def test_a_whole_file_has_every_frame_at_its_time(name: str, container: str) -> None:
+def test_whole_file_has_exact_frame_times(name: str, container: str) -> None:
     clip = taken_apart(name)
     muxer = muxer_for(container, clip.track)
     segments = [clip.segment(muxer, number) for number in range(len(clip.starts))]
@@ -177,7 +177,8 @@ def test_any_run_of_segments_plays(name: str, container: str) -> None:
     for first in range(len(segments)):
         for stop in range(first + 1, len(segments) + 1):
             times, prints = read(muxer.header() + b"".join(segments[first:stop]))
-            begin = clip.bounds(first)[0]  # groups are closed: packets and frames count alike
+            # GOPs are closed, so packets and frames have equal counts
+            begin = clip.bounds(first)[0]
             end = clip.bounds(stop - 1)[1]
             assert near(times, clip.shown[begin:end], container)
             assert prints == whole[begin:end]
@@ -227,7 +228,7 @@ def _frames_of_stream(codec: str, packets: list[bytes]) -> list[av.VideoFrame]:
 
 
 def made_at(container: str, seconds: list[int], end: int, time_base: Fraction) -> list[Fraction]:
-    """The times that a reader finds in a file of one segment whose pictures appear at `seconds`."""
+    """The times that a reader finds in a file with one segment and frames at `seconds`."""
     chosen = EncoderSettings("h264", 64, 64, 40, Fraction(25))
     gray = np.full((96, 64), 128, np.uint8)
     framing = encoder_packet_format("h264", parameter_sets(chosen), stream=False)
@@ -247,7 +248,7 @@ def made_at(container: str, seconds: list[int], end: int, time_base: Fraction) -
 
 @pytest.mark.parametrize("container", CONTAINERS)
 def test_long_pauses_are_kept(container: str) -> None:
-    """A Matroska block's time is at most 3.2 seconds from that of its cluster."""
+    """The time of a Matroska block is at most 3.2 seconds from that of its cluster."""
     pauses = [0, 1, 50, 51, 2000]
     assert made_at(container, pauses, 2100, Fraction(1, 1000)) == pauses
 
@@ -263,7 +264,7 @@ def test_timebase_too_fine_for_the_format(container: str) -> None:
     st.integers(1, 10**6),
     st.integers(1, 10**6),
 )
-def test_times_are_rounded_to_the_nearest(ticks: list[int], over: int, under: int) -> None:
+def test_times_are_rounded_to_nearest(ticks: list[int], over: int, under: int) -> None:
     factor = Fraction(over, under)
     exact = [tick * factor for tick in ticks]
     for found, right in zip(scaled_ticks(np.array(ticks), factor).tolist(), exact, strict=True):
@@ -300,7 +301,7 @@ _units = st.lists(
 
 @settings(max_examples=examples(200))
 @given(_units, st.sampled_from([1, 2, 4, 0]), st.sampled_from([0, 2, 4]), st.data())
-def test_no_packet_grows_beyond_its_bound(
+def test_packet_growth_is_bounded(
     units: list[bytes], stored: int, wanted: int, data: st.DataObject
 ) -> None:
     if stored:
@@ -319,7 +320,7 @@ def test_no_packet_grows_beyond_its_bound(
     assert [converted[a:b] for a, b in nal.nal_units(converted, wanted)] == units
 
 
-def test_parameter_sets_go_behind_a_delimiter() -> None:
+def test_parameter_sets_follow_a_delimiter() -> None:
     framing = encoder_packet_format("h264", (b"\x67set",), stream=True)
     delimiter, picture = b"\x09\xf0", b"\x65picture"
     packet = nal.START_CODE + delimiter + nal.START_CODE + picture

@@ -69,7 +69,7 @@ def encoded(path: Path, codec: str, *options: str) -> Path:
 
 
 def assert_same_as_decoded(path: Path) -> Examination:
-    """The table that packets give, which must be that of a full decode, and not one itself."""
+    """The table from packets, which must equal that of a full decode without being one."""
     found = examine(path)
     assert not found.verified, found.notes
     proven = examine(path, full=True)
@@ -95,7 +95,7 @@ def test_table_by_packets(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "codec", one_in(3, ["mpeg4", "mpeg2video", "prores_ks", "libx264", "libx265"])
 )
-def test_cut_by_edit_list(codec: str, tmp_path: Path) -> None:
+def test_edit_list_cut(codec: str, tmp_path: Path) -> None:
     whole = encoded(tmp_path / "whole.mov", codec, "-g", "12", "-bf", "2")
     path = tmp_path / "cut.mov"
     ffmpeg("-ss", "0.7", "-t", "1", "-i", whole, "-c", "copy", path)
@@ -104,7 +104,7 @@ def test_cut_by_edit_list(codec: str, tmp_path: Path) -> None:
 
 
 def test_repeated_edit_list_is_decoded(tmp_path: Path) -> None:
-    """An edit list that shows a part twice leaves nothing that packets alone tell."""
+    """An edit list that shows a part twice cannot be evaluated from packets alone."""
     whole = encoded(tmp_path / "whole.mov", "mpeg4", "-g", "12")
     data = whole.read_bytes()
     at = data.index(b"elst")
@@ -120,12 +120,13 @@ def test_repeated_edit_list_is_decoded(tmp_path: Path) -> None:
         grown = grown[:place] + size.to_bytes(4, "big") + grown[place + 4 :]
     path = tmp_path / "twice.mov"
     path.write_bytes(grown)
-    assert data.index(b"mdat") < data.index(b"moov")  # else what it lists would have moved
+    # otherwise the listed samples would have moved
+    assert data.index(b"mdat") < data.index(b"moov")
     assert examine(path).verified
 
 
 def test_dropped_frames_in_avi(tmp_path: Path) -> None:
-    """Pictures that an encoder has left out leave gaps, not frames."""
+    """Frames dropped by the encoder leave gaps in the times."""
     path = tmp_path / "gaps.avi"
     select = ("-vf", "select=not(eq(mod(n\\,5)\\,3))", "-fps_mode", "vfr", "-enc_time_base", "1:25")
     found = assert_same_as_decoded(encoded(path, "mpeg4", "-g", "12", *select))
@@ -135,10 +136,10 @@ def test_dropped_frames_in_avi(tmp_path: Path) -> None:
 
 
 def not_coded(head: bytes) -> bytes:
-    """A picture of MPEG-4 that says that it is not coded, of the time of another one's header."""
+    """An MPEG-4 VOP marked as not coded, with the time of another VOP's header."""
     bits = f"{int.from_bytes(head, 'big'):0{8 * len(head)}b}"
     end = bits.index("0", 2) + 1 + 1 + _TICK_BITS + 1
-    told = f"01{bits[2:end]}0"  # and what follows is padding
+    told = f"01{bits[2:end]}0"  # the rest is padding
     told += "0" + "1" * (-(len(told) + 1) % 8)
     return _VOP + int(told, 2).to_bytes(len(told) // 8, "big")
 
@@ -148,7 +149,7 @@ _TICK_BITS = 5
 _VOP = b"\0\0\1\xb6"
 
 
-def test_pictures_not_coded(tmp_path: Path) -> None:
+def test_vops_not_coded(tmp_path: Path) -> None:
     made = encoded(tmp_path / "made.mkv", "mpeg4", "-g", "60")
     path = remuxed(
         made,
@@ -161,7 +162,7 @@ def test_pictures_not_coded(tmp_path: Path) -> None:
 
 
 def packed(made: Path, path: Path) -> Path:
-    """B pictures in the packet of the picture that they precede on the screen."""
+    """B-frames in the packet of the frame that they precede in display order."""
     told = b"\0\0\1\xb2DivX503b1393p"
     with av.open(str(made)) as source, av.open(str(path), "w") as target:
         old = source.streams.video[0]
@@ -188,14 +189,14 @@ def packed(made: Path, path: Path) -> Path:
 
 
 @pytest.mark.parametrize("between", [1, 2])
-def test_packed_b_pictures(between: int, tmp_path: Path) -> None:
+def test_packed_b_frames(between: int, tmp_path: Path) -> None:
     made = encoded(tmp_path / "made.avi", "mpeg4", "-g", "12", "-bf", str(between))
     path = packed(made, tmp_path / "packed.avi")
     found = assert_same_as_decoded(path)
     assert len(found.order) == 60
 
 
-def test_start_between_key_pictures(tmp_path: Path) -> None:
+def test_start_between_key_frames(tmp_path: Path) -> None:
     """Frames before the first key frame are not shown."""
     whole = encoded(tmp_path / "whole.ts", "mpeg2video", *_B)
     data = whole.read_bytes()
@@ -209,7 +210,7 @@ def test_start_between_key_pictures(tmp_path: Path) -> None:
 
 
 def test_lying_packets_are_decoded(tmp_path: Path) -> None:
-    """A packet whose picture cannot be decoded is noticed where it is tried."""
+    """A packet with an undecodable frame is noticed when it is tried."""
     made = encoded(tmp_path / "made.avi", "mpeg4", "-g", "12")
 
     def broken(number: int, data: bytes) -> bytes:
@@ -234,12 +235,12 @@ def _bytes(bits: str) -> bytes:
 
 
 def _bits(*fields: tuple[int, int]) -> str:
-    """Of (number, bits that it takes)."""
+    """Bits of (number, width) pairs."""
     return "".join(f"{number:0{count}b}" for number, count in fields)
 
 
 def _sequence() -> bytes:
-    """Of 32x32 interlaced pictures, 25 a second."""
+    """A sequence header for 32x32 interlaced frames at 25 fps."""
     head = _bits((32, 12), (32, 12), (1, 4), (3, 4), (1000, 18), (1, 1), (20, 10), (0, 3))
     more = _bits((1, 4), (0x48, 8), (0, 1), (1, 2), (0, 4), (0, 12), (1, 1), (0, 8), (0, 1), (0, 7))
     return b"\0\0\1\xb3" + _bytes(head) + b"\0\0\1\xb5" + _bytes(more)
@@ -250,7 +251,7 @@ def _group(is_closed: bool) -> bytes:
 
 
 def _field(kind: str, place: int, structure: int, brightness: int) -> bytes:
-    """A picture of two macroblocks, each of one colour, coded alone."""
+    """An intra-coded picture of two macroblocks, each of one color."""
     number, vectors = _TYPES[kind]
     header = _bits((place, 10), (number, 3), (0xFFFF, 16)) + vectors + "0"
     codes = (15, 15, 15, 15) if kind == "I" else (1, 1, *((1, 1) if kind == "B" else (15, 15)))
@@ -265,7 +266,7 @@ def _field(kind: str, place: int, structure: int, brightness: int) -> bytes:
 
 
 def field_stream(groups: int) -> bytes:
-    """Groups of I, B, B, P, B, B as they are decoded, both fields of each as pictures."""
+    """GOPs of I, B, B, P, B, B in decode order, with both fields of each frame as pictures."""
     data = b""
     for group in range(groups):
         data += _sequence() + _group(is_closed=group == 0)

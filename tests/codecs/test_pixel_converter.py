@@ -62,7 +62,7 @@ def _split(
     pixel_format=st.sampled_from(PACKED),
     corners=st.tuples(*[st.floats(0, 1, exclude_max=True) for _ in range(4)]),
 )
-def test_a_region_is_that_part_of_the_whole(
+def test_region_equals_part_of_the_whole(
     source: str,
     size: tuple[int, int],
     rotation: int,
@@ -91,7 +91,7 @@ def test_a_region_is_that_part_of_the_whole(
     pixel_format=st.sampled_from(sorted(SUBSAMPLED)),
     corners=st.tuples(*[st.integers(0, 15) for _ in range(4)]),
 )
-def test_planes_of_a_region_are_those_parts_of_the_whole(
+def test_planes_of_a_region_equal_parts_of_the_whole(
     source: str,
     rotation: int,
     mirrored: bool,
@@ -124,7 +124,7 @@ def test_planes_of_a_region_are_those_parts_of_the_whole(
 
 @pytest.mark.parametrize("pixel_format", PACKED)
 @pytest.mark.parametrize("source", ["yuv420p", "yuvj420p", "yuv444p", "yuv422p", "gbrp"])
-def test_conversion_is_that_of_ffmpeg(source: str, pixel_format: str) -> None:
+def test_conversion_equals_ffmpeg(source: str, pixel_format: str) -> None:
     frame = _noise(96, 64, source)
     name = {"rgb48": "rgb48le", "gray16": "gray16le"}.get(pixel_format, pixel_format)
     expected = frame.reformat(format=name, interpolation="BICUBIC", threads=1).to_ndarray()
@@ -137,7 +137,7 @@ def test_conversion_is_that_of_ffmpeg(source: str, pixel_format: str) -> None:
 @pytest.mark.parametrize("mirrored", [False, True])
 @pytest.mark.parametrize("rotation", [0, 90, 180, 270])
 @pytest.mark.parametrize("pixel_format", ["rgb24", "gray", "yuv420p", "yuv444p"])
-def test_pictures_are_mirrored_and_then_turned_clockwise(
+def test_frames_are_mirrored_then_rotated_clockwise(
     rotation: int, pixel_format: str, mirrored: bool
 ) -> None:
     frame = _noise(70, 40, "yuv420p")
@@ -158,7 +158,7 @@ def _turned(picture: npt.NDArray[Any], rotation: int, *, mirrored: bool) -> npt.
     return np.rot90(np.fliplr(picture) if mirrored else picture, -rotation // 90)
 
 
-def test_planes_in_the_stored_form_are_the_samples_themselves() -> None:
+def test_planes_in_the_stored_format_are_unchanged() -> None:
     for source, color_range, told in (
         ("yuv420p", 0, None),
         ("yuv420p", 1, "limited"),
@@ -177,7 +177,7 @@ def test_planes_in_the_stored_form_are_the_samples_themselves() -> None:
             np.testing.assert_array_equal(part, plane)
 
 
-def test_gray_is_luma_and_nothing_else() -> None:
+def test_gray_equals_luma() -> None:
     frame = _noise(96, 64, "yuv420p")
     luma = plane_samples(frame)[0].astype(int)
     stretched = np.clip(np.floor((luma - 16) * 255 / 219 + 0.5), 0, 255)
@@ -190,7 +190,7 @@ def test_gray_is_luma_and_nothing_else() -> None:
     np.testing.assert_array_equal(full[..., 0], luma)
 
 
-def test_scaling_scales_the_region_alone() -> None:
+def test_scaling_ignores_pixels_outside_the_region() -> None:
     frame = _noise(96, 64, "yuv420p")
     for plane in plane_samples(frame):
         plane[...] = 128
@@ -203,13 +203,13 @@ def test_scaling_scales_the_region_alone() -> None:
             )
             scaled = converter.convert(frame)
             assert scaled.shape[:2] == (10, 20)
-            # Nothing of the dark around it bleeds in.
+            # The dark surroundings do not bleed in.
             assert scaled.min() >= white - white // 80
 
 
 @pytest.mark.parametrize("pixel_format", ["rgb24", "bgr24", "gray"])
-def test_reduced_pixels_are_means_of_their_areas(pixel_format: str) -> None:
-    """Each of its own area: neighbours share no colour."""
+def test_reduced_pixels_are_means_of_areas(pixel_format: str) -> None:
+    """Each pixel averages its own area; neighbors share no color."""
     frame = _noise(96, 64, "yuv420p")
     chance = np.random.default_rng(2)
     for plane, side in zip(plane_samples(frame), (4, 2, 2), strict=True):
@@ -224,7 +224,7 @@ def test_reduced_pixels_are_means_of_their_areas(pixel_format: str) -> None:
 @pytest.mark.parametrize("mirrored", [False, True])
 @pytest.mark.parametrize("rotation", [0, 90, 180, 270])
 @pytest.mark.parametrize("source", ["yuv420p", "nv12", "yuv422p10le", "gbrp", "gray"])
-def test_scaled_pictures_are_upright(source: str, rotation: int, mirrored: bool) -> None:
+def test_scaled_frames_are_upright(source: str, rotation: int, mirrored: bool) -> None:
     frame = _noise(96, 64, source)
     lying = PixelConverter(media_of(96, 64, source), size=(48, 16)).convert(frame)
     media = media_of(96, 64, source, rotation, mirrored=mirrored)
@@ -233,7 +233,7 @@ def test_scaled_pictures_are_upright(source: str, rotation: int, mirrored: bool)
     np.testing.assert_array_equal(upright, _turned(lying, rotation, mirrored=mirrored))
 
 
-def test_planes_of_an_odd_place_are_resampled() -> None:
+def test_planes_at_odd_offsets_are_resampled() -> None:
     frame = _noise(96, 64, "yuv420p")
     for plane, level in zip(plane_samples(frame), (100, 90, 160), strict=True):
         plane[...] = level
@@ -245,7 +245,7 @@ def test_planes_of_an_odd_place_are_resampled() -> None:
         assert np.abs(part.astype(int) - level).max() <= 1
 
 
-def test_results_go_where_the_caller_wants_them() -> None:
+def test_output_into_a_given_array() -> None:
     frame = _noise(96, 64, "yuv420p")
     for pixel_format in PIXEL_FORMATS:
         converter = PixelConverter(media_of(96, 64, "yuv420p"), pixel_format=pixel_format)
@@ -260,7 +260,7 @@ def test_results_go_where_the_caller_wants_them() -> None:
 
 
 @pytest.mark.parametrize(("source", "wanted"), [("gray", "gray"), ("rgb24", "rgb24")])
-def test_results_do_not_change_with_the_next_frame(source: str, wanted: str) -> None:
+def test_results_are_independent_of_later_frames(source: str, wanted: str) -> None:
     converter = PixelConverter(
         media_of(96, 64, source), pixel_format=wanted, region=Rect(3, 5, 50, 60)
     )
@@ -270,7 +270,7 @@ def test_results_do_not_change_with_the_next_frame(source: str, wanted: str) -> 
     np.testing.assert_array_equal(first, kept)
 
 
-def test_errors_say_what_is_wrong() -> None:
+def test_errors_name_the_cause() -> None:
     media = media_of(96, 64, "yuv420p")
     with pytest.raises(UsageError, match=r"format must be one of .*, got 'cmyk'") as usage:
         PixelConverter(media, pixel_format="cmyk")
@@ -291,7 +291,7 @@ def test_errors_say_what_is_wrong() -> None:
 
 @pytest.mark.parametrize("name", ["traffic.mp4", "portrait.mp4", "mjpeg.avi"])
 @pytest.mark.parametrize("pixel_format", ["rgb24", "gray"])
-def test_pictures_are_those_of_the_ffmpeg_command(name: str, pixel_format: str) -> None:
+def test_frames_equal_the_ffmpeg_command(name: str, pixel_format: str) -> None:
     command = shutil.which("ffmpeg")
     if command is None:
         pytest.skip("there is no ffmpeg command")

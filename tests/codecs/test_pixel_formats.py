@@ -42,7 +42,7 @@ KILLING = ("yaf32be", "yaf32le")
 
 @cache
 def _formats() -> tuple[str, ...]:
-    """Those from which FFmpeg makes others."""
+    """Formats that FFmpeg can convert to others."""
     return tuple(
         name
         for name in sorted(cast("Any", video_formats).names)
@@ -67,7 +67,7 @@ def _noise(name: str, width: int = WIDTH, height: int = HEIGHT) -> av.VideoFrame
 
 
 def _slope(name: str, box: Rect = ALL) -> av.VideoFrame:
-    """A part of a picture of gentle colours, where FFmpeg makes such; else something else."""
+    """A part of a frame with a gentle gradient if FFmpeg can make one, else other content."""
     y, x = np.mgrid[box.y1 : box.y2, box.x1 : box.x2]
     colours = np.stack([40 + x, 200 - x, 60 + y], axis=-1).astype(np.uint8)
     try:
@@ -88,7 +88,7 @@ def _slope(name: str, box: Rect = ALL) -> av.VideoFrame:
 
 
 def _planes(data: npt.NDArray[Any], layout: str, width: int, height: int) -> list[Any]:
-    """What `RawPixelConverter` gave, by planes, each of rows x columns."""
+    """The output of `RawPixelConverter` by planes, each of rows x columns."""
     known = pixel_layout(layout)
     if known.channels:
         return [data]
@@ -103,7 +103,7 @@ def _planes(data: npt.NDArray[Any], layout: str, width: int, height: int) -> lis
 
 
 @pytest.mark.parametrize("layout", one_in(3, PIXEL_FORMATS))
-def test_a_region_is_that_part_of_the_whole_in_every_format(layout: str) -> None:
+def test_region_equals_part_of_the_whole_in_every_format(layout: str) -> None:
     box = Rect(34, 36, 62, 62)
     known = pixel_layout(layout)
     for name in _formats():
@@ -120,7 +120,7 @@ def test_a_region_is_that_part_of_the_whole_in_every_format(layout: str) -> None
 
 
 def _levels(name: str, width: int, height: int) -> tuple[av.VideoFrame, list[npt.NDArray[Any]]]:
-    """A picture of planes, and the samples of each but for transparency."""
+    """A planar frame, and the samples of each plane except transparency."""
     picture, chance = av.VideoFrame(width, height, name), np.random.default_rng(1)
     bits = picture.format.components[0].bits
     planes = plane_samples(picture)
@@ -133,9 +133,7 @@ def _levels(name: str, width: int, height: int) -> tuple[av.VideoFrame, list[npt
 
 @pytest.mark.parametrize(("width", "height"), [(WIDTH, HEIGHT), (67, 45)])
 @pytest.mark.parametrize("region", [None, Rect(16, 8, 64, 44), Rect(20, 12, 60, 40)])
-def test_lossless_layouts_keep_every_sample_of_planar_formats(
-    width: int, height: int, region: Rect | None
-) -> None:
+def test_lossless_formats_keep_every_sample(width: int, height: int, region: Rect | None) -> None:
     for name in filter(is_planar, _formats()):
         media = media_of(width, height, name)
         kept = lossless_layout(media)
@@ -159,7 +157,7 @@ def test_lossless_layouts_keep_every_sample_of_planar_formats(
 
 
 @pytest.mark.parametrize("layout", one_in(2, ["rgb24", "rgb48", "gray", "yuv444p"]))
-def test_a_scaled_region_is_that_of_the_part_alone_in_every_format(layout: str) -> None:
+def test_scaled_region_ignores_its_surroundings_in_every_format(layout: str) -> None:
     box = Rect(32, 32, 96, 64)
     for name in _formats():
         if name.startswith(DOTTED):
@@ -178,8 +176,8 @@ def test_a_scaled_region_is_that_of_the_part_alone_in_every_format(layout: str) 
 
 
 @pytest.mark.parametrize("layout", ["rgb24", "gray", "yuv420p"])
-def test_a_scaled_region_of_planes_is_made_of_its_samples(layout: str) -> None:
-    """Wherever their chroma is shared: by four pixels in a row, too."""
+def test_scaled_region_of_planes_uses_only_its_samples(layout: str) -> None:
+    """This includes chroma shared by four pixels in a row."""
     box = Rect(32, 32, 96, 64)
     for name in filter(is_planar, _formats()):
         picture, alone = _noise(name), av.VideoFrame(box.width, box.height, name)
@@ -202,7 +200,7 @@ def test_a_scaled_region_of_planes_is_made_of_its_samples(layout: str) -> None:
 
 
 def _error(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> float:
-    """The mean difference, of the highest level."""
+    """The mean difference, relative to the highest level."""
     difference = np.abs(one.astype(float) - other.astype(float)).mean()
     return float(difference / np.iinfo(one.dtype).max)
 
@@ -211,7 +209,7 @@ def _error(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> float:
     "layout", one_in(3, ["rgb24", "bgr24", "rgb48", "gray", "gray16", "yuv420p"])
 )
 def test_conversion_of_packed_formats_matches_planar(layout: str) -> None:
-    """FFmpeg's own ways between two formats are right, or not taken."""
+    """FFmpeg's own conversions between two formats are correct, or not used."""
     for name in _formats():
         planar = planar_format(name)
         if planar is None or name.startswith((*DOTTED, "grayf", "yaf")):
@@ -227,7 +225,7 @@ def test_conversion_of_packed_formats_matches_planar(layout: str) -> None:
         assert _error(found, right) < 0.015, name
 
 
-def test_the_order_of_bytes_makes_no_difference() -> None:
+def test_byte_order_makes_no_difference() -> None:
     for name in _formats():
         twin = f"{name[:-2]}le"
         if not name.endswith("be") or twin not in _formats():
@@ -251,7 +249,7 @@ def test_the_order_of_bytes_makes_no_difference() -> None:
 @pytest.mark.parametrize("order", ["le", "be"])
 @pytest.mark.parametrize("bits", [16, 32])
 @pytest.mark.parametrize("kind", ["grayf", "yaf"])
-def test_gray_of_floats_reaches_from_0_to_1(kind: str, bits: int, order: str) -> None:
+def test_float_gray_ranges_from_0_to_1(kind: str, bits: int, order: str) -> None:
     name = f"{kind}{bits}{order}"
     picture = av.VideoFrame(64, 48, name)
     levels = np.linspace(-0.5, 1.5, 64 * 48).reshape(48, 64)
@@ -273,8 +271,8 @@ def test_gray_of_floats_reaches_from_0_to_1(kind: str, bits: int, order: str) ->
         assert np.array_equal(part.convert(picture)[:36].reshape(36, 37, -1)[..., 0], found)
 
 
-def test_samples_are_all_of_a_row_and_nothing_else() -> None:
-    """In an odd number of columns, too."""
+def test_rows_have_no_padding() -> None:
+    """This includes an odd number of columns."""
     for name in _formats():
         if name.startswith("bayer"):
             continue  # FFmpeg leaves an odd row of it as it finds it
@@ -303,10 +301,10 @@ def test_croppable_formats_have_unshared_samples() -> None:
 
 @pytest.mark.parametrize("height", [4, 7, 8, 14, 16, 24])
 @pytest.mark.parametrize("size", [None, (31, 8), (31, 14), (33, 16)])
-def test_sixteen_bits_of_an_odd_width_have_the_colours_of_eight(
+def test_sixteen_bits_at_odd_width_match_eight_bits(
     height: int, size: tuple[int, int] | None
 ) -> None:
-    """However few rows of chroma there are."""
+    """This includes very few rows of chroma."""
     colour = np.full((height, 67, 3), [48, 96, 192], np.uint8)
     for name in ("yuv420p", "yuv420p10le", "yuv440p", "yuv410p", "nv12", "p010be", "yuv422p"):
         picture = av.VideoFrame.from_ndarray(colour, "rgb24").reformat(

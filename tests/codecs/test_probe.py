@@ -62,7 +62,7 @@ TRAFFIC = FOLDER / "traffic.mp4"
         ((b"G" + bytes(187)) * 50, "no video stream|damaged"),
     ],
 )
-def test_refusals_say_why(tmp_path: Path, content: bytes, reason: str) -> None:
+def test_refusals_have_a_reason(tmp_path: Path, content: bytes, reason: str) -> None:
     path = tmp_path / "a%d:b.mp4"
     path.write_bytes(content)
     with pytest.raises(RefusedMediaError, match=reason) as refusal:
@@ -75,13 +75,13 @@ def test_refusals_say_why(tmp_path: Path, content: bytes, reason: str) -> None:
 @pytest.mark.parametrize(
     "name", ["%d.mp4", "concat:a|b.mp4", "a:b?c#d.mp4", "-i.mp4", "\udcff.mp4"]
 )
-def test_names_mean_nothing(tmp_path: Path, name: str) -> None:
+def test_file_names_do_not_matter(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     shutil.copy(TRAFFIC, path)
     assert len(examine(path).order) == 120
 
 
-def test_a_playlist_in_a_container_that_is_asked_for_opens_nothing(tmp_path: Path) -> None:
+def test_playlist_in_a_requested_container_opens_nothing(tmp_path: Path) -> None:
     path = tmp_path / "a.mp4"
     path.write_text("ffconcat version 1.0\nfile 'secret.mp4'\n")
     shutil.copy(TRAFFIC, tmp_path / "secret.mp4")
@@ -91,7 +91,7 @@ def test_a_playlist_in_a_container_that_is_asked_for_opens_nothing(tmp_path: Pat
 
 @pytest.mark.parametrize("cut", [0.1, 0.5, 0.9, 0.999])
 @pytest.mark.parametrize("name", ["fragmented.mp4", "transport.ts", "open-gop.mkv", "mjpeg.avi"])
-def test_a_file_cut_off_is_served_as_far_as_it_goes(tmp_path: Path, name: str, cut: float) -> None:
+def test_truncated_file_is_served_to_its_end(tmp_path: Path, name: str, cut: float) -> None:
     data = (FOLDER / name).read_bytes()
     path = tmp_path / name
     path.write_bytes(data[: int(len(data) * cut)])
@@ -104,13 +104,13 @@ def test_a_file_cut_off_is_served_as_far_as_it_goes(tmp_path: Path, name: str, c
     with decoder_for(path, found) as decoder:
         met = [checksum(frame) for _, frame in decoder.stream()]
     if name == "mjpeg.avi" and found.damage:
-        # The rest of the last picture is whatever was in memory, so it is marked as damaged.
+        # The rest of the last frame is uninitialized memory, so it is marked as damaged.
         expected.pop()
         met.pop()
     assert met == expected
 
 
-def test_any_bytes_are_served_or_refused(tmp_path: Path) -> None:
+def test_arbitrary_bytes_are_served_or_refused(tmp_path: Path) -> None:
     chance = np.random.default_rng(5)
     path = tmp_path / "a"
     for name in ("traffic.mp4", "open-gop.mkv", "transport.ts", "elementary.h264", "mpeg4.avi"):
@@ -150,7 +150,7 @@ def test_media_of_a_plain_file() -> None:
 @pytest.mark.parametrize(
     ("name", "variable", "rate"),
     [
-        ("open-gop.mkv", False, Fraction(30000, 1001)),  # in a clock of milliseconds
+        ("open-gop.mkv", False, Fraction(30000, 1001)),  # in a time base of milliseconds
         ("variable-rate.mkv", True, None),
         ("variable-rate.mp4", True, None),
         ("transport.ts", False, Fraction(50)),
@@ -163,7 +163,7 @@ def test_rates(name: str, variable: bool, rate: Fraction | None) -> None:
     assert rate is None or media.average_rate == rate
 
 
-def test_the_last_frame_of_a_stream_without_times_lasts_as_long_as_the_others(
+def test_last_frame_without_times_has_the_usual_duration(
     tmp_path: Path,
 ) -> None:
     path = make_clip(tmp_path / "a.h264", "libx264", frames=60)
@@ -176,7 +176,7 @@ def test_the_last_frame_of_a_stream_without_times_lasts_as_long_as_the_others(
 
 
 def _without_timing(stream: bytes) -> bytes:
-    """The same stream with a parameter set that tells no rate, as that of many cameras."""
+    """The same stream with a parameter set without a rate, as many cameras write."""
     start = stream.index(b"\0\0\1\x67") + 3
     unit = stream[start : stream.index(b"\0\0\1", start)].rstrip(b"\0")
     told = splice_parameter_sets.parse_h264_sequence(unit)
@@ -188,14 +188,14 @@ def _without_timing(stream: bytes) -> bytes:
     return stream.replace(unit, unit[:4] + escaped(bare.finished()))
 
 
-def test_an_edit_list_hides_packets() -> None:
+def test_edit_list_hides_packets() -> None:
     found = examine(FOLDER / "edit-list.mp4")
     assert found.media.edit_list
     assert not found.verified
     assert int((found.columns.flags & PacketFlag.HIDDEN != 0).sum()) == 7
 
 
-def test_clocks_that_are_set_back_go_on(tmp_path: Path) -> None:
+def test_timestamps_that_jump_back_continue(tmp_path: Path) -> None:
     path = tmp_path / "twice.ts"
     path.write_bytes((FOLDER / "transport.ts").read_bytes() * 2)
     found = examine(path)
@@ -225,7 +225,7 @@ def test_cover_image_is_refused(tmp_path: Path) -> None:
 
 
 def resized_checksums(path: Path, size: tuple[int, int]) -> list[str]:
-    """Of pictures scaled to the size and format of the first, as FFmpeg's command does."""
+    """Checksums of frames scaled to the size and format of the first, as by FFmpeg's command."""
     reformatter = VideoReformatter()
     found: list[str] = []
     with av.open(str(path)) as opened:
@@ -248,7 +248,7 @@ def assert_first_size(path: Path, frames: int) -> None:
     assert_exact(path, found, resized_checksums(path, (96, 64)))
 
 
-def test_picture_that_changes_its_size(tmp_path: Path) -> None:
+def test_frame_size_change(tmp_path: Path) -> None:
     first = make_clip(tmp_path / "1.h264", "libx264", frames=5)
     other = make_clip(tmp_path / "2.h264", "libx264", frames=5, width=128)
     path = tmp_path / "a.h264"
@@ -256,7 +256,7 @@ def test_picture_that_changes_its_size(tmp_path: Path) -> None:
     assert_first_size(path, 10)
 
 
-def test_largest_size_is_taken(tmp_path: Path) -> None:
+def test_largest_size_is_used(tmp_path: Path) -> None:
     first = make_clip(tmp_path / "1.h264", "libx264", frames=5)
     other = make_clip(tmp_path / "2.h264", "libx264", frames=5, width=128)
     path = tmp_path / "a.h264"
@@ -285,7 +285,7 @@ def test_largest_size_is_taken(tmp_path: Path) -> None:
         ],
     ),
 )
-def test_packets_tell_that_the_picture_changes_its_size(
+def test_packets_reveal_a_size_change(
     tmp_path: Path, codec: str, ending: str, pixel_format: str
 ) -> None:
     large, small = (
@@ -310,7 +310,7 @@ def test_packets_tell_that_the_picture_changes_its_size(
     assert_first_size(path, 20)
 
 
-def test_sequence_headers_tell_that_the_picture_changes_its_size(tmp_path: Path) -> None:
+def test_sequence_headers_reveal_a_size_change(tmp_path: Path) -> None:
     options = {"g": "10", "preset": "12"}
     large, small = (
         make_clip(tmp_path / f"{width}.ivf", "libsvtav1", width=width, frames=20, options=options)
@@ -327,10 +327,10 @@ def test_sequence_headers_tell_that_the_picture_changes_its_size(tmp_path: Path)
     assert_first_size(path, 40)
 
 
-def test_pictures_that_nothing_refers_to_are_known_where_key_pictures_are_refused(
+def test_disposable_frames_are_known_without_key_frames(
     tmp_path: Path,
 ) -> None:
-    """With intra refresh no picture but the first is one to begin with."""
+    """With intra refresh, decoding can begin only at the first frame."""
     options = {"x264-params": "keyint=20:min-keyint=20:scenecut=0:intra-refresh=1:bframes=2"}
     flags = examine(make_clip(tmp_path / "a.mp4", "libx264", options=options)).columns.flags
     assert np.count_nonzero(flags & PacketFlag.KEY) == 1
@@ -345,10 +345,10 @@ def test_pictures_that_nothing_refers_to_are_known_where_key_pictures_are_refuse
         ("png", "mov", "rgb24", "rgba"),
     ],
 )
-def test_pictures_may_be_of_another_kind_where_their_size_stays(
+def test_pixel_format_may_change_at_constant_size(
     tmp_path: Path, codec: str, ending: str, first: str, then: str
 ) -> None:
-    """As of a camera by night, or where a program has chosen for each picture."""
+    """Cameras at night and programs that choose a format per frame do this."""
     made, other = (
         make_clip(tmp_path / f"{kind}.{ending}", codec, pixel_format=kind, frames=8)
         for kind in (first, then)
@@ -364,7 +364,7 @@ def test_pictures_may_be_of_another_kind_where_their_size_stays(
 
 
 @pytest.mark.parametrize("before", [b"", b"\0\0", b"\xff"])
-def test_jpeg_is_looked_for_as_decoders_do(tmp_path: Path, before: bytes) -> None:
+def test_jpeg_is_detected_like_in_decoders(tmp_path: Path, before: bytes) -> None:
     made = make_clip(tmp_path / "a.avi", "mjpeg", pixel_format="yuvj420p", frames=8)
     path = remuxed(made, tmp_path / "b.avi", lambda _, packet: before + packet, lambda _: True)
     assert not examine(path).verified
@@ -403,12 +403,12 @@ def test_progress_is_reported_and_may_cancel(tmp_path: Path) -> None:
         examine(path, on_progress=cancel)
 
 
-def test_a_missing_file_is_an_error_of_the_system(tmp_path: Path) -> None:
+def test_missing_file_raises_an_os_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         examine(tmp_path / "none.mp4")
 
 
-def test_an_interrupt_in_the_middle_of_a_read_is_not_swallowed(
+def test_interrupt_during_a_read_is_not_swallowed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     reads = 0

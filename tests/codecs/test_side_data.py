@@ -54,15 +54,13 @@ def _assert_served_exactly(path: Path, found: Examination) -> None:
 
 
 def _png_with_keys(path: Path, every: int) -> Path:
-    """PNG whose container calls only some packets key packets: the others are differences."""
+    """PNG in a container that marks only some packets as keys: the others are differences."""
     made = make_clip(path.with_suffix(".avi"), "png", pixel_format="rgb24", frames=_FRAMES)
     return remuxed(made, path, lambda _, data: data, lambda number: number % every == 0)
 
 
 @pytest.mark.parametrize("full", [False, True])
-def test_png_is_a_difference_where_the_container_does_not_call_it_a_key(
-    tmp_path: Path, full: bool
-) -> None:
+def test_png_without_key_flag_is_a_difference(tmp_path: Path, full: bool) -> None:
     path = _png_with_keys(tmp_path / "a.mov", 5)
     found = examine(path, full=full)
     assert (found.access, found.verified) == (Access.EXTENT, full)
@@ -72,7 +70,7 @@ def test_png_is_a_difference_where_the_container_does_not_call_it_a_key(
 
 
 @pytest.mark.parametrize("full", [False, True])
-def test_packets_that_decode_to_something_else_than_the_demuxers_are_not_used(
+def test_differently_decoding_packets_are_not_used(
     tmp_path: Path, full: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = make_clip(tmp_path / "a.mov", "png", pixel_format="rgb24", frames=_FRAMES)
@@ -87,7 +85,7 @@ def test_packets_that_decode_to_something_else_than_the_demuxers_are_not_used(
 
 
 def _with_palettes(path: Path, codec: str, changes: tuple[int, ...], frames: int = _FRAMES) -> Path:
-    """Pictures in colors that are others from each of these frames on."""
+    """Frames with a new palette from each of these frames on."""
     chance = np.random.default_rng(3)
     palette = np.zeros((256, 4), np.uint8)
     with av.open(str(path), "w") as output:
@@ -127,7 +125,7 @@ def _palettes(path: Path) -> Iterator[Packet[VideoStream]]:
         ("a.mov", "png", (7,)),
     ],
 )
-def test_pictures_have_their_own_palette(
+def test_frames_use_their_own_palette(
     tmp_path: Path, name: str, codec: str, changes: tuple[int, ...]
 ) -> None:
     path = _with_palettes(tmp_path / name, codec, changes)
@@ -147,7 +145,7 @@ def test_packets_with_a_palette_are_never_skipped(
     assert 0 in _keys(found)
     assert len(_keys(found)) < len(expected)
     for index, wanted in enumerate(expected):
-        with decoder_for(path, found) as decoder:  # one that has seen no palette
+        with decoder_for(path, found) as decoder:  # a decoder without a palette
             [(_, frame)] = decoder.decode(table_of(found).decode_run(index))
         assert checksum(frame) == wanted, index
 
@@ -158,7 +156,7 @@ _QUANTISERS, _CODES = 0xDB, 0xC4
 
 
 def _without(packet: bytes, kinds: Collection[int]) -> bytes:
-    """A JPEG picture without the segments of those kinds."""
+    """A JPEG image without the segments of those kinds."""
     kept, at = packet[:2], 2
     while packet[at + 1] != 0xDA:
         end = at + 2 + int.from_bytes(packet[at + 2 : at + 4])
@@ -170,10 +168,10 @@ def _without(packet: bytes, kinds: Collection[int]) -> bytes:
 @pytest.mark.parametrize("name", ["a.avi", "a.mov", "a.mkv"])
 @pytest.mark.parametrize("missing", [{_QUANTISERS}, {_CODES}, {_QUANTISERS, _CODES}])
 @pytest.mark.parametrize("frames", [8, _FRAMES])
-def test_tables_may_come_with_the_first_picture_only(
+def test_tables_in_the_first_frame_only(
     tmp_path: Path, name: str, missing: set[int], frames: int
 ) -> None:
-    options = {"huffman": "default"}  # which also has the codes that other pictures need
+    options = {"huffman": "default"}  # which also has the codes for other frames
     whole = make_clip(
         tmp_path / "whole.avi", "mjpeg", pixel_format="yuvj420p", frames=frames, options=options
     )
@@ -189,7 +187,8 @@ def test_tables_may_come_with_the_first_picture_only(
 
 
 def test_default_huffman_tables_are_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in many AVI files; from the ninth picture on there are others, which mostly fail."""
+    """Many AVI files rely on them; from the ninth frame on there are other tables, which mostly
+    fail."""
 
     standard, own = (
         make_clip(
@@ -248,7 +247,7 @@ def test_colour_range_of_a_frame_persists(
 
     path = remuxed(made, tmp_path / name, telling, lambda _: True)
     found = examine(path)
-    assert found.verified == (keys == 1)  # else a glance at the packets is enough
+    assert found.verified == (keys == 1)  # otherwise a packet scan is enough
     if (name, saying) != ("a.mkv", _INTEL):  # which has no FourCC
         assert len(_keys(found)) == keys
     _assert_served_exactly(path, found)
@@ -262,7 +261,7 @@ def test_colour_range_of_a_frame_persists(
 
 @pytest.mark.parametrize("behind", [True, False])
 def test_comments_elsewhere_need_a_full_decode(tmp_path: Path, behind: bool) -> None:
-    """FFmpeg reads comments behind the samples too, and before the picture."""
+    """FFmpeg also reads comments after the samples and before the image."""
     made = make_clip(tmp_path / "made.avi", "mjpeg", pixel_format="yuvj420p", frames=8)
     told = _segment(0xFE, _UPSIDE_DOWN)
 
@@ -302,7 +301,7 @@ def test_comments_are_parsed_as_by_decoders(
     assert sum(bool(one & PacketTrait.ODD) for one in traits) == odd
 
 
-def test_a_picture_of_comments_takes_no_longer_than_its_bytes(tmp_path: Path) -> None:
+def test_comments_are_parsed_in_linear_time(tmp_path: Path) -> None:
     made = make_clip(tmp_path / "made.avi", "mjpeg", pixel_format="yuvj420p", frames=8)
     with av.open(str(made)) as opened:
         packet = bytes(next(opened.demux()))
@@ -316,10 +315,10 @@ def test_a_picture_of_comments_takes_no_longer_than_its_bytes(tmp_path: Path) ->
             taken.append(time.process_time() - began)
         return min(taken)
 
-    assert seconds(20_000) < 8 * seconds(5_000)  # once it was 30 times
+    assert seconds(20_000) < 8 * seconds(5_000)  # formerly 30 times
 
 
-def test_markers_of_comments_among_samples_are_not_read_as_long_as_they_say(tmp_path: Path) -> None:
+def test_comment_markers_among_samples_are_bounded(tmp_path: Path) -> None:
     made = make_clip(tmp_path / "made.avi", "mjpeg", pixel_format="yuvj420p", frames=1)
     with av.open(str(made)) as opened:
         packet = bytes(next(opened.demux()))
@@ -330,8 +329,8 @@ def test_markers_of_comments_among_samples_are_not_read_as_long_as_they_say(tmp_
     assert header.settings_first
 
 
-def test_each_scan_has_its_codes() -> None:
-    """The first and the other coefficients, and more bits of both, come one after the other."""
+def test_each_scan_uses_its_codes() -> None:
+    """DC and AC coefficients, and refinements of both, follow in separate scans."""
     one_part = bytes([1, 1, 0x00])
     codes = {kind: _segment(_CODES, bytes([kind, 1]) + bytes(16)) for kind in (0x00, 0x10)}
     first, others, more = (
@@ -362,7 +361,7 @@ _START_OF_IMAGE = 2  # bytes
 
 
 def _exif(orientation: int) -> bytes:
-    """A JPEG segment that says how a picture is turned."""
+    """A JPEG segment with the orientation of an image."""
     entry = struct.pack(">HHIHH", 0x0112, 3, 1, orientation, 0)
     tiff = b"MM\0\x2a" + struct.pack(">IH", 8, 1) + entry + bytes(4)
     body = b"Exif\0\0" + tiff
@@ -401,7 +400,7 @@ def _with_exif(path: Path, orientation: int) -> Path:
         (8, 270, False),
     ],
 )
-def test_pictures_with_exif_are_served_as_it_says(
+def test_exif_orientation_is_applied(
     tmp_path: Path, name: str, orientation: int, rotation: int, is_mirrored: bool
 ) -> None:
     path = _with_exif(tmp_path / name, orientation)

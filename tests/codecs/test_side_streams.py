@@ -1,7 +1,5 @@
-"""Every kind of stream besides video and sound, in each container that carries it, is served.
-
-Other streams are compared packet by packet, including their times and durations.
-"""
+"""Files with every kind of stream besides video and audio, in each container that carries it, are
+served.  Other streams are compared packet by packet, including their times and durations."""
 
 from __future__ import annotations
 
@@ -42,7 +40,7 @@ def ffmpeg_samples(path: Path) -> bytes:
 
 @pytest.mark.parametrize("name", one_in(5, CLIPS))
 def test_sandbox_finds_the_same(examiner: Examiner, tmp_path: Path, name: str) -> None:
-    """The child that may open no file, and this process, which may."""
+    """The sandboxed child and this process return the same result."""
     path = CLIPS[name].make(tmp_path, name)
     expected = examine(path)
     found = examiner.examine(path)
@@ -54,7 +52,7 @@ def test_sandbox_finds_the_same(examiner: Examiner, tmp_path: Path, name: str) -
 
 
 @pytest.mark.parametrize("name", one_in(5, CLIPS))
-def test_frames_are_those_of_ffmpeg(tmp_path: Path, store: Store, name: str) -> None:
+def test_frames_equal_ffmpeg(tmp_path: Path, store: Store, name: str) -> None:
     path = CLIPS[name].make(tmp_path, name)
     video = store.ingest(path)
     assert len(video) == 12
@@ -62,7 +60,7 @@ def test_frames_are_those_of_ffmpeg(tmp_path: Path, store: Store, name: str) -> 
 
 
 # --------------------------------------------------------------------------------------------------
-# Other streams are compared packet by packet, in their times and in how long they last
+# Other streams are compared packet by packet, including their times and durations
 
 
 BLOCK_DURATION = b"\x9b\x81\xc8"  # 200 ms

@@ -33,7 +33,7 @@ def _opened(data: bytes) -> npt.NDArray[Any]:
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("size", [(240, 320), (7, 5), (1, 1)])
-def test_a_png_file_holds_every_sample(
+def test_png_keeps_every_sample(
     size: tuple[int, int], channels: int, dtype: type[np.unsignedinteger[Any]]
 ) -> None:
     scale = 257 if dtype is np.uint16 else 1
@@ -47,7 +47,7 @@ def test_a_png_file_holds_every_sample(
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_a_jpeg_file_looks_like_the_picture(channels: int) -> None:
+def test_jpeg_is_close_to_the_frame(channels: int) -> None:
     pixels = _picture(240, 320, channels)
     data = encode_jpeg(pixels)
     assert data == encode_jpeg(pixels)

@@ -79,7 +79,7 @@ def stitched(
 
 
 def block(columns: tuple[int, int], rows: tuple[int, int]) -> list[TileStream]:
-    """Of the 4x4 grid."""
+    """A block of the 4x4 grid."""
     parts = tiles(*GRID)
     return [parts[4 * row + column] for row in range(*rows) for column in range(*columns)]
 
@@ -91,7 +91,7 @@ def uneven() -> list[TileStream]:
 
 
 def segments() -> list[list[TileStream]]:
-    """384x256 pixels each, in three layouts."""
+    """Three segments of 384x256 pixels in three layouts."""
     return [list(tiles(*LAYOUTS[name])) for name in ("2x2", "3x3", "mixed")]
 
 
@@ -100,7 +100,7 @@ def shown(found: StitchedSegment) -> list[Planes]:
 
 
 @pytest.mark.parametrize("name", one_in(4, LAYOUTS))
-def test_tiles_are_what_they_are_alone(name: str) -> None:
+def test_stitched_tiles_equal_single_tiles(name: str) -> None:
     parts = tiles(*LAYOUTS[name])
     found = stitched(parts)
     pictures = shown(found)
@@ -129,7 +129,7 @@ def filmed(path: Path) -> tuple[TileStream, ...]:
 
 @pytest.mark.footage
 @pytest.mark.parametrize("clip", one_in(4, FILMED))
-def test_filmed_tiles_are_what_they_are_alone(clip: str, footage: Path) -> None:
+def test_stitched_filmed_tiles_equal_single_tiles(clip: str, footage: Path) -> None:
     parts = filmed(footage / "real" / clip)
     found = stitched(parts)
     pictures = shown(found)
@@ -139,7 +139,7 @@ def test_filmed_tiles_are_what_they_are_alone(clip: str, footage: Path) -> None:
 
 @pytest.mark.footage
 @pytest.mark.parametrize("clip", FILMED)
-def test_libde265_shows_filmed_tiles(
+def test_libde265_decodes_stitched_filmed_tiles(
     clip: str, footage: Path, libde265: str, tmp_path: Path
 ) -> None:
     found = stitched(filmed(footage / "real" / clip))
@@ -147,7 +147,7 @@ def test_libde265_shows_filmed_tiles(
     assert are_equal(pictures, shown(found))
 
 
-def test_without_the_constraint_tiles_would_drift(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unconstrained_motion_vectors_cause_drift(monkeypatch: pytest.MonkeyPatch) -> None:
     free = tuple(p for p in kvazaar._PARAMETERS if not p.startswith("mv-constraint"))
     monkeypatch.setattr(kvazaar, "_PARAMETERS", free)
     parts = encode_tiled(settings(384, 256), *LAYOUTS["mixed"], scene(384, 256))
@@ -155,7 +155,7 @@ def test_without_the_constraint_tiles_would_drift(monkeypatch: pytest.MonkeyPatc
     assert differing_tiles(shown(found), found.rect, parts) != []
 
 
-def test_tiles_encoded_one_by_one_are_the_same_tiles() -> None:
+def test_separately_encoded_tiles_are_equal() -> None:
     widths, heights = LAYOUTS["mixed"]
     together = tiles(widths, heights)
     alone = [
@@ -174,7 +174,7 @@ def test_tiles_encoded_one_by_one_are_the_same_tiles() -> None:
     ("columns", "rows"),
     [((0, 2), (0, 2)), ((1, 3), (2, 4)), ((3, 4), (0, 4)), ((0, 4), (3, 4)), ((2, 3), (1, 2))],
 )
-def test_any_block_of_columns_and_rows(columns: tuple[int, int], rows: tuple[int, int]) -> None:
+def test_arbitrary_blocks_of_tiles(columns: tuple[int, int], rows: tuple[int, int]) -> None:
     chosen = block(columns, rows)
     found = stitched(chosen)
     assert found.rect.x1 == sum(GRID[0][: columns[0]])
@@ -182,7 +182,7 @@ def test_any_block_of_columns_and_rows(columns: tuple[int, int], rows: tuple[int
     assert differing_tiles(shown(found), found.rect, chosen) == []
 
 
-def test_a_block_at_the_odd_corner_of_the_picture() -> None:
+def test_block_at_the_odd_corner() -> None:
     parts = tiles(*LAYOUTS["nor of whole coding blocks"])
     chosen = [parts[index] for index in (4, 5, 7, 8)]
     found = stitched(chosen)
@@ -197,7 +197,7 @@ def test_tiles_of_different_quality() -> None:
     assert differing_tiles(pictures, found.rect, parts) == []
 
 
-def test_the_order_of_tiles_does_not_matter() -> None:
+def test_tile_order_does_not_matter() -> None:
     parts = tiles(*GRID)
     assert stitched(parts[::-1]) == stitched(parts)
 
@@ -216,7 +216,7 @@ CASES: dict[str, Callable[[], list[Sequence[TileStream]]]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_libde265_shows_the_same(case: str, libde265: str, tmp_path: Path) -> None:
+def test_libde265_decodes_equally(case: str, libde265: str, tmp_path: Path) -> None:
     packets = [packet for parts in CASES[case]() for packet in stitched(parts).packets]
     assert are_equal(by_libde265(libde265, packets, tmp_path), by_ffmpeg(packets))
 
@@ -224,7 +224,7 @@ def test_libde265_shows_the_same(case: str, libde265: str, tmp_path: Path) -> No
 # ------------------------------------------------------------------------- segments that differ
 
 
-def test_layouts_change_within_a_stream() -> None:
+def test_layout_change_within_a_stream() -> None:
     found = [stitched(parts) for parts in segments()]
     packets = [packet for one in found for packet in one.packets]
     pictures = by_ffmpeg(packets)
@@ -247,7 +247,7 @@ def test_one_header_serves_all_layouts() -> None:
     assert are_equal(pictures, [picture for one in found for picture in shown(one)])
 
 
-def test_layouts_change_within_an_mp4_file() -> None:
+def test_layout_change_within_an_mp4_file() -> None:
     found = [stitched(parts, at, 123) for at, parts in enumerate(segments())]
     sets = common_sets(one.parameter_sets for one in found)
     framing = encoder_packet_format("hevc", sets, stream=False)
@@ -286,7 +286,7 @@ def test_parameter_sets_do_not_depend_on_quality_or_pictures() -> None:
     assert Stitcher(bare, profile=STITCHABLE).parameter_sets == fine.parameter_sets
 
 
-def test_sizes_are_bounded_before_anything_is_stitched() -> None:
+def test_size_bounds_are_checked_before_stitching() -> None:
     parts = tiles(*GRID)
     found = stitched(parts, 63)
     for at, picture in enumerate(found.pictures):
@@ -368,7 +368,7 @@ def test_tiles_that_do_not_form_a_grid_are_refused() -> None:
             stitched(wrong)
 
 
-def test_tiles_with_other_pictures_are_refused() -> None:
+def test_tiles_with_different_frame_counts_are_refused() -> None:
     one, other = tiles(*GRID)[:2]
     with pytest.raises(UsageError, match="number of pictures"):
         stitched([one, dataclasses.replace(other, pictures=other.pictures[:-1])])
@@ -383,7 +383,7 @@ def test_tiles_with_other_pictures_are_refused() -> None:
         stitched([one, dataclasses.replace(other, pictures=doubled)])
 
 
-def test_tiles_of_other_sizes_are_refused() -> None:
+def test_tiles_of_wrong_sizes_are_refused() -> None:
     one = tiles((64,), (64,))[0]
     with pytest.raises(UsageError, match="shows 64x64"):
         stitched([dataclasses.replace(one, rect=Rect(0, 0, 128, 64))])
@@ -393,7 +393,7 @@ def test_tiles_of_other_sizes_are_refused() -> None:
         stitched([narrow, beside])
 
 
-def test_tiles_that_are_tiled_are_refused() -> None:
+def test_tiles_with_inner_tiles_are_refused() -> None:
     found = stitched(tiles(*LAYOUTS["2x2"]))
     part = TileStream(found.rect, found.parameter_sets, found.pictures)
     with pytest.raises(RefusedMediaError, match="itself tiled"):
@@ -419,7 +419,7 @@ _SLOW = hypothesis_settings(
 
 @_SLOW
 @given(data=st.data())
-def test_garbled_tiles_are_stitched_or_refused(data: st.DataObject) -> None:
+def test_damaged_tiles_are_stitched_or_refused(data: st.DataObject) -> None:
     parts = list(tiles(*LAYOUTS["2x2"]))
     index = data.draw(st.integers(0, 3))
     part = parts[index]
@@ -439,7 +439,7 @@ def test_garbled_tiles_are_stitched_or_refused(data: st.DataObject) -> None:
 
 @_SLOW
 @given(data=st.data())
-def test_garbled_streams_are_taken_apart_or_refused(data: st.DataObject) -> None:
+def test_damaged_streams_are_split_or_refused(data: st.DataObject) -> None:
     found = stitched(tiles(*LAYOUTS["2x2"]))
     sets, pictures = list(found.parameter_sets), list(found.pictures)
     where = data.draw(st.sampled_from((sets, pictures)))
@@ -450,7 +450,7 @@ def test_garbled_streams_are_taken_apart_or_refused(data: st.DataObject) -> None
 
 
 def _garbled(data: st.DataObject, unit: bytes) -> bytes:
-    """Cut short, or with a few bytes near its beginning changed."""
+    """Truncated, or with a few changed bytes near its beginning."""
     if data.draw(st.booleans()):
         return unit[: data.draw(st.integers(0, len(unit) - 1))]
     changed = bytearray(unit)

@@ -61,7 +61,7 @@ def _scan(dts: list[int], pts: list[int]) -> PacketScan:
 
 
 @pytest.mark.parametrize("rate", [Fraction(30000, 1001), Fraction(25), Fraction(24000, 1001)])
-def test_rounding_to_a_coarse_clock_keeps_a_constant_rate(rate: Fraction) -> None:
+def test_rounded_times_keep_a_constant_rate(rate: Fraction) -> None:
     pts = np.array([round(i * 1000 / rate) for i in range(5000)], np.int64)
     told = _settled(pts, pts, rate=rate)
     assert (told.variable_rate, told.average_rate) == (False, rate)
@@ -71,7 +71,7 @@ def test_rounding_to_a_coarse_clock_keeps_a_constant_rate(rate: Fraction) -> Non
     assert abs(untold.average_rate - rate) < Fraction(1, 1000)
 
 
-def test_a_wrong_claim_is_not_believed() -> None:
+def test_wrong_claimed_rate_is_ignored() -> None:
     pts = np.arange(100, dtype=np.int64) * 40
     times = _settled(pts, pts, rate=Fraction(50))
     assert (times.variable_rate, times.average_rate) == (False, Fraction(25))
@@ -81,7 +81,7 @@ def test_a_wrong_claim_is_not_believed() -> None:
     assert times.average_rate == Fraction(100, Fraction(4500, 1000))
 
 
-def test_the_last_frame_lasts_as_long_as_usual() -> None:
+def test_last_frame_has_the_usual_duration() -> None:
     pts = np.array([0, 40, 80, 300], np.int64)
     assert _settled(pts, pts).end_pts == 340
     alone = np.array([7], np.int64)
@@ -94,11 +94,9 @@ def test_the_last_frame_lasts_as_long_as_usual() -> None:
     mini=st.integers(1, 4),
     told=st.sampled_from(["none", "all but the first", "all"]),
 )
-def test_decoding_times_ascend_and_come_before_the_picture(
-    gaps: list[int], mini: int, told: str
-) -> None:
+def test_dts_ascend_and_precede_pts(gaps: list[int], mini: int, told: str) -> None:
     shown = np.cumsum(np.array(gaps, np.int64))
-    # Groups of `mini` frames; the last of each group is decoded first.
+    # Mini-GOPs of `mini` frames; the last frame of each is decoded first.
     decode = [
         index
         for start in range(0, len(shown), mini)
@@ -125,7 +123,7 @@ def test_hidden_packets_get_times() -> None:
     assert times.pts.tolist() == [0, 0, 0, 40, 80, 80]
 
 
-def test_clocks_that_are_set_back_go_on() -> None:
+def test_timestamps_that_jump_back_continue() -> None:
     pts, dts, moved = unwrap_timestamps(_scan([0, 10, 20, 0, 10, 5], [10, 20, 30, 10, 20, 15]))
     assert moved
     assert dts.tolist() == [0, 10, 20, 30, 40, 50]
@@ -135,7 +133,7 @@ def test_clocks_that_are_set_back_go_on() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# The nominal rate of time stamps that were rounded, and none where the rate varies
+# The nominal rate of rounded timestamps; none for a variable rate
 
 
 MILLISECOND = Fraction(1, 1000)
@@ -144,7 +142,7 @@ BASES = [MILLISECOND, Fraction(1, 600), Fraction(1, 90_000), Fraction(1, 15_360)
 
 
 def rounded(rate: Fraction, base: Fraction, count: int, phase: Fraction = Fraction(0)) -> Ints:
-    """Time stamps of a constant rate, rounded to the nearest tick; half a tick goes up."""
+    """Timestamps of a constant rate, rounded to the nearest tick; half a tick is rounded up."""
     exact = (phase + Fraction(number) / (rate * base) for number in range(count))
     return np.array([(time + Fraction(1, 2)).__floor__() for time in exact], np.int64)
 
@@ -155,26 +153,26 @@ def rounded(rate: Fraction, base: Fraction, count: int, phase: Fraction = Fracti
     count=st.integers(2, 400),
     phase=st.fractions(0, 1),
 )
-def test_a_claimed_rate_is_recognised(
+def test_claimed_rate_is_recognized(
     rate: Fraction, base: Fraction, count: int, phase: Fraction
 ) -> None:
     assert constant_rate(rounded(rate, base, count, phase), base, [rate]) == rate
 
 
 @given(rate=st.sampled_from(STANDARD_RATES), phase=st.fractions(0, 1))
-def test_a_standard_rate_needs_no_claim(rate: Fraction, phase: Fraction) -> None:
+def test_standard_rate_needs_no_claim(rate: Fraction, phase: Fraction) -> None:
     shown = rounded(rate, MILLISECOND, 4000, phase)
     assert constant_rate(shown, MILLISECOND, [None]) == rate
 
 
 @pytest.mark.parametrize("base", BASES)
 @pytest.mark.parametrize("rate", RATES)
-def test_a_wrong_claim_is_refuted(rate: Fraction, base: Fraction) -> None:
+def test_wrong_claim_is_refuted(rate: Fraction, base: Fraction) -> None:
     shown = rounded(rate, base, 2000)
     assert constant_rate(shown, base, [Fraction(50), rate * Fraction(999, 1000)]) == rate
 
 
-def test_a_rate_with_too_few_digits_is_the_standard_one() -> None:
+def test_rate_with_few_digits_is_the_standard_one() -> None:
     shown = rounded(Fraction(30000, 1001), MILLISECOND, 300)
     assert constant_rate(shown, MILLISECOND, [Fraction("29.97")]) == Fraction(30000, 1001)
     exact = np.arange(300, dtype=np.int64) * 100
@@ -190,7 +188,7 @@ def test_mean_rate_is_not_the_nominal_rate() -> None:
 
 
 @pytest.mark.parametrize("rate", [Fraction(17), Fraction(37, 2), Fraction(3001, 100)])
-def test_an_odd_rate_is_fitted(rate: Fraction) -> None:
+def test_unusual_rate_is_fitted(rate: Fraction) -> None:
     found = constant_rate(rounded(rate, MILLISECOND, 5000), MILLISECOND, [])
     assert found is not None
     assert abs(found / rate - 1) < Fraction(1, 1_000_000)
@@ -198,7 +196,7 @@ def test_an_odd_rate_is_fitted(rate: Fraction) -> None:
 
 @pytest.mark.parametrize("base", [Fraction(1, 16_000), Fraction(1, 90_000)])
 @pytest.mark.parametrize("rate", RATES)
-def test_milliseconds_in_a_finer_clock(rate: Fraction, base: Fraction) -> None:
+def test_milliseconds_in_a_finer_timebase(rate: Fraction, base: Fraction) -> None:
     shown = rounded(rate, MILLISECOND, 500) * int(MILLISECOND / base)
     assert constant_rate(shown, base, [rate]) == rate
 
@@ -222,7 +220,7 @@ def test_a_whole_step_with_a_tick_of_noise() -> None:
         (Fraction(1, 1000), [37, 29, 44, 31, 35, 25] * 20),
     ],
 )
-def test_a_variable_rate_is_never_constant(base: Fraction, steps: list[int]) -> None:
+def test_variable_rate_is_not_constant(base: Fraction, steps: list[int]) -> None:
     shown = np.cumsum([0, *steps])
     claims = [Fraction(30), Fraction(24000, 1001), Fraction(25), Fraction(60)]
     assert constant_rate(shown, base, claims) is None

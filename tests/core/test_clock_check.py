@@ -20,17 +20,17 @@ NOW = 20_500 * DAY
     ("newest", "since"),
     [(None, None), (NOW, NOW), (NOW + 59 * 1_000_000_000, NOW - 30 * DAY), (None, NOW - 30 * DAY)],
 )
-def test_a_clock_within_the_rule_is_trusted(newest: int | None, since: int | None) -> None:
+def test_plausible_clock_is_trusted(newest: int | None, since: int | None) -> None:
     require_trusted_clock(NOW, newest, since)
 
 
-def test_a_clock_behind_the_newest_time_is_refused() -> None:
+def test_clock_behind_the_newest_time_is_refused() -> None:
     with pytest.raises(ForbiddenError, match="behind 2026-02-16 00:01 UTC") as caught:
         require_trusted_clock(NOW, NOW + 61 * 1_000_000_000, NOW)
     assert "--clock-is-right" in str(caught.value.hint)
 
 
-def test_a_long_pause_is_refused() -> None:
+def test_long_pause_is_refused() -> None:
     with pytest.raises(ForbiddenError, match="31 days after 2026-01-16 00:00 UTC") as caught:
         require_trusted_clock(NOW, None, NOW - 31 * DAY)
     assert "at most 30 days apart" in str(caught.value.hint)
@@ -43,7 +43,7 @@ def test_times_before_the_last_run_or_ahead_are_implausible() -> None:
     assert implausible_times(NOW, rows, None) == {4, 5}
 
 
-def test_a_last_run_ahead_of_the_clock_bounds_nothing() -> None:
+def test_last_run_ahead_of_the_clock_is_ignored() -> None:
     ahead = TrustedClock(NOW + 300 * DAY, {})
     assert implausible_times(NOW, [(1, NOW), (2, 0)], ahead) == {2}
 

@@ -37,7 +37,7 @@ entries = st.lists(
 
 
 @given(entries, st.integers(0, 20_000))
-def test_just_enough_goes(some: list[EvictionCandidate], wanted: int) -> None:
+def test_minimal_set_is_evicted(some: list[EvictionCandidate], wanted: int) -> None:
     for order in ORDERS:
         ranked = order(some)
         assert sorted(one.id for one in ranked) == sorted(one.id for one in some)
@@ -54,7 +54,7 @@ def ids(order: EvictionOrder, some: list[EvictionCandidate]) -> list[int]:
     return [one.id for one in order(some)]
 
 
-def test_lru_vss_spares_the_middle_and_not_what_is_redundant() -> None:
+def test_lru_vss_spares_the_middle_and_evicts_redundant_data() -> None:
     run = [EvictionCandidate(at, 10, age=5, gain=1, place=at, run=5) for at in range(5)]
     assert ids(lru_vss, run) == [0, 4, 1, 3, 2]
 
@@ -64,7 +64,7 @@ def test_lru_vss_spares_the_middle_and_not_what_is_redundant() -> None:
     assert ids(lru_vss, [recent, *run])[-1] == 8
 
 
-def test_benefit_is_by_the_byte_and_fades() -> None:
+def test_benefit_per_byte_decays() -> None:
     small, large = (
         EvictionCandidate(1, 10, age=3, gain=2),
         EvictionCandidate(2, 1000, age=0, gain=20),

@@ -60,7 +60,7 @@ def streams(draw: st.DrawFn) -> tuple[list[int], list[int]]:
             now += draw(st.integers(1, 90))
         leading = draw(st.integers(0, min(2, frames - 1))) if number else 0
         rest = times[leading + 1 :]
-        # Pairs change places, as with one B-frame.
+        # Pairs are swapped, as with one B-frame.
         for at in range(0, len(rest) - 1, 2):
             rest[at], rest[at + 1] = rest[at + 1], rest[at]
         ordered = [times[leading], *times[:leading], *rest]
@@ -79,7 +79,7 @@ def streams(draw: st.DrawFn) -> tuple[list[int], list[int]]:
 
 @given(streams(), st.integers(1, 9))
 @settings(max_examples=examples(150), deadline=None)
-def test_pages_hold_what_was_put_in(stream: tuple[list[int], list[int]], size: int) -> None:
+def test_pages_round_trip(stream: tuple[list[int], list[int]], size: int) -> None:
     table, columns, order = make(*stream, page_packets=size)
     back = table.columns(0, table.packets)
     for name in ("pts", "dts", "position", "size", "flags"):
@@ -91,7 +91,7 @@ def test_pages_hold_what_was_put_in(stream: tuple[list[int], list[int]], size: i
 
 @given(streams(), st.integers(1, 9), st.data())
 @settings(max_examples=examples(150), deadline=None)
-def test_a_frame_is_the_one_at_that_place_in_display_order(
+def test_frame_number_is_the_display_order(
     stream: tuple[list[int], list[int]], size: int, data: st.DataObject
 ) -> None:
     table, columns, order = make(*stream, page_packets=size)
@@ -107,7 +107,7 @@ def test_a_frame_is_the_one_at_that_place_in_display_order(
 
 @given(streams(), st.integers(1, 9), st.integers(-1100, 3000), st.integers(1, 900))
 @settings(max_examples=examples(150), deadline=None)
-def test_frames_that_appear_between_two_times(
+def test_frames_between_two_times(
     stream: tuple[list[int], list[int]], size: int, start: int, length: int
 ) -> None:
     table, columns, order = make(*stream, page_packets=size)
@@ -118,7 +118,7 @@ def test_frames_that_appear_between_two_times(
 
 @given(streams(), st.integers(1, 9), st.data())
 @settings(max_examples=examples(200), deadline=None)
-def test_a_run_starts_at_a_key_that_the_frame_can_be_decoded_from(
+def test_run_starts_at_a_usable_key_frame(
     stream: tuple[list[int], list[int]], size: int, data: st.DataObject
 ) -> None:
     table, columns, order = make(*stream, page_packets=size)
@@ -154,7 +154,7 @@ def test_runs_cover_every_wanted_frame_once(
 
 @given(streams(), st.integers(1, 60), st.data())
 @settings(max_examples=examples(200), deadline=None)
-def test_many_frames_are_decoded_from_where_one_is(
+def test_runs_of_many_frames_start_like_runs_of_one(
     stream: tuple[list[int], list[int]], size: int, data: st.DataObject
 ) -> None:
     table, columns, _ = make(*stream, page_packets=size)
@@ -179,7 +179,7 @@ def test_gops_partition_the_packets(stream: tuple[list[int], list[int]]) -> None
 
 
 @given(streams(), st.integers(1, 6), st.data())
-def test_many_frames_are_looked_up_as_one_is(
+def test_batch_lookup_equals_single_lookup(
     stream: tuple[list[int], list[int]], size: int, data: st.DataObject
 ) -> None:
     table, _, _ = make(*stream, page_packets=size)
@@ -192,7 +192,7 @@ def test_many_frames_are_looked_up_as_one_is(
 
 
 @given(streams(), st.integers(1, 6), st.data())
-def test_packets_of_a_run_lie_where_those_of_its_frames_do(
+def test_packet_offsets_of_a_run(
     stream: tuple[list[int], list[int]], size: int, data: st.DataObject
 ) -> None:
     table, _, _ = make(*stream, page_packets=size)
@@ -204,8 +204,8 @@ def test_packets_of_a_run_lie_where_those_of_its_frames_do(
     assert sizes.tolist() == [entry.size for entry in entries]
 
 
-def test_times_that_run_backwards_are_searched_in_display_order() -> None:
-    """Two recordings joined: the clock starts again in the middle."""
+def test_backward_times_are_searched_in_display_order() -> None:
+    """Two recordings were joined, so timestamps restart in the middle."""
     pts = [0, 40, 80, 0, 40, 80]
     columns = PacketColumns(
         np.array(pts, np.int64),
@@ -220,7 +220,7 @@ def test_times_that_run_backwards_are_searched_in_display_order() -> None:
     assert table.frame(2).duration == 0  # the next one is earlier; never negative
 
 
-def test_outside_is_refused() -> None:
+def test_out_of_range_is_refused() -> None:
     table, _, _ = make([0, 40, 80], [1, 0, 0])
     for index in (-1, 3):
         with pytest.raises(OutOfRangeError, match="has 3"):
@@ -230,7 +230,7 @@ def test_outside_is_refused() -> None:
             table.frame_at(ticks)
 
 
-def test_a_damaged_page_is_an_error_not_a_wrong_frame() -> None:
+def test_damaged_page_is_an_error() -> None:
     _, columns, order = make([0, 40, 80], [1, 0, 0])
     ((bounds, blob),) = paginate(columns, order)
     for broken in (b"", blob[:-3], b"xxxx" + blob[4:], blob[:10] + b"\0\0" + blob[12:]):
@@ -238,7 +238,7 @@ def test_a_damaged_page_is_an_error_not_a_wrong_frame() -> None:
             decode_page(bounds, broken)
 
 
-def test_a_page_that_is_missing_between_others_is_an_error() -> None:
+def test_missing_page_is_an_error() -> None:
     _, columns, order = make([at * 40 for at in range(12)], [1] + [0] * 11)
     bounds = [each for each, _ in paginate(columns, order, page_packets=4)]
     for kept in ([bounds[0], bounds[2]], bounds[1:]):
@@ -246,15 +246,15 @@ def test_a_page_that_is_missing_between_others_is_an_error() -> None:
             FrameTable(kept, lambda _: b"", time_base=BASE, end_pts=480)
 
 
-def test_packets_end_at_the_last_one() -> None:
+def test_packet_range_ends_at_the_last_packet() -> None:
     table, columns, _ = make([at * 40 for at in range(10)], [1] + [0] * 9)
     assert table.columns(8, 13).pts.tolist() == columns.pts[8:].tolist()
     assert len(table.columns(10, 13).pts) == 0
     assert table.bytes_of(8, 13) == columns.size[8:].sum()
 
 
-def test_a_long_video_costs_few_bytes_a_frame() -> None:
-    """Many frames with B-frames and sizes as encoders make them: far below 24 bytes each."""
+def test_long_video_needs_few_bytes_per_frame() -> None:
+    """With B-frames and realistic sizes, the table has far less than 24 bytes per frame."""
     count = 200_001
     rng = np.random.default_rng(1)
     pts = np.arange(count, dtype=np.int64) * 512
@@ -269,7 +269,7 @@ def test_a_long_video_costs_few_bytes_a_frame() -> None:
 
 @given(streams(), st.data())
 @settings(max_examples=examples(50), deadline=None)
-def test_a_table_that_grows_is_the_one_that_was_there_at_once(
+def test_growing_table_equals_a_complete_one(
     stream: tuple[list[int], list[int]], data: st.DataObject
 ) -> None:
     whole, columns, order = make(*stream)

@@ -30,13 +30,13 @@ FILM, NTSC = Fraction(24000, 1001), Fraction(30000, 1001)
 RATES = [FILM, Fraction(25), NTSC, Fraction(30), Fraction(50), Fraction(60000, 1001), Fraction(60)]
 BASES = [MILLISECOND, Fraction(1, 600), Fraction(1, 90_000), Fraction(1, 15_360)]
 SIDE = 32
-LEVELS = 3  #: apart, of the gray of one picture and the next
+LEVELS = 3  #: difference in gray between successive frames
 
 
 def times_of(
     shown: Ints, base: Fraction, rate: Fraction | None, last: int | None = None
 ) -> FrameTimes:
-    """Frames at these ticks; `rate` is the nominal one, None where it varies."""
+    """Frame times at these ticks; `rate` is the nominal rate, None if it varies."""
     step = last or (round(1 / (rate * base)) if rate else 40)
     flags = np.full(len(shown), int(PacketFlag.KEY), np.uint8)
     zeros = np.zeros(len(shown), np.int64)
@@ -101,7 +101,7 @@ def test_every_frame_once(rate: Fraction, base: Fraction, count: int, phase: Fra
     digits=st.integers(6, 12),
     number=st.integers(0, 99),
 )
-def test_printed_times_lead_back(rate: Fraction, base: Fraction, digits: int, number: int) -> None:
+def test_printed_times_round_trip(rate: Fraction, base: Fraction, digits: int, number: int) -> None:
     shown = rounded(rate, base, 100)
     times = times_of(shown, base, rate)
     for time in (number / rate, int(shown[number]) * base):
@@ -113,7 +113,7 @@ def test_printed_times_lead_back(rate: Fraction, base: Fraction, digits: int, nu
 
 @pytest.mark.parametrize("rate", RATES)
 @pytest.mark.parametrize("base", BASES)
-def test_a_rate_as_a_float_is_the_rate(rate: Fraction, base: Fraction) -> None:
+def test_float_rate_equals_the_rate(rate: Fraction, base: Fraction) -> None:
     times = times_of(rounded(rate, base, 1000), base, rate)
     for given_as in (repr(float(rate)), f"{float(rate):.7f}"):
         assert times.at_rate(Fraction(given_as), Fraction(0)).tolist() == list(range(1000))
@@ -123,7 +123,7 @@ def test_a_rate_as_a_float_is_the_rate(rate: Fraction, base: Fraction) -> None:
     steps=st.lists(st.integers(5, 90), min_size=1, max_size=40),
     cuts=st.lists(st.fractions(0, 2, max_denominator=5000), max_size=6),
 )
-def test_spans_that_touch_share_nothing(steps: list[int], cuts: list[Fraction]) -> None:
+def test_adjacent_spans_share_no_frame(steps: list[int], cuts: list[Fraction]) -> None:
     times = times_of(np.cumsum([0, *steps]), MILLISECOND, None)
     edges = [Fraction(0), *sorted(cuts), None]
     found = [
@@ -135,16 +135,16 @@ def test_spans_that_touch_share_nothing(steps: list[int], cuts: list[Fraction]) 
     assert found == list(range(len(steps) + 1))
 
 
-def test_half_a_tick_where_the_rate_varies() -> None:
+def test_half_a_tick_at_variable_rates() -> None:
     times = times_of(np.array([0, 33, 68, 100]), MILLISECOND, None)
     assert times.at(Fraction("0.0324")) == 0
-    assert times.at(Fraction("0.0325")) == 1  # in the middle of two ticks: the later one
+    assert times.at(Fraction("0.0325")) == 1  # midway between two ticks: the later one
     assert times.at(Fraction("0.033")) == 1
     assert times.between(Fraction("0.0325"), Fraction("0.0675")) == range(1, 2)
     assert times.between(Fraction("0.0335"), Fraction("0.0685")) == range(2, 3)
 
 
-def test_a_tick_as_long_as_a_frame_is_exact() -> None:
+def test_tick_as_long_as_a_frame_is_exact() -> None:
     base = Fraction(1, 30)
     for rate in (Fraction(30), None):
         shown = np.array([0, 1, 2, 3] if rate else [0, 1, 3, 4])
@@ -154,7 +154,7 @@ def test_a_tick_as_long_as_a_frame_is_exact() -> None:
         assert times.at_rate(Fraction(60), Fraction(0)).tolist()[:4] == [0, 0, 1, 1]
 
 
-def test_a_table_that_is_not_what_its_rate_says() -> None:
+def test_table_that_contradicts_its_rate() -> None:
     times = times_of(np.array([0, 40, 200, 240]), MILLISECOND, Fraction(25))
     assert times.at(Fraction("0.1")) == 1
     assert times.at(Fraction("0.2")) == 2
@@ -185,7 +185,7 @@ def ffmpeg(*arguments: str, given: bytes = b"") -> bytes:
 
 
 def encoded(path: Path, rate: Fraction, count: int, *options: str) -> Path:
-    """Flat pictures of rising levels."""
+    """Flat frames of rising levels."""
     chroma = bytes([128]) * (SIDE * SIDE // 2)
     raw = b"".join(bytes([20 + LEVELS * n]) * (SIDE * SIDE) + chroma for n in range(count))
     size = f"{SIDE}x{SIDE}"
@@ -195,7 +195,7 @@ def encoded(path: Path, rate: Fraction, count: int, *options: str) -> Path:
 
 
 def shown_by_ffmpeg(path: Path, filters: str) -> list[int]:
-    """The numbers of the pictures that come out of a chain of filters."""
+    """The numbers of the frames that a filter chain outputs."""
     raw = ffmpeg(
         *("-i", str(path), "-vf", filters, "-fps_mode", "passthrough"),
         *("-f", "rawvideo", "-pix_fmt", "yuv420p", "-"),
@@ -255,9 +255,7 @@ def require_as_ffmpeg(path: Path, rate: Fraction, count: int) -> None:
 
 
 @pytest.mark.parametrize(("container", "rate"), ALL)
-def test_constant_rates_as_ffmpeg_shows_them(
-    tmp_path: Path, container: str, rate: Fraction
-) -> None:
+def test_constant_rates_equal_ffmpeg(tmp_path: Path, container: str, rate: Fraction) -> None:
     name, *options = CONTAINERS[container]
     path = encoded(tmp_path / name, rate, 60, *options)
     require_as_ffmpeg(path, rate, 60)
@@ -268,7 +266,7 @@ def test_constant_rates_as_ffmpeg_shows_them(
 @pytest.mark.parametrize(
     "rate", [Fraction(30), *(pytest.param(one, marks=pytest.mark.slow) for one in (FILM, NTSC))]
 )
-def test_milliseconds_copied_into_a_finer_clock(
+def test_milliseconds_copied_into_a_finer_timebase(
     tmp_path: Path, rate: Fraction, ending: str
 ) -> None:
     made = encoded(tmp_path / "a.mkv", rate, 60, "-c:v", "libx264", "-qp", "4", "-bf", "0")
@@ -278,7 +276,7 @@ def test_milliseconds_copied_into_a_finer_clock(
 
 
 @pytest.mark.parametrize("other", [Fraction(30), Fraction(24), NTSC, Fraction(60)])
-def test_variable_rates_as_ffmpeg_shows_them(tmp_path: Path, other: Fraction) -> None:
+def test_variable_rates_equal_ffmpeg(tmp_path: Path, other: Fraction) -> None:
     path = tmp_path / "vfr.mkv"
     made = encoded(tmp_path / "a.mkv", Fraction(30), 60, "-c:v", "ffv1")
     uneven = "setpts=(N*37+mod(N*N\\,17))/1000/TB"

@@ -66,11 +66,11 @@ assert huge() == 0
 
 
 @pytest.mark.thorough
-def test_holes_between_what_is_in_use_are_given_back() -> None:
+def test_free_holes_are_returned() -> None:
     subprocess.run([sys.executable, "-c", _HOLES], env=child_environment(), check=True, timeout=90)
 
 
-def test_memory_for_answers_is_not_given_back_after_each() -> None:
+def test_memory_is_not_returned_after_each_answer() -> None:
     if platform.libc_ver()[0] != "glibc":
         pytest.skip("other C libraries do as they like")
     subprocess.run(
@@ -78,7 +78,7 @@ def test_memory_for_answers_is_not_given_back_after_each() -> None:
     )
 
 
-def test_no_array_has_huge_pages() -> None:
+def test_arrays_use_no_huge_pages() -> None:
     subprocess.run([sys.executable, "-c", _HUGE], env=child_environment(), check=True, timeout=90)
 
 

@@ -53,7 +53,7 @@ def pictures(seed: int, count: int = 6) -> list[av.VideoFrame]:
         max_size=5,
     ),
 )
-def test_no_chain_is_worse_than_its_bound(seed: int, steps: list[tuple[str, int]]) -> None:
+def test_chain_stays_within_its_bound(seed: int, steps: list[tuple[str, int]]) -> None:
     first = now = pictures(seed)
     total = 0.0
     for name, quality in steps:
@@ -70,7 +70,7 @@ def test_no_chain_is_worse_than_its_bound(seed: int, steps: list[tuple[str, int]
 
 @settings(max_examples=examples(25))
 @given(st.integers(0, 1000), st.integers(8, WIDTH // 2), st.integers(8, HEIGHT // 2))
-def test_scaling_adds_no_more_than_is_said(seed: int, columns: int, rows: int) -> None:
+def test_scaling_error_stays_within_its_bound(seed: int, columns: int, rows: int) -> None:
     rng = np.random.default_rng(seed)
     (first,) = pictures(seed, 1)
     luma = first.to_ndarray()

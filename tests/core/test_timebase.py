@@ -37,14 +37,14 @@ def test_rates_are_exact() -> None:
             frame_rate(nonsense)
 
 
-def test_rates_are_refused_as_rates() -> None:
+def test_invalid_rates_are_refused() -> None:
     for wrong in (float("inf"), float("nan"), None, "1e309", 10**400):
         with pytest.raises(UsageError, match="rate must be") as caught:
             frame_rate(wrong)  # type: ignore[arg-type]
         assert "29.97" in str(caught.value.hint)
 
 
-def test_a_tick_may_be_a_nanosecond() -> None:
+def test_nanosecond_ticks() -> None:
     assert frame_rate("1/1000000000") == Fraction(1, 10**9)
 
 
@@ -64,7 +64,7 @@ def test_a_tick_may_be_a_nanosecond() -> None:
         (np.uint8(200), Fraction(200)),
     ],
 )
-def test_seconds_mean_what_they_look_like(given_as: Seconds, exact: Fraction) -> None:
+def test_float_seconds_mean_their_decimal_form(given_as: Seconds, exact: Fraction) -> None:
     assert seconds(given_as) == exact
     assert type(seconds(given_as).numerator) is int  # one of numpy would overflow
 
@@ -79,7 +79,7 @@ def test_invalid_times_are_refused(nonsense: Seconds) -> None:
 
 
 @given(st.integers(-(2**40), 2**40), st.integers(1, 90_000))
-def test_the_time_of_a_tick_as_a_float_leads_back_to_it(tick: int, rate: int) -> None:
+def test_float_time_of_a_tick_round_trips(tick: int, rate: int) -> None:
     base = Fraction(1, rate)
     for told in (float(tick * base), np.float64(tick * base), tick * base):
         assert on_tick(told, base) == tick * base
@@ -87,13 +87,13 @@ def test_the_time_of_a_tick_as_a_float_leads_back_to_it(tick: int, rate: int) ->
 
 
 @pytest.mark.parametrize("nonsense", [(), (0,), (0, 1, 2), 5, None, "12", b"12"])
-def test_a_span_has_two_ends(nonsense: Any) -> None:
+def test_span_needs_two_ends(nonsense: Any) -> None:
     with pytest.raises(UsageError, match="span must be"):
         exact_span(nonsense, Fraction(1, 25))
 
 
 @pytest.mark.parametrize("kind", [np.uint8, np.int16, np.uint64])
-def test_a_region_of_small_integers_is_one_of_ints(kind: type[np.integer[Any]]) -> None:
+def test_region_of_numpy_integers_has_ints(kind: type[np.integer[Any]]) -> None:
     region = Rect.from_value(kind(edge) for edge in (0, 10, 255, 200))
     assert region == Rect(0, 10, 255, 200)
     assert region.area == 255 * 190
@@ -103,7 +103,7 @@ def test_a_region_of_small_integers_is_one_of_ints(kind: type[np.integer[Any]]) 
 @pytest.mark.parametrize(
     "nonsense", [5, (), (0, 0, 1), (0, 0, 1, 1, 1), (0, 0, 1.5, 1), (0, 0, float("nan"), 1), "1234"]
 )
-def test_a_region_is_four_whole_numbers(nonsense: Any) -> None:
+def test_region_needs_four_integers(nonsense: Any) -> None:
     with pytest.raises(UsageError, match="region"):
         Rect.from_value(nonsense)
 
@@ -114,7 +114,7 @@ def test_no_earlier_tick_reaches_the_time(time: Fraction, base: Fraction) -> Non
     assert (tick - 1) * base < time <= tick * base
 
 
-def test_bytes_for_people() -> None:
+def test_human_readable_bytes() -> None:
     assert [human_bytes(n) for n in (0, 1023, 1536, 5 << 30)] == [
         "0 B",
         "1023 B",
@@ -133,7 +133,7 @@ rects = st.builds(
 
 
 @given(rects, rects)
-def test_intersection_is_what_both_contain(one: Rect, other: Rect) -> None:
+def test_intersection_of_regions(one: Rect, other: Rect) -> None:
     both = one.intersection(other)
     pixels = {
         (x, y)
@@ -147,17 +147,17 @@ def test_intersection_is_what_both_contain(one: Rect, other: Rect) -> None:
 
 
 @given(rects)
-def test_geometry_is_read_back(rect: Rect) -> None:
+def test_geometry_round_trip(rect: Rect) -> None:
     assert Rect.parse(str(rect)) == rect
 
 
 @pytest.mark.parametrize("text", ["400x300", "0x10+0+0", "400x300+-1+0", "x", "400x300+1+1 "])
-def test_geometry_is_whole_or_nothing(text: str) -> None:
+def test_incomplete_geometry_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         Rect.parse(text)
 
 
-def test_settings_are_saved_and_read_back(tmp_path: Path) -> None:
+def test_settings_round_trip(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     assert StoreSettings.load(path) == StoreSettings()
     changed = StoreSettings().with_text("verify", "false").with_text("decoder_memory", "3")
@@ -170,7 +170,7 @@ def test_settings_are_saved_and_read_back(tmp_path: Path) -> None:
     ("text", "count"),
     [("67108864", 64 << 20), ("64M", 64 << 20), ("4GiB", 4 << 30), ("100000KB", 100_000 << 10)],
 )
-def test_bytes_are_set_with_units(text: str, count: int) -> None:
+def test_byte_settings_accept_units(text: str, count: int) -> None:
     assert StoreSettings().with_text("examine_memory", text).examine_memory == count
     assert byte_count(byte_text(count)) == count
 

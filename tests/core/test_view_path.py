@@ -1,4 +1,4 @@
-"""The language of view names: valid names, and full rejection of all others."""
+"""The grammar of view names: valid names, and rejection of all others."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def test_invalid_view_names_are_not_found(name: str) -> None:
         "64x48fyuv422.hevc",
     ],
 )
-def test_a_name_that_asks_for_nothing_is_wrong_usage(name: str) -> None:
+def test_empty_request_is_a_usage_error(name: str) -> None:
     with pytest.raises(UsageError):
         parse_view_path(name)
 
@@ -196,7 +196,7 @@ def test_names_of_frames() -> None:
             parse_still_name(name)
 
 
-def test_a_missing_side_follows_the_shape_of_the_region() -> None:
+def test_missing_dimension_follows_the_region() -> None:
     assert parse_view_path("size=640x0.mp4").resolve(1920, 1080).size == (640, 360)
     assert parse_view_path("256h.h264").resolve(640, 480).size == (342, 256)
     assert parse_view_path("roi=100x50+0+0,size=40x0.mp4").resolve(1920, 1080).size == (40, 20)
@@ -213,23 +213,23 @@ def test_a_missing_side_follows_the_shape_of_the_region() -> None:
         ("1280x960r5s1e2x640y480.y4m", (640, 480), "t=1-2,roi=320x240+0+0,size=640x480,fps=5.y4m"),
     ],
 )
-def test_crops_of_the_vfs_paper_are_of_the_scaled_picture(
+def test_crops_of_the_vfs_paper_refer_to_the_scaled_frame(
     name: str, of: tuple[int, int], region: str
 ) -> None:
-    """So that what comes out is as large as the crop, and shows what is there in that size."""
+    """The output has the size of the crop, and shows that part of the scaled frame."""
     assert format_view_path(parse_view_path(name).without_crop(*of)) == region
     assert parse_view_path(name).resolve(*of) == parse_view_path(region).resolve(*of)
 
 
-def test_a_crop_within_a_pixel_of_the_video_is_refused_with_what_is_near_it() -> None:
+def test_crop_within_one_pixel_is_refused_with_a_suggestion() -> None:
     with pytest.raises(UsageError, match="inside a pixel") as refused:
         parse_view_path("448x448x100y100.rgb").resolve(1920, 1080)
     assert refused.value.hint is not None
     assert "roi=429x241+0+0,size=100x100" in refused.value.hint
 
 
-def test_a_crop_outside_the_scaled_picture_is_out_of_range() -> None:
-    """Even where the video itself would have those pixels."""
+def test_crop_outside_the_scaled_frame_is_out_of_range() -> None:
+    """This holds even if the unscaled frame has those pixels."""
     with pytest.raises(OutOfRangeError, match="320x180"):
         parse_view_path("320x180x640y360.rgb").resolve(1920, 1080)
 
@@ -287,14 +287,14 @@ def requests(draw: st.DrawFn) -> ViewSpec:
 
 
 @given(requests())
-def test_every_request_has_a_name_that_means_it(request: ViewSpec) -> None:
+def test_requests_round_trip_through_names(request: ViewSpec) -> None:
     name = format_view_path(request)
     assert "/" not in name
     assert parse_view_path(name) == request
 
 
 @given(_regions, _sizes, st.none() | _rates, _spans, st.sampled_from(PIXEL_LAYOUTS))
-def test_every_crop_has_a_name_that_means_it(
+def test_crops_round_trip_through_names(
     crop: Rect,
     size: tuple[int, int],
     fps: Fraction | None,
@@ -308,7 +308,7 @@ def test_every_crop_has_a_name_that_means_it(
 
 
 @given(st.text(max_size=40))
-def test_any_text_is_understood_or_refused(text: str) -> None:
+def test_arbitrary_text_is_parsed_or_refused(text: str) -> None:
     for name in (text, f"{text}.mp4", f"t={text}.mp4", f"roi={text}.rgb", f"1x1{text}.rgb"):
         try:
             request = parse_view_path(name)

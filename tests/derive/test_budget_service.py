@@ -50,7 +50,7 @@ def everything(store: Store, video: Video) -> list[Segment]:
 
 
 def charged(store: Store, video: Video, pins: list[Pin]) -> int:
-    """Counted in the plainest way."""
+    """The charged bytes, counted by a simple reference."""
     total = 0
     for segment in everything(store, video):
         is_tiled = segment.picture == (video.width, video.height)
@@ -66,12 +66,12 @@ def charged(store: Store, video: Video, pins: list[Pin]) -> int:
 
 
 def require_sound(store: Store) -> None:
-    """No finding, and no unreferenced bytes."""
+    """Check that fsck finds nothing and that there are no unreferenced bytes."""
     assert fsck.run(store.parts, deep=True) == []
     assert fsck.collect(store.parts, dry_run=True).objects == []
 
 
-# -- what is allowed
+# -- limits
 
 
 def test_default_limit_of_a_video(store: Store, video: Video) -> None:
@@ -101,7 +101,7 @@ def test_default_limit_of_a_video(store: Store, video: Video) -> None:
         ("none", Limit()),
     ],
 )
-def test_budgets_as_people_write_them(text: str, limit: Limit) -> None:
+def test_human_readable_budgets(text: str, limit: Limit) -> None:
     assert Limit.parse(text) == limit
     assert Limit.parse(str(limit)) == limit
 
@@ -126,10 +126,10 @@ def test_invalid_budgets_are_refused(video: Video) -> None:
     assert video.budget.limit == Limit(bytes=5)
 
 
-# -- room is made
+# -- making space
 
 
-def test_a_smaller_budget_takes_effect_at_once(store: Store, video: Video) -> None:
+def test_smaller_budget_takes_effect_at_once(store: Store, video: Video) -> None:
     tiles = video.tiles.retile("uniform:2x2")
     foretold = video.budget.what_if(tiles[0].size + tiles[1].size)
     assert video.budget.usage().used == sum(one.size for one in tiles), "nothing has gone yet"
@@ -166,7 +166,7 @@ def test_retired_tiles_are_evicted_first(store: Store, video: Video) -> None:
     assert store.catalog.segments(video.info) == new
 
 
-def test_a_publication_that_would_exceed_makes_room_first(store: Store, video: Video) -> None:
+def test_publication_evicts_before_exceeding_the_budget(store: Store, video: Video) -> None:
     tiles = video.tiles.retile("uniform:2x2")
     video.budget.set(sum(one.size for one in tiles))
     renditions = video.renditions.make((160, 120))
@@ -178,7 +178,7 @@ def test_a_publication_that_would_exceed_makes_room_first(store: Store, video: V
     require_sound(store)
 
 
-def test_a_command_does_not_evict_its_own_results(store: Store, video: Video) -> None:
+def test_command_does_not_evict_its_own_results(store: Store, video: Video) -> None:
     tiles = video.tiles.retile("uniform:2x2")
     video.budget.set(tiles[0].size + tiles[1].size + 100)
     assert len(everything(store, video)) == 2
@@ -204,10 +204,10 @@ def test_request_over_budget_is_refused_and_leaves_nothing(store: Store, video: 
 
 
 @pytest.mark.parametrize("scope", ["video", "store"])
-def test_lossless_pictures_that_cannot_fit_are_refused_before_they_are_made(
+def test_oversized_lossless_request_is_refused_before_encoding(
     store: Store, video: Video, scope: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Eviction would have removed other data for them, in vain."""
+    """Otherwise eviction would have removed other data in vain."""
     lossless = TileSettings("lossless")
     (first, *rest) = video.renditions.make((80, 60), settings=lossless)
     size = sum(segment.size for segment in (first, *rest))
@@ -219,14 +219,14 @@ def test_lossless_pictures_that_cannot_fit_are_refused_before_they_are_made(
             video.renditions.make((160, 120), settings=lossless)
     assert "vfsd budget set" in (told.value.hint or "")
     assert (everything(store, video), video.budget.evictions()) == before
-    # Half of it fits, as the others go; and what is pinned is not charged.
+    # Half of it fits after evictions; pinned data is not charged.
     assert len(video.renditions.make((160, 120), span=(0, 1.5), settings=lossless)) == 2
     video.budget.pin()
     assert len(video.renditions.make((160, 120), settings=lossless)) == 2
     require_sound(store)
 
 
-def test_the_store_has_a_budget_over_all_videos(store: Store, video: Video) -> None:
+def test_store_budget_covers_all_videos(store: Store, video: Video) -> None:
     other = store.ingest(FOLDER / "variable-rate.mp4")
     video.tiles.retile("uniform:2x2")
     other.renditions.make((160, 120))
@@ -240,7 +240,7 @@ def test_the_store_has_a_budget_over_all_videos(store: Store, video: Video) -> N
     require_sound(store)
 
 
-def test_a_budget_by_originals_shrinks_with_them(store: Store, video: Video) -> None:
+def test_relative_budget_shrinks_with_the_originals(store: Store, video: Video) -> None:
     other = store.ingest(FOLDER / "variable-rate.mp4")
     store.budget.set(Limit(times=1.0))
     video.budget.set("none")
@@ -256,7 +256,7 @@ def test_a_budget_by_originals_shrinks_with_them(store: Store, video: Video) -> 
     require_sound(store)
 
 
-def test_packs_that_grow_keep_within_it(store: Store, video: Video) -> None:
+def test_growing_packs_stay_within_the_budget(store: Store, video: Video) -> None:
     video.budget.set("none")
     (first, second) = video.tiles.retile(
         "uniform:1x1", span=(0, 2), settings=TileSettings("lossless", quality=9)
@@ -296,7 +296,7 @@ def test_pinned_data_is_neither_charged_nor_evicted(store: Store, video: Video) 
     require_sound(store)
 
 
-def test_pins_of_what_is_to_come(store: Store, video: Video) -> None:
+def test_pin_of_future_data(store: Store, video: Video) -> None:
     video.budget.set(0)
     video.budget.pin(tiles=True, span=(1, 2))
     with pytest.raises(OverBudgetError):
@@ -305,7 +305,7 @@ def test_pins_of_what_is_to_come(store: Store, video: Video) -> None:
     assert video.budget.pin(tiles=True, span=(1, 2)) == video.budget.pins()[0], "not pinned twice"
 
 
-def test_a_pin_has_a_size_of_two_whole_numbers(video: Video) -> None:
+def test_pin_size_needs_two_integers(video: Video) -> None:
     sizes: list[Any] = [(5,), 5, (160.0, 120)]
     for size in sizes:
         for way in (video.budget.pin, video.budget.unpin):
@@ -316,7 +316,7 @@ def test_a_pin_has_a_size_of_two_whole_numbers(video: Video) -> None:
     assert video.budget.pin(size=small).size == (160, 120)
 
 
-def test_part_of_a_pin_is_taken_back(video: Video) -> None:
+def test_unpin_a_part(video: Video) -> None:
     video.budget.pin()
     video.budget.unpin(span=(1, 2))
     assert [pin.frames for pin in video.budget.pins()] == [range(30), range(60, 120)]
@@ -326,15 +326,13 @@ def test_part_of_a_pin_is_taken_back(video: Video) -> None:
         video.budget.pin(tiles=True, size=(160, 120))
 
 
-def test_pins_and_evictions_go_with_the_bytes_that_they_are_about(
-    store: Store, video: Video
-) -> None:
+def test_pins_and_evictions_are_removed_with_their_bytes(store: Store, video: Video) -> None:
     video.tiles.retile("uniform:2x2")
     video.budget.pin(span=(0, 1))
     video.budget.set("0.001x")
     assert len(video.budget.evictions()) == 3
     other = store.ingest(FOLDER / "variable-rate.mp4")
-    with store.catalog.writing() as change:  # as a mount does when a file is overwritten
+    with store.catalog.writing() as change:  # like a mount when a file is overwritten
         again = change.videos.put(
             video.info.ino, other.original, [], digest=other.info.digest, now_ns=1
         )
@@ -343,7 +341,7 @@ def test_pins_and_evictions_go_with_the_bytes_that_they_are_about(
     assert video.budget.limit == Limit(times=0.001), "that was said of the file"
 
 
-# -- whatever is done
+# -- random operations
 
 
 DOINGS = (
@@ -353,8 +351,10 @@ DOINGS = (
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_no_sequence_exceeds(store: Store, video: Video, seed: int) -> None:
-    """Against a model: sizes of what there is, added up; pins and limit as they were said."""
+def test_no_sequence_of_operations_exceeds_the_budget(
+    store: Store, video: Video, seed: int
+) -> None:
+    """Compared with a model that sums the sizes of existing data and tracks pins and limits."""
     chance = random.Random(seed)
     take_tiles(store)
     original = video.original.size
@@ -445,7 +445,7 @@ def test_underestimated_proposal_is_not_made_repeatedly(store: Store, video: Vid
     while (proposal := tuner.next()) is not None and tries < 50:
         tries += 1
         video.budget.set(proposal.bytes)
-        with store.catalog.writing() as change:  # pictures turn out to be larger
+        with store.catalog.writing() as change:  # frames turn out to be larger
             change.derived_usage.set_limit(video.info.id, Limit(bytes=1))
         with pytest.raises(OverBudgetError):
             tuner.make(proposal)
@@ -456,7 +456,7 @@ def test_underestimated_proposal_is_not_made_repeatedly(store: Store, video: Vid
     assert tuner.next() is not None
 
 
-def test_tuning_does_not_evict_what_is_worth_more(store: Store, video: Video) -> None:
+def test_tuning_does_not_evict_more_valuable_data(store: Store, video: Video) -> None:
     take_tiles(store)
     tiles = video.tiles.retile("uniform:2x2")
     for _ in range(25):
@@ -471,10 +471,10 @@ def test_tuning_does_not_evict_what_is_worth_more(store: Store, video: Video) ->
     assert set(saved) == {one.id for one in tiles}
 
 
-# -- several at once, and crashes
+# -- concurrency and crashes
 
 
-def test_a_reader_keeps_what_it_has_open(store: Store, video: Video) -> None:
+def test_open_data_survives_eviction(store: Store, video: Video) -> None:
     take_tiles(store)
     video.renditions.make((160, 120), settings=TileSettings(quality=20))
     exact = video.read(size=(160, 120), psnr=math.inf).data
@@ -490,7 +490,7 @@ def test_a_reader_keeps_what_it_has_open(store: Store, video: Video) -> None:
     assert np.array_equal(video.read(size=(160, 120)).data, exact)
 
 
-def test_reading_while_others_evict(store: Store, video: Video) -> None:
+def test_read_during_eviction(store: Store, video: Video) -> None:
     take_tiles(store)
     exact = video.read(size=(160, 120), psnr=math.inf).data.astype(int)
     stop = threading.Event()
@@ -516,7 +516,7 @@ def test_reading_while_others_evict(store: Store, video: Video) -> None:
 
 
 @pytest.mark.parametrize("evictions", [1, 6])
-def test_a_kill_while_evicting_leaves_a_store_that_adds_up(tmp_path: Path, evictions: int) -> None:
+def test_kill_during_eviction_leaves_a_consistent_store(tmp_path: Path, evictions: int) -> None:
     place = tmp_path / "store"
     with new_store(place) as store:
         video = store.ingest(FOLDER / NAME)
@@ -525,7 +525,7 @@ def test_a_kill_while_evicting_leaves_a_store_that_adds_up(tmp_path: Path, evict
         video.budget.set(allowed)
         with started(place, 0) as process:
             wait_for_evictions(video, evictions)
-            process.kill()  # in the midst of another, or just after
+            process.kill()  # during another eviction, or just after it
     with Store.open(place) as store:
         found = fsck.run(store.parts, repair=True)
         assert {one.check for one in found} <= {"garbage"}, "bytes come before rows"
@@ -536,7 +536,7 @@ def test_a_kill_while_evicting_leaves_a_store_that_adds_up(tmp_path: Path, evict
         assert 0 < budget.usage().used <= allowed
 
 
-def test_two_processes_stay_within_the_budget_together(tmp_path: Path) -> None:
+def test_two_processes_share_the_budget(tmp_path: Path) -> None:
     place = tmp_path / "store"
     with new_store(place) as store:
         video = store.ingest(FOLDER / NAME)
@@ -551,7 +551,7 @@ def test_two_processes_stay_within_the_budget_together(tmp_path: Path) -> None:
 
 
 def wait_for_evictions(video: Video, count: int, check: Callable[[], bool] = lambda: True) -> None:
-    """Sleeps in between: a busy loop would take a core from the process that evicts."""
+    """Wait with sleeps: a busy loop would take a core from the evicting process."""
     end = time.monotonic() + 240
     while len(video.budget.evictions()) < count:
         assert check()
@@ -560,7 +560,7 @@ def wait_for_evictions(video: Video, count: int, check: Callable[[], bool] = lam
 
 
 def started(place: Path, first: int) -> subprocess.Popen[bytes]:
-    """Another process that renders, and evicts, for ever."""
+    """Start another process that renders and evicts forever."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.support.evicting", str(place), NAME, str(first)],
         stdout=subprocess.PIPE,
@@ -574,7 +574,7 @@ def started(place: Path, first: int) -> subprocess.Popen[bytes]:
 # -- uses
 
 
-def test_uses_are_counted_by_segment(store: Store, video: Video) -> None:
+def test_uses_are_counted_per_segment(store: Store, video: Video) -> None:
     take_tiles(store)
     tiles = video.tiles.retile("uniform:2x2")
     video.read(frames=range(40, 50), region=(0, 0, 60, 60))
@@ -597,7 +597,7 @@ def test_uses_are_counted_by_segment(store: Store, video: Video) -> None:
         assert seen.derived_usage.newest_read() == newest
 
 
-def test_fsck_finds_what_cannot_be(store: Store, video: Video) -> None:
+def test_fsck_finds_impossible_budget_rows(store: Store, video: Video) -> None:
     video.budget.pin()
     path = store.parts.directory.root / "catalog.sqlite3"
     with closing(sqlite3.connect(path)) as database, database:
@@ -610,7 +610,7 @@ def test_fsck_finds_what_cannot_be(store: Store, video: Video) -> None:
     require_sound(store)
 
 
-def test_fsck_has_what_exceeds_go(store: Store, video: Video) -> None:
+def test_fsck_evicts_data_over_budget(store: Store, video: Video) -> None:
     video.tiles.retile("uniform:2x2")
     video.budget.set("none")
     path = store.parts.directory.root / "catalog.sqlite3"
@@ -623,7 +623,7 @@ def test_fsck_has_what_exceeds_go(store: Store, video: Video) -> None:
     require_sound(store)
 
 
-def test_a_store_that_may_not_be_written(tmp_path: Path) -> None:
+def test_read_only_store(tmp_path: Path) -> None:
     with new_store(tmp_path / "store") as store:
         store.ingest(FOLDER / NAME).tiles.retile("uniform:2x2")
     with Store.open(tmp_path / "store", read_only=True) as store:

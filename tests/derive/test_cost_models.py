@@ -32,7 +32,7 @@ from vfsd.tiling import Rect, TileLayout
 from vfsd.tiling.cost import DEFAULT_COSTS, DecodeCost, DecodeWork, fit_decode_cost
 
 
-def test_a_layout_is_estimated_as_it_is_read_when_it_is_made(store: Store) -> None:
+def test_estimate_of_a_layout_equals_its_plan(store: Store) -> None:
     video = store.ingest(FOLDER / "traffic.mp4")
     region = Rect(20, 20, 60, 60)
     layout = TileLayout.cut_at(320, 240, [80], [80])
@@ -46,15 +46,15 @@ def test_a_layout_is_estimated_as_it_is_read_when_it_is_made(store: Store) -> No
     done = sum((run.work for run in plan.tiled), DecodeWork())
     assert (done.pixels, done.pictures) == (before.work.pixels, before.work.pictures)
     after = video.tiles.estimate(planned, region=region)
-    assert after.work.bytes == pytest.approx(done.bytes, rel=0.6)  # not all tiles are alike
+    assert after.work.bytes == pytest.approx(done.bytes, rel=0.6)  # tiles differ
 
 
-def test_no_gain_where_tiles_do_not_help(store: Store) -> None:
+def test_no_gain_from_useless_tiles(store: Store) -> None:
     video = store.ingest(FOLDER / "traffic.mp4")
     assert video.tiles.estimate([], region=Rect(0, 0, 9, 9)).gain == 0
 
 
-def test_costs_are_found_again_from_what_they_cause() -> None:
+def test_costs_are_recovered_from_timings() -> None:
     rng = np.random.default_rng(5)
     true = DecodeCost(1e-4, 2e-5, 7e-10, 5e-8)
     works = [
@@ -76,19 +76,19 @@ def test_costs_are_found_again_from_what_they_cause() -> None:
 
 
 @pytest.mark.slow
-def test_a_codec_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calibration_measures_a_codec(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         decode_timing, "_SIZES", decode_timing._SIZES[:-1]
-    )  # the last takes longer than the others
+    )  # the last decode is slower than the others
     cost = measure("fast")
     assert cost.samples >= 20
-    assert cost.r2 > 0.8  # of a machine that does other things, too
+    assert cost.r2 > 0.8  # on a machine with other load
     assert 1e-11 < cost.decode.pixel + cost.decode.byte < 1e-6
     assert cost.encode_pixel is not None
     assert cost.encode_pixel > cost.decode.pixel
 
 
-def test_measured_costs_decide(store: Store) -> None:
+def test_measured_costs_determine_plans(store: Store) -> None:
     video = store.ingest(FOLDER / "traffic.mp4")
     video.tiles.retile("uniform:2x2")
     view = View(region=Rect(0, 0, 50, 50))
@@ -109,7 +109,7 @@ def test_calibration_results_are_shown(store: Store) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Calibration: what is measured, and what is left out
+# Calibration: measured costs, and outliers
 
 
 def measured(name: str, meanwhile: Callable[[], None]) -> MeasuredCost:
@@ -132,7 +132,7 @@ def test_codecs_without_an_encoder_are_left_out(
     assert ("stitchable is not measured" in caplog.text) != there
 
 
-def test_some_codecs_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calibrate_selected_codecs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calibrate, "measure", measured)
     with new_store(tmp_path / "store") as store:
         assert [cost.name for cost in calibrate.calibrate(store.parts, ["vp9", "fast"])] == [
@@ -142,7 +142,7 @@ def test_some_codecs_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
             calibrate.calibrate(store.parts, ["x265"])
 
 
-def test_it_can_be_stopped_in_the_middle_of_a_codec(tmp_path: Path) -> None:
+def test_calibration_can_be_cancelled(tmp_path: Path) -> None:
     told = []
 
     def stops(done: int, total: int) -> None:
@@ -157,11 +157,11 @@ def test_it_can_be_stopped_in_the_middle_of_a_codec(tmp_path: Path) -> None:
     assert told == [(0, 1)] * 3
 
 
-def test_every_codec_has_a_cost_that_was_not_measured_here() -> None:
+def test_every_codec_has_a_default_cost() -> None:
     assert set(TIMED_CODECS) <= set(DEFAULT_COSTS)
 
 
-def test_trials_of_tiles_that_can_be_stitched(kvazaar: None) -> None:
+def test_calibration_of_stitchable_tiles(kvazaar: None) -> None:
     found = timed_decodes(STITCHABLE)
     whole, part = next(found), next(found)
     assert whole.work.pictures == 4 * part.work.pictures == 24

@@ -20,7 +20,7 @@ MAN = (200, 160, 220, 200)
 
 
 def seen(store: Store, clip: str = "traffic.mp4") -> Video:
-    """A car that stands for all of the video, a man in its second second."""
+    """A car in all frames, and a person in the second second."""
     video = store.ingest(FOLDER / clip)
     video.labels.add([Detection(at, "car", CAR) for at in range(len(video))], "test")
     video.labels.add([Detection(at, "man", MAN) for at in range(30, 60)], "test")
@@ -33,8 +33,8 @@ def untiled_seconds(video: Video, frames: range) -> float:
 
 
 @pytest.mark.parametrize("clip", ["traffic.mp4", "open-gop.mkv", "odd-size.webm", "transport.ts"])
-def test_reading_the_original_costs_what_plans_say(store: Store, clip: str) -> None:
-    """Also where seconds begin between key frames, and from the middle of one."""
+def test_cost_of_the_original_equals_plans(store: Store, clip: str) -> None:
+    """This includes seconds that begin between key frames, and reads from the middle of one."""
     video = store.ingest(FOLDER / clip)
     world = box_world(context_of(video), [])
     whole = frozenset([Rect(0, 0, video.original.media.width, video.original.media.height)])
@@ -44,7 +44,7 @@ def test_reading_the_original_costs_what_plans_say(store: Store, clip: str) -> N
         assert told == pytest.approx(untiled_seconds(video, frames), rel=0.05)
 
 
-def test_tiles_cost_what_they_do_once_they_are_made(store: Store) -> None:
+def test_predicted_cost_of_tiles_equals_their_plan(store: Store) -> None:
     video = seen(store)
     region = Rect(40, 50, 80, 90)
     video.tiles.retile("80+240x96+144")
@@ -60,7 +60,7 @@ def test_tiles_cost_what_they_do_once_they_are_made(store: Store) -> None:
     assert sum(whole) == pytest.approx(sum(segment.size for segment in segments), rel=0.02)
 
 
-def test_boxes_are_those_of_the_index(store: Store) -> None:
+def test_boxes_equal_the_index(store: Store) -> None:
     video = seen(store)
     world = box_world(context_of(video), ["car", "car & red", "man"])
     assert [sorted(map(str, world.labels(sot))) for sot in world.sots] == [
@@ -78,7 +78,7 @@ def test_boxes_are_those_of_the_index(store: Store) -> None:
 
 
 @pytest.mark.parametrize("clip", ["traffic.mp4", "portrait.mp4"])
-def test_tiles_around_boxes_hold_what_reading_these_looks_at(store: Store, clip: str) -> None:
+def test_tiles_around_boxes_cover_reads_of_them(store: Store, clip: str) -> None:
     video = store.ingest(FOLDER / clip)
     rng = np.random.default_rng(1)
     boxes = [

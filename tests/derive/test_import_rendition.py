@@ -34,7 +34,7 @@ def luma_psnr(one: Pixels, other: Pixels, height: int) -> float:
 
 
 def worst_psnr(one: Pixels, other: Pixels, height: int) -> float:
-    """Of the worst plane of the worst picture, in 4:2:0."""
+    """PSNR of the worst plane of the worst frame, in 4:2:0."""
     squares = (one.astype(float) - other) ** 2
     planes = np.split(squares, [height, height + height // 4], axis=1)
     worst = max(plane.mean(axis=(1, 2)).max() for plane in planes)
@@ -53,7 +53,7 @@ def is_untouched(store: Store, video: Video) -> bool:
 
 @pytest.mark.parametrize("format", one_in(4, ["yuv420p", "rgb24", "bgr24", "yuv444p"]))
 @pytest.mark.parametrize("size", [(160, 120), (240, 180)])
-def test_frames_become_a_rendition_that_keeps_what_it_says(
+def test_imported_rendition_reaches_its_reported_psnr(
     store: Store, video: Video, format: str, size: tuple[int, int]
 ) -> None:
     wanted = frames(video, size)
@@ -67,14 +67,12 @@ def test_frames_become_a_rendition_that_keeps_what_it_says(
         assert luma_psnr(got.data[part], wanted[part], size[1]) >= segment.psnr - 0.01
 
 
-def test_bytes_and_parts_of_a_video(store: Store, video: Video) -> None:
+def test_import_from_bytes_and_of_a_part(store: Store, video: Video) -> None:
     data = frames(video)[30:90]
     made = video.renditions.write(data.tobytes(), size=SIZE, span=(1, 3), format="yuv420p")
     covered = {frame for segment in made for frame in segment.frames}
     assert covered == set(range(30, 90))
-    assert (
-        video.renditions.write(data, size=SIZE, span=(1, 3), format="yuv420p") == []
-    )  # it is there
+    assert video.renditions.write(data, size=SIZE, span=(1, 3), format="yuv420p") == []  # it exists
 
 
 def _black_frame(data: Pixels) -> Pixels:
@@ -110,7 +108,7 @@ def _dark(data: Pixels) -> Pixels:
         ],
     ),
 )
-def test_other_footage_is_refused_and_leaves_nothing(
+def test_other_frames_are_refused_and_leave_nothing(
     store: Store, video: Video, change: object, what: str
 ) -> None:
     assert callable(change)
@@ -122,7 +120,7 @@ def test_other_footage_is_refused_and_leaves_nothing(
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("is_full", [False, True])
-def test_a_refusal_says_that_the_range_is_another(store: Store, is_full: bool) -> None:
+def test_error_names_a_range_mismatch(store: Store, is_full: bool) -> None:
     pixels = store.ingest(CLIP, "a.mp4").read(frames=range(30), format="yuv420p").data
     told = "full" if is_full else "limited"
     video = store.write("b.mp4", pixels, fps=25, format="yuv420p", color_range=told)
@@ -136,7 +134,7 @@ def test_a_refusal_says_that_the_range_is_another(store: Store, is_full: bool) -
     assert str(error.value.hint).startswith(f"the video has {told} range")
 
 
-def test_a_refusal_of_rgb_says_what_is_better(store: Store, video: Video) -> None:
+def test_error_for_rgb_suggests_a_format(store: Store, video: Video) -> None:
     written = np.maximum(frames(video, format="rgb24"), 12) - 12
     with pytest.raises(RefusedMediaError, match="of frame 0") as error:
         video.renditions.write(written, size=SIZE)
@@ -157,7 +155,7 @@ def test_refused_import_keeps_existing_renditions(store: Store, video: Video) ->
 
 
 @pytest.mark.thorough
-def test_existing_renditions_are_compared_as_well(store: Store, video: Video) -> None:
+def test_existing_renditions_are_verified(store: Store, video: Video) -> None:
     video.renditions.make(SIZE)
     before = store.catalog.renditions(video.info)
     assert video.renditions.write(frames(video), size=SIZE, format="yuv420p") == []
@@ -169,7 +167,7 @@ def test_existing_renditions_are_compared_as_well(store: Store, video: Video) ->
     assert store.catalog.renditions(video.info) == before
 
 
-def test_sizes_that_are_not_taken(store: Store, video: Video) -> None:
+def test_unsupported_sizes_are_refused(store: Store, video: Video) -> None:
     for size, what in (((320, 240), "original"), ((640, 480), "at most 320x240")):
         with pytest.raises(UsageError, match=what):
             video.renditions.write(np.zeros((120, size[1], size[0], 3), np.uint8), size=size)
@@ -181,7 +179,7 @@ def test_sizes_that_are_not_taken(store: Store, video: Video) -> None:
     assert is_untouched(store, video)
 
 
-def test_a_budget_that_is_too_small(store: Store, video: Video) -> None:
+def test_import_over_budget_is_refused(store: Store, video: Video) -> None:
     video.budget.set("1000")
     with pytest.raises(OverBudgetError):
         video.renditions.write(frames(video), size=SIZE, format="yuv420p")

@@ -55,7 +55,8 @@ def shelf(tmp_path: Path) -> Iterator[Shelf]:
 
 
 def make_dear(store: Store, codec: str = "mpeg4") -> None:
-    """Small as it is, decoding the original costs hardly more than decoding a rendition."""
+    """Raise the cost of the original: for such small frames it hardly exceeds that of a
+    rendition."""
     cost = DecodeCost(0.01, 0.01, 0, 0)
     with store.catalog.writing() as change:
         change.costs.put(MeasuredCost(host_name(), codec, cost, None, 1, 1, "test", 1))
@@ -66,7 +67,7 @@ def renditions(shelf: Shelf) -> list[range]:
 
 
 def often(shelf: Shelf, view: str = VIEW) -> bytes:
-    """A view, read so often that it pays to keep what was encoded for it."""
+    """Read a view so often that keeping its segments pays off."""
     for _ in range(3):
         data = shelf.read(NAME, view)
     return data
@@ -78,12 +79,12 @@ def psnr_of_luma(found: list[np.ndarray], exact: list[np.ndarray]) -> float:
 
 
 def exact_luma(video: Video, size: tuple[int, int]) -> list[np.ndarray]:
-    """By decoding the original, and nothing else of vfsd's planning."""
+    """Luma decoded from the original, without vfsd's planner."""
     data = video.read(size=size, format="yuv420p", psnr=math.inf).data
     return list(data[:, : size[1]])
 
 
-def test_a_view_that_was_read_is_what_other_reads_decode(shelf: Shelf) -> None:
+def test_promoted_view_serves_other_reads(shelf: Shelf) -> None:
     before = often(shelf)
     made = shelf.store.tune()
     video = shelf.video(NAME)
@@ -106,7 +107,7 @@ def test_a_view_that_was_read_is_what_other_reads_decode(shelf: Shelf) -> None:
 
 
 def directly(path: Path, size: tuple[int, int], form: str) -> np.ndarray:
-    """The output of FFmpeg for all frames of a file."""
+    """FFmpeg's output for all frames of a file."""
     found = []
     with av.open(str(path)) as opened:
         for picture in opened.decode(video=0):
@@ -148,8 +149,8 @@ def test_promoted_rendition_reaches_its_reported_psnr(
             assert least_psnr(found.data, exact[mine], 255) >= told - ROUNDING
 
 
-def test_its_chroma_lies_where_it_does_in_the_original(store: Store, tmp_path: Path) -> None:
-    """Which packets that were encoded for a view do not tell."""
+def test_promoted_rendition_keeps_the_chroma_location(store: Store, tmp_path: Path) -> None:
+    """The packets of a view do not signal it."""
     StoreSettings(minimum_psnr=20).save(store.parts.directory.settings)
     path, size = tmp_path / "a.mkv", (WIDTH // 2, HEIGHT // 2)
     clip(store, path, TOLD_NOTHING, "yuv420p", waves(8)).verify()
@@ -171,7 +172,7 @@ def test_its_chroma_lies_where_it_does_in_the_original(store: Store, tmp_path: P
 
 
 def waves(count: int) -> list[av.VideoFrame]:
-    """Chroma that goes up and down along each row."""
+    """Chroma that oscillates along each row."""
     columns = np.arange(WIDTH // 2)
     luma = np.full((HEIGHT, WIDTH), 120, np.uint8)
     chroma = np.tile(128 + 60 * np.sin(columns * math.pi / 8), (HEIGHT // 2, 1)).astype(np.uint8)
@@ -194,7 +195,7 @@ def test_views_in_other_containers_have_the_same_packets(
         )
 
 
-def test_bytes_are_in_one_place(shelf: Shelf) -> None:
+def test_promoted_bytes_are_stored_once(shelf: Shelf) -> None:
     data = often(shelf)
     cache = shelf.store.parts.directory.cache
     assert bytes_below(cache) > len(data) // 4
@@ -208,24 +209,24 @@ def bytes_below(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-def test_other_views_keep_their_place_in_the_cache(shelf: Shelf) -> None:
+def test_other_views_stay_cached(shelf: Shelf) -> None:
     other = "roi=100x100+20+20.mp4"
     shelf.read(NAME, other)
     cache = shelf.store.parts.directory.cache
     before = {path for path in cache.rglob("*") if path.is_file()}
     often(shelf)
     shelf.store.tune()
-    views = Views(shelf.store.parts, shelf.store.tools)  # with nothing in memory
+    views = Views(shelf.store.parts, shelf.store.tools)  # with empty caches
     Shelf(shelf.store, views).read(NAME, other)
     views.close()
     assert {path for path in cache.rglob("*") if path.is_file()} == before
 
 
-def test_evicted_ones_leave_views_readable(shelf: Shelf) -> None:
+def test_views_are_readable_after_eviction(shelf: Shelf) -> None:
     before = decoded(often(shelf))
     shelf.store.tune()
     video = shelf.video(NAME)
-    opened = shelf.open(NAME, VIEW)  # while the packs are there
+    opened = shelf.open(NAME, VIEW)  # while the packs exist
     gone = video.budget.set("0M")
     assert len(gone) > 0
     assert renditions(shelf) == []
@@ -238,7 +239,7 @@ def test_evicted_ones_leave_views_readable(shelf: Shelf) -> None:
     assert {one.profile for one in video.budget.evictions()} == {"h264"}
 
 
-def test_a_budget_is_never_exceeded(shelf: Shelf) -> None:
+def test_promotion_stays_within_the_budget(shelf: Shelf) -> None:
     often(shelf)
     video = shelf.video(NAME)
     shelf.store.tools.read_log.flush()
@@ -252,7 +253,7 @@ def test_a_budget_is_never_exceeded(shelf: Shelf) -> None:
     assert 0 < len(renditions(shelf)) < len(some)
 
 
-def test_cut_offs_hold(shelf: Shelf) -> None:
+def test_quality_limits_apply(shelf: Shelf) -> None:
     often(shelf)
     shelf.store.tune()
     video = shelf.video(NAME)
@@ -275,7 +276,7 @@ def test_coarse_or_unwanted_segments_are_not_promoted(
         assert [one for one in shelf.store.proposals() if one.candidate is not None] == []
 
 
-def test_a_damaged_cache_makes_no_rendition(shelf: Shelf) -> None:
+def test_damaged_cache_is_not_promoted(shelf: Shelf) -> None:
     often(shelf)
     shelf.store.tools.read_log.flush()
     for path in shelf.store.parts.directory.cache.rglob("*"):
@@ -288,7 +289,7 @@ def test_a_damaged_cache_makes_no_rendition(shelf: Shelf) -> None:
     assert profiles <= {"fast"}, "made from the original, if at all"
 
 
-def test_taken_back_it_is_not_proposed_again(shelf: Shelf) -> None:
+def test_undone_promotion_is_not_proposed_again(shelf: Shelf) -> None:
     often(shelf)
     for decision in shelf.store.tune():
         shelf.store.undo(decision.id)
@@ -297,7 +298,7 @@ def test_taken_back_it_is_not_proposed_again(shelf: Shelf) -> None:
 
 
 @pytest.mark.parametrize("code", ["hevc", "av1"])
-def test_other_codecs_become_renditions_too(tmp_path: Path, code: str) -> None:
+def test_promotion_of_other_codecs(tmp_path: Path, code: str) -> None:
     with filled(tmp_path, StoreSettings(minimum_psnr=30)) as shelf:
         often(shelf, f"size=160x120,codec={code}.mkv")
         shelf.store.tune()
@@ -310,7 +311,7 @@ def test_other_codecs_become_renditions_too(tmp_path: Path, code: str) -> None:
         assert psnr_of_luma(list(found.data[:, :120]), exact) == pytest.approx(first.psnr, abs=0.01)
 
 
-def test_two_processes_and_a_kill(shelf: Shelf) -> None:
+def test_promotion_by_two_processes_and_a_kill(shelf: Shelf) -> None:
     often(shelf)
     shelf.store.tools.read_log.flush()
     place = str(shelf.store.parts.directory.root)
@@ -318,7 +319,7 @@ def test_two_processes_and_a_kill(shelf: Shelf) -> None:
     killed = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert killed.stdout is not None
     assert killed.stdout.readline() == "tuning\n"
-    killed.stdout.readline()  # it has made one, and is at the next
+    killed.stdout.readline()  # it has promoted one, and is at the next
     killed.send_signal(signal.SIGKILL)
     killed.wait()
     killed.stdout.close()

@@ -1,4 +1,4 @@
-"""Renditions that are made because whole frames were read in a size repeatedly."""
+"""Renditions that are proposed because whole frames were read in a size repeatedly."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vfsd.tiling import Rect
 
 @pytest.fixture
 def video(store: Store) -> Video:
-    take_tiles(store)  # small as it is, hardly anything pays otherwise
+    take_tiles(store)  # otherwise hardly anything pays off for such small frames
     return store.ingest(FOLDER / "traffic.mp4")  # 320x240
 
 
@@ -26,7 +26,7 @@ def read_often(video: Video, size: tuple[int, int], times: int = 15) -> None:
         video.read(size=size)
 
 
-def test_a_size_that_is_read_often_becomes_a_rendition(store: Store, video: Video) -> None:
+def test_frequently_read_size_becomes_a_rendition(store: Store, video: Video) -> None:
     read_often(video, (80, 60))
     proposals = store.proposals()
     assert [one.plan.frames for one in proposals] != []
@@ -45,9 +45,7 @@ def test_a_size_that_is_read_often_becomes_a_rendition(store: Store, video: Vide
     assert psnr_of(found.data, exact.data) > 37  # luma of limited range is stretched to gray
 
 
-def test_one_rendition_serves_all_sizes_that_are_fractions_of_it(
-    store: Store, video: Video
-) -> None:
+def test_one_rendition_serves_its_fractions(store: Store, video: Video) -> None:
     for _ in range(12):
         video.read(size=(80, 60))
         video.read(size=(40, 30))
@@ -64,7 +62,7 @@ def test_undone_promotion_is_not_proposed_again(store: Store, video: Video) -> N
 
 
 @pytest.mark.thorough
-def test_sizes_and_regions_do_not_mix(store: Store, video: Video) -> None:
+def test_sizes_and_regions_are_separate(store: Store, video: Video) -> None:
     for _ in range(15):
         video.read(region=Rect(0, 0, 64, 64))
         video.read(size=(80, 60))
@@ -76,13 +74,13 @@ def test_sizes_and_regions_do_not_mix(store: Store, video: Video) -> None:
     assert store.catalog.renditions(video.info) != []
 
 
-def test_odd_sizes_are_served_by_their_double(store: Store, video: Video) -> None:
+def test_odd_sizes_use_a_rendition_of_twice_the_size(store: Store, video: Video) -> None:
     read_often(video, (75, 55))
     assert {str(one.plan.layout) for one in store.proposals()} == {"150x110"}
 
 
 @pytest.mark.thorough
-def test_full_size_speaks_for_nothing(store: Store, video: Video) -> None:
+def test_reads_in_full_size_propose_nothing(store: Store, video: Video) -> None:
     for _ in range(12):
         video.read(size=(320, 240))
         video.read()

@@ -28,7 +28,7 @@ def video(store: Store, wide_clip: Path) -> Video:
     return store.ingest(wide_clip)
 
 
-def test_a_region_that_is_read_again_and_again_has_its_tile(store: Store, video: Video) -> None:
+def test_frequently_read_region_gets_a_tile(store: Store, video: Video) -> None:
     remember(store, video, region_read(video, FIRST, CORNER), times=ENOUGH)
     (one,) = store.proposals([video.name])
     assert one.plan.frames == FIRST
@@ -42,7 +42,7 @@ def test_a_region_that_is_read_again_and_again_has_its_tile(store: Store, video:
     assert one.present == frozenset()
 
 
-def test_labels_have_tiles_where_they_were_seen(store: Store, video: Video) -> None:
+def test_frequently_read_labels_get_tiles_at_their_boxes(store: Store, video: Video) -> None:
     video.labels.add([Detection(at, "car", (500, 200, 560, 240)) for at in range(60)], "test")
     video.labels.add([Detection(at, "man", (20, 400, 50, 460)) for at in SECOND], "test")
     read = label_read(video, range(60), "car", "man")
@@ -64,12 +64,12 @@ def test_existing_tiles_are_not_proposed(store: Store, video: Video) -> None:
     assert len(proposals) == 2
     video.tiles.retile([one.plan for one in proposals[:1]])
     assert [one.plan for one in store.proposals()] == [proposals[1].plan]
-    # Another layout will do, if it serves the reads about as well.
+    # Another layout may serve the reads about as well.
     video.tiles.retile("64+896x64+476")
     assert store.proposals() == []
 
 
-def test_tiles_that_do_not_help_are_replaced(store: Store, video: Video) -> None:
+def test_useless_tiles_are_replaced(store: Store, video: Video) -> None:
     video.tiles.retile("480+480x540")
     remember(store, video, region_read(video, FIRST, Rect(470, 100, 500, 130)), times=3 * ENOUGH)
     (one,) = store.proposals()
@@ -80,7 +80,7 @@ def test_tiles_that_do_not_help_are_replaced(store: Store, video: Video) -> None
     assert len(store.proposals()) == 1
 
 
-def test_reads_of_whole_frames_speak_for_nothing(store: Store, video: Video) -> None:
+def test_reads_of_whole_frames_propose_nothing(store: Store, video: Video) -> None:
     whole = region_read(video, FIRST, video.original.media.frame_rect)
     remember(store, video, whole, times=10 * ENOUGH)
     assert store.proposals() == []
@@ -89,9 +89,7 @@ def test_reads_of_whole_frames_speak_for_nothing(store: Store, video: Video) -> 
     assert one.reads == ENOUGH
 
 
-def test_reads_that_were_seen_when_a_decision_was_taken_back_do_not_count(
-    store: Store, video: Video
-) -> None:
+def test_reads_before_an_undo_do_not_count(store: Store, video: Video) -> None:
     read = region_read(video, range(60), CORNER)
     remember(store, video, read, times=ENOUGH)
     first, second = store.tune()
@@ -104,7 +102,7 @@ def test_reads_that_were_seen_when_a_decision_was_taken_back_do_not_count(
     assert [one.plan.frames for one in store.proposals()] == [second.frames]
 
 
-def test_tiles_are_made_as_the_newest_are(store: Store, video: Video) -> None:
+def test_new_tiles_use_the_settings_of_the_newest(store: Store, video: Video) -> None:
     remember(store, video, region_read(video, FIRST, CORNER), times=ENOUGH)
     (one,) = store.proposals()
     assert one.settings == TileSettings()
@@ -113,7 +111,7 @@ def test_tiles_are_made_as_the_newest_are(store: Store, video: Video) -> None:
     assert one.settings == TileSettings("fast", psnr=42.0)
 
 
-def test_tiles_are_made_so_that_reads_may_use_them(tmp_path: Path, wide_clip: Path) -> None:
+def test_proposed_tiles_meet_the_psnr_of_reads(tmp_path: Path, wide_clip: Path) -> None:
     with new_store(tmp_path / "store") as store:
         store.settings.with_text("minimum_psnr", "43").save(store.parts.directory.settings)
     with Store.open(tmp_path / "store") as store:
@@ -127,7 +125,7 @@ def test_tiles_are_made_so_that_reads_may_use_them(tmp_path: Path, wide_clip: Pa
         assert source.segment is not None
 
 
-def test_videos_without_reads_are_not_looked_at(store: Store, wide_clip: Path) -> None:
+def test_videos_without_reads_are_skipped(store: Store, wide_clip: Path) -> None:
     one, other = (store.ingest(wide_clip, name) for name in ("a.mp4", "b.mp4"))
     remember(store, one, region_read(one, FIRST, CORNER), times=ENOUGH)
     assert {proposal.video.name for proposal in store.proposals()} == {"a.mp4"}
@@ -139,7 +137,7 @@ def test_videos_without_reads_are_not_looked_at(store: Store, wide_clip: Path) -
 # ------------------------------------------------------------------------------------ the parts
 
 
-def test_best_value_comes_first(video: Video) -> None:
+def test_proposals_are_sorted_by_value(video: Video) -> None:
     def worth(saved: float, seconds: float) -> Proposal:
         plan = PlannedSegment(FIRST, TileLayout.untiled(960, 540))
         present = frozenset[int]()
@@ -165,7 +163,7 @@ def test_excluded_seconds_are_removed_from_a_query(
     assert all(part.frames and part.aims == query.aims for part in rest)
 
 
-def test_of_too_many_reads_the_newest_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_newest_reads_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vfsd.derive.proposals._MAX_WEIGHED", 10)
     sots = [range(at, at + 10) for at in range(0, 100, 10)]
     told = [Query(range(at, at + 20), frozenset(["car"])) for at in (0, 5, 10, 20, 30, 40)]

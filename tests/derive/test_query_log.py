@@ -29,7 +29,7 @@ def written(folder: Path, content: Any) -> Path:
     return path
 
 
-def test_a_workload_is_what_the_file_says(tmp_path: Path) -> None:
+def test_workload_file_is_parsed(tmp_path: Path) -> None:
     entries = [
         {"labels": 'car|truck & "left|right"', "span": [0.1, "1:00"], "times": 20},
         {"region": "640x384+16+0", "frames": [300, 600]},
@@ -75,7 +75,7 @@ def test_a_workload_is_what_the_file_says(tmp_path: Path) -> None:
         ([{"labels": "car", "times": True}], ["query 0", '"times"', "true"]),
     ],
 )
-def test_a_mistake_is_named(tmp_path: Path, content: Any, named: list[str]) -> None:
+def test_error_names_the_mistake(tmp_path: Path, content: Any, named: list[str]) -> None:
     path = written(tmp_path, content)
     with pytest.raises(UsageError) as caught:
         read_workload(path)
@@ -93,7 +93,7 @@ def test_unreadable_workload_file_is_reported(tmp_path: Path) -> None:
         read_workload(tmp_path)
 
 
-def test_queries_in_python_take_what_reads_take() -> None:
+def test_queries_accept_the_arguments_of_reads() -> None:
     either = WorkloadQuery(["car", "truck"], span=(0, None), times=3)
     assert either.clauses == (frozenset({"car", "truck"}),)
     assert WorkloadQuery("car|truck").clauses == (frozenset({"car", "truck"}),)
@@ -125,7 +125,7 @@ def aims(*them: str | Rect) -> Aims:
     return frozenset(them)
 
 
-def test_scans_ask_for_labels(store: Store) -> None:
+def test_scans_become_label_queries(store: Store) -> None:
     video = seen(store)
     other = store.ingest(FOLDER / "portrait.mp4")
     other.labels.add_box(0, "truck", (0, 0, 9, 9), source="test")
@@ -141,12 +141,12 @@ def test_scans_ask_for_labels(store: Store) -> None:
     ]
 
 
-def test_a_region_is_where_its_pixels_come_from(store: Store) -> None:
+def test_region_is_mapped_to_source_pixels(store: Store) -> None:
     video = store.ingest(FOLDER / "portrait.mp4")
     media = video.original.media
     assert media.rotation == 90
     video.read(frames=range(5, 9), region=(0, 20, 40, 100))
-    list(video.scan(roi=(0, 20, 40, 100), frames=range(9)).tiles())  # whole frames come of it
+    list(video.scan(roi=(0, 20, 40, 100), frames=range(9)).tiles())  # it becomes whole frames
     one, other = asked(store, video)
     assert one.query == Query(range(5, 9), aims(Rect(16, media.height - 48, 112, media.height)))
     assert one.query.aims == other.query.aims
@@ -177,7 +177,7 @@ def test_reads_of_whole_frames_add_no_queries(store: Store) -> None:
     assert len(list(store.catalog.reads(video.info))) == 3
 
 
-def test_labels_are_written_so_that_they_are_understood_again(store: Store) -> None:
+def test_labels_round_trip(store: Store) -> None:
     video = store.ingest(FOLDER / "traffic.mp4")
     video.labels.add([Detection(3, "a & b", CAR)], "test")
     list(video.scan(["a & b"]).crops())

@@ -44,14 +44,14 @@ def video(store: Store) -> Video:
 
 
 def added(store: Store, clip: str) -> Video:
-    """Raw pictures take far more than ten times what such a clip has."""
+    """Raise the budget: raw frames are more than ten times as large as such a clip."""
     video = store.ingest(FOLDER / clip)
     video.budget.set("none")
     return video
 
 
 def same_keys(store: Store, video: Video) -> bool:
-    """Whether the packs on disk are those that the catalog knows."""
+    """Whether the packs on disk are exactly those in the catalog."""
     segments = store.catalog.segments(video.info) + store.catalog.renditions(video.info)
     keys = {segment.object_key for segment in segments}
     return set(store.parts.objects.all_keys()) == keys | {video.original.object_key}
@@ -59,7 +59,7 @@ def same_keys(store: Store, video: Video) -> bool:
 
 @pytest.mark.parametrize("level", [0, 1])
 @pytest.mark.parametrize("clip", one_in(3, CLIPS))
-def test_reads_from_tiles_are_the_originals_to_the_bit(store: Store, clip: str, level: int) -> None:
+def test_lossless_tiles_are_bit_exact(store: Store, clip: str, level: int) -> None:
     video = added(store, clip)
     media = video.original.media
     heights = f"80+{media.height - 80}" if media.height >= 144 else f"{media.height}"
@@ -95,7 +95,7 @@ def video_size(video: Video) -> tuple[int, int]:
 
 
 @pytest.mark.thorough
-def test_raw_pictures_are_read_alone(
+def test_raw_frames_are_read_individually(
     store: Store, video: Video, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     video.tiles.retile("uniform:1x1", settings=RAW)
@@ -116,7 +116,7 @@ def test_raw_pictures_are_read_alone(
 
 
 @pytest.mark.thorough
-def test_any_level_is_there_already(store: Store, video: Video) -> None:
+def test_recompression_to_any_level(store: Store, video: Video) -> None:
     assert video.tiles.retile("uniform:2x2", settings=RAW)
     planned = [
         PlannedSegment(f, TileLayout.parse("160+160x128+112")) for f in video.tiles.sequences()
@@ -128,7 +128,7 @@ def test_any_level_is_there_already(store: Store, video: Video) -> None:
 
 
 @pytest.mark.thorough
-def test_raw_tiles_are_said_to_cost_less(store: Store, video: Video) -> None:
+def test_raw_tiles_have_lower_cost(store: Store, video: Video) -> None:
     video.tiles.retile("uniform:1x1", settings=RAW)
     raw = video.explain(psnr=99).seconds
     video.tiles.compress(1)
@@ -139,7 +139,7 @@ def test_raw_tiles_are_said_to_cost_less(store: Store, video: Video) -> None:
 
 
 @pytest.mark.thorough
-def test_compressed_tiles_show_the_same_in_less_room(store: Store, video: Video) -> None:
+def test_compression_keeps_samples_and_saves_space(store: Store, video: Video) -> None:
     before = video.tiles.retile("uniform:2x2", settings=RAW)
     rendered = video.renditions.make((160, 120), settings=RAW)
     take_tiles(store)
@@ -164,7 +164,7 @@ def test_compressed_tiles_show_the_same_in_less_room(store: Store, video: Video)
     assert list(fsck.run(store.parts, repair=False, deep=True)) == []
 
 
-def test_readers_keep_what_they_opened(store: Store, video: Video) -> None:
+def test_open_readers_survive_compression(store: Store, video: Video) -> None:
     video.tiles.retile("uniform:1x1", settings=RAW, span=(0, 1))
     take_tiles(store)
     exact = video.read(frames=slice(0, 30), psnr=math.inf).data
@@ -176,7 +176,7 @@ def test_readers_keep_what_they_opened(store: Store, video: Video) -> None:
 
 
 @pytest.mark.thorough
-def test_retired_tiles_are_compressed_too(store: Store, video: Video) -> None:
+def test_retired_tiles_are_compressed(store: Store, video: Video) -> None:
     old = video.tiles.retile("uniform:1x1", settings=RAW)
     new = video.tiles.retile("uniform:2x1", settings=RAW)
     assert len(video.tiles.compress(1)) == len(old) + len(new)
@@ -204,7 +204,7 @@ def unchanged(store: Store, video: Video, before: list[Segment]) -> None:
     assert np.array_equal(video.read(psnr=99).data, video.read(psnr=math.inf).data)
 
 
-def test_a_full_disk_changes_nothing(
+def test_full_disk_changes_nothing(
     store: Store, video: Video, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = video.tiles.retile("uniform:1x1", settings=RAW)
@@ -218,7 +218,7 @@ def test_a_full_disk_changes_nothing(
     unchanged(store, video, before)
 
 
-def test_a_transaction_that_fails_changes_nothing(
+def test_failed_transaction_changes_nothing(
     store: Store, video: Video, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = video.tiles.retile("uniform:1x1", settings=RAW)
@@ -288,10 +288,10 @@ def test_segments_removed_in_between_are_skipped(store: Store, video: Video) -> 
     assert same_keys(store, video)
 
 
-def test_two_at_once_do_it_once(
+def test_concurrent_compressions_store_one_result(
     store: Store, video: Video, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both have packed the same segment when the first one publishes it."""
+    """Both have compressed the same segment when the first one publishes it."""
     (segment,) = video.tiles.retile("uniform:1x1", settings=RAW, span=(0, 0.5))
     both = threading.Barrier(2)
     put = ObjectStore.put_bytes
@@ -324,7 +324,7 @@ def test_two_at_once_do_it_once(
 
 
 @given(st.integers(0, 10**13), st.integers(0, 10**13), st.integers(1, 10**12))
-def test_the_fuller_the_harder(one: int, other: int, budget: int) -> None:
+def test_level_rises_with_usage(one: int, other: int, budget: int) -> None:
     low, high = sorted((one, other))
     assert 0 <= level_for(low, budget) <= level_for(high, budget) <= 19
 
@@ -335,7 +335,7 @@ def test_pinned_segments_are_compressed_first(store: Store, video: Video) -> Non
     for _ in range(3):
         video.frames([made[1].first_frame], psnr=99)
     store.tools.read_log.flush()
-    assert pending_compressions(store.parts) == []  # there is no budget
+    assert pending_compressions(store.parts) == []  # unlimited budget
     video.budget.set(2 * sum(segment.size for segment in made))
     found = pending_compressions(store.parts)
     assert found[0].segment.id == made[1].id
@@ -345,13 +345,13 @@ def test_pinned_segments_are_compressed_first(store: Store, video: Video) -> Non
         if is_compression_due(store.parts, one):
             recompress_segment(store.parts, one.segment, one.level)
     left = pending_compressions(store.parts)
-    assert len(left) < len(made)  # the first were enough
+    assert len(left) < len(made)  # the first segments were enough
     assert not any(is_compression_due(store.parts, one) for one in left)
     video.budget.pin()
     assert pending_compressions(store.parts) == []
 
 
-def test_levels_by_how_full_a_budget_is() -> None:
+def test_levels_by_budget_usage() -> None:
     assert [level_for(used, 1000) for used in (0, 249, 250, 625, 999, 1000, 2000)] == [
         *(0, 0, 1),
         *(10, 18, 19, 19),

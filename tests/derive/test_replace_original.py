@@ -58,7 +58,7 @@ def video(store: Store) -> Video:
 
 
 def planes(path: Path, count: int) -> list[np.ndarray[tuple[int, ...], np.dtype[np.float64]]]:
-    """The pictures of a file by FFmpeg's own decoder, three planes behind each other."""
+    """The frames of a file by FFmpeg's own decoder, three planes each."""
     with av.open(str(path)) as opened:
         shown = [frame.to_ndarray(format="yuv420p") for frame in opened.decode(video=0)]
     return [picture.astype(float) for picture in shown[-count:]]
@@ -86,7 +86,7 @@ def require_sound(store: Store) -> None:
 @pytest.mark.parametrize(
     "clip", ["variable-rate.mkv", "portrait.mp4", "open-gop.mov", "edit-list.mp4"]
 )
-def test_frames_and_times_stay(store: Store, clip: str, codec: str) -> None:
+def test_frames_and_times_are_kept(store: Store, clip: str, codec: str) -> None:
     video = store.ingest(FOLDER / clip)
     video.policy.set(REPLACEABLE)
     old, times, size = (
@@ -117,7 +117,7 @@ def test_frames_and_times_stay(store: Store, clip: str, codec: str) -> None:
 
 
 def matrix(path: Path) -> list[int]:
-    """The display matrix of a file by FFmpeg's own decoder."""
+    """The display matrix of a file, read by FFmpeg."""
     with av.open(str(path)) as opened:
         frame = next(opened.decode(video=0))
         told = [one for one in frame_side_data(frame) if one.type.name == "DISPLAYMATRIX"]
@@ -125,7 +125,7 @@ def matrix(path: Path) -> list[int]:
 
 
 @pytest.mark.parametrize("way", one_in(4, [*ORIENTATIONS, "askew", "moved"]))
-def test_pictures_are_shown_as_they_were(store: Store, tmp_path: Path, way: str) -> None:
+def test_orientation_is_kept(store: Store, tmp_path: Path, way: str) -> None:
     told = ORIENTATIONS.get(way, ASKEW)
     source = with_matrix(
         FOLDER / "portrait.mp4", tmp_path / "a.mp4", told, (320, 7) if way == "moved" else (0, 0)
@@ -138,7 +138,7 @@ def test_pictures_are_shown_as_they_were(store: Store, tmp_path: Path, way: str)
 
 
 @pytest.mark.parametrize("way", one_in(3, [*MIRRORED, "askew"]))
-def test_mirrored_pictures_are_kept_or_refused(store: Store, tmp_path: Path, way: str) -> None:
+def test_mirrored_frames_are_kept_or_refused(store: Store, tmp_path: Path, way: str) -> None:
     told = ORIENTATIONS.get(way, ASKEW)
     source = with_matrix(FOLDER / "portrait.mp4", tmp_path / "a.mp4", told)
     target = tmp_path / "a.mkv"
@@ -187,7 +187,7 @@ def test_metadata_survives_a_replacement(store: Store, video: Video) -> None:
     assert now.size == done.new_size
     assert again.info.digest != digest
     assert not store.parts.objects.exists(digest)
-    # Tiles are of the first original, and better than what there is now.
+    # Tiles were made from the first original, and are better than the current one.
     take_tiles(store)
     part = (0, 0, 160, 112)
     read = again.read(frames=range(10), region=part, format="yuv420p", psnr=40)
@@ -207,7 +207,7 @@ def test_metadata_survives_a_replacement(store: Store, video: Video) -> None:
 
 
 @pytest.mark.parametrize("suffix", one_in(3, ["mp4", "mkv", "mov"]))
-def test_sound_and_tags_stay(store: Store, tmp_path: Path, suffix: str) -> None:
+def test_audio_and_tags_are_kept(store: Store, tmp_path: Path, suffix: str) -> None:
     source = rich_clip(tmp_path / f"a.{suffix}")
     video = store.ingest(source)
     video.policy.set(REPLACEABLE)
@@ -239,8 +239,8 @@ def test_sound_and_tags_stay(store: Store, tmp_path: Path, suffix: str) -> None:
 
 
 @pytest.mark.thorough
-def test_nothing_goes_as_the_new_original_is_smaller(store: Store, tmp_path: Path) -> None:
-    """It is better than what could be made of the new one."""
+def test_smaller_original_evicts_no_tiles(store: Store, tmp_path: Path) -> None:
+    """Existing tiles are better than any made from the new original."""
     video = store.ingest(rich_clip(tmp_path / "a.mp4"))
     video.policy.set("original=replaceable,psnr=32")
     video.tiles.retile("uniform:2x2", settings=TileSettings(psnr=46))
@@ -273,7 +273,7 @@ def test_errors_add_up(store: Store, tmp_path: Path) -> None:
     assert worst_luma_psnr(source, bytes_of(store, again), again) >= second.psnr
     with pytest.raises(ForbiddenError, match="before"):
         video.policy.replace_original(psnr=40)
-    # Tiles that are made of it now have lost as much before they began.
+    # Tiles made from it now include the loss of the replacement.
     again.budget.set("none")
     (tile, *_) = again.tiles.retile("uniform:1x1", settings=TileSettings("lossless"))
     assert tile.psnr == pytest.approx(second.psnr)
@@ -314,10 +314,10 @@ def test_refusals(store: Store, video: Video, tmp_path: Path) -> None:
     require_sound(store)
 
 
-def test_a_mount_that_cannot_be_asked_may_have_it_open(
+def test_replacement_refused_if_a_mount_does_not_answer(
     store: Store, video: Video, tmp_path: Path
 ) -> None:
-    """It may be for others, or lie in another container."""
+    """The mount may belong to another user or another container."""
     mounted = store.parts.directory.mounted(str(tmp_path / "elsewhere"))
     with mounted, pytest.raises(BusyError, match="cannot be asked"):
         video.policy.replace_original(codec="h264")
@@ -325,7 +325,7 @@ def test_a_mount_that_cannot_be_asked_may_have_it_open(
     assert "h264" in str(video.policy.replace_original(codec="h264"))
 
 
-def test_a_directory_has_a_policy_for_all_below(store: Store) -> None:
+def test_policy_applies_below_a_directory(store: Store) -> None:
     one = store.ingest(FOLDER / NAME, "cam1/day/a.mp4")
     two = store.ingest(FOLDER / NAME, "cam1/b.mp4")
     set_policy(store.parts, "cam1", REPLACEABLE)
@@ -339,7 +339,7 @@ def test_a_directory_has_a_policy_for_all_below(store: Store) -> None:
 
 
 @pytest.mark.thorough
-def test_a_forecast_changes_nothing(store: Store, video: Video) -> None:
+def test_forecast_changes_nothing(store: Store, video: Video) -> None:
     told = video.policy.forecast_replacement(codec="h264")
     assert store[NAME].info == video.info
     done = video.policy.replace_original(codec="h264")
@@ -347,7 +347,7 @@ def test_a_forecast_changes_nothing(store: Store, video: Video) -> None:
     assert told.psnr >= 34
 
 
-def test_hard_links_and_attributes_go_along(store: Store, video: Video) -> None:
+def test_hard_links_and_attributes_are_kept(store: Store, video: Video) -> None:
     with store.catalog.writing() as change:
         change.tree.link(video.info.ino, 1, "other.mp4", now_ns=1)
         change.tree.set_xattr(video.info.ino, b"user.camera", b"north")
@@ -358,7 +358,7 @@ def test_hard_links_and_attributes_go_along(store: Store, video: Video) -> None:
     require_sound(store)
 
 
-# -- several at once, and sudden ends
+# -- concurrency and kills
 
 
 def in_child(work: Callable[[Store], None], path: Path) -> multiprocessing.process.BaseProcess:
@@ -395,7 +395,8 @@ def prepared(path: Path) -> tuple[str, int]:
 
 
 def is_replaced(path: Path, digest: str, frames: int) -> bool:
-    """Whether the original is the new one; it is whole in any case, and nothing is left over."""
+    """Whether the original is the new one; checks that it is intact and that nothing else is
+    left."""
     with Store.open(path) as store:
         fsck.collect(store.parts)
         require_sound(store)
@@ -412,7 +413,7 @@ def is_replaced(path: Path, digest: str, frames: int) -> bool:
 
 
 @pytest.mark.thorough
-def test_killed_inside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kill_during_a_replacement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     outcomes = []
     for number, (where, name) in enumerate(
         (
@@ -436,7 +437,7 @@ def test_killed_inside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert outcomes == [False, False, False, True]
 
 
-def test_killed_at_any_moment(tmp_path: Path) -> None:
+def test_kill_at_any_time(tmp_path: Path) -> None:
     rng = random.Random(5)
     digest, frames = prepared(tmp_path / "store")
     for _ in range(6):
@@ -449,14 +450,14 @@ def test_killed_at_any_moment(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_two_at_once(tmp_path: Path) -> None:
+def test_concurrent_replacements(tmp_path: Path) -> None:
     path = tmp_path / "store"
     digest, frames = prepared(path)
     children = [in_child(replace_it, path) for _ in range(2)]
     for child in children:
         child.join()
     codes = sorted(child.exitcode or 0 for child in children)
-    assert codes in ([0, 7], [0, 0])  # one after the other is fine, too, if it saves once more
+    assert codes in ([0, 7], [0, 0])  # a second replacement is allowed if it saves space again
     assert is_replaced(path, digest, frames)
 
 
@@ -471,7 +472,7 @@ def test_stale_video_is_looked_up_again(store: Store, video: Video) -> None:
     assert len(store[NAME].frames([0])) == len(video.frames([0])) == 1
 
 
-def test_a_stream_that_cannot_be_written_is_named(
+def test_error_names_an_unsupported_stream(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = captioned_clip(tmp_path)
@@ -491,7 +492,7 @@ def test_a_stream_that_cannot_be_written_is_named(
 
 
 @pytest.mark.parametrize(("codec", "size"), [("h264", (159, 128)), ("hevc", (160, 127))])
-def test_odd_sides_are_for_av1(
+def test_odd_sizes_need_av1(
     store: Store, tmp_path: Path, codec: str, size: tuple[int, int]
 ) -> None:
     path = tmp_path / "odd.mkv"
@@ -513,7 +514,7 @@ def test_odd_sides_are_for_av1(
 
 
 def test_frame_side_data_is_not_lost(store: Store, tmp_path: Path) -> None:
-    """HEVC carries a mastering display; H.264 does not hold it as long, and is refused."""
+    """HEVC keeps mastering display metadata; H.264 does not keep it throughout, and is refused."""
     path = tmp_path / "hdr.mp4"
     with av.open(str(path), "w") as out:
         told = "master-display=G(13250,34500)B(7500,3000)R(34000,16000)WP(15635,16450)L(10000000,1)"
@@ -537,13 +538,13 @@ def test_frame_side_data_is_not_lost(store: Store, tmp_path: Path) -> None:
 
 
 def frame_data(path: Path) -> list[dict[str, bytes]]:
-    """The side data of each picture."""
+    """The side data of each frame."""
     with av.open(str(path)) as opened:
         return [carried_data(picture) for picture in opened.decode(video=0)]
 
 
 def captioned(path: Path, first: int) -> Path:
-    """Closed captions come with the pictures from one on: an SEI message in front of them."""
+    """Closed captions from one frame on, as SEI messages in front of the frames."""
     words = b"\xb5\x00\x31GA94\x03\x41\xff\xfc\x94\x2c\xff"
     message = b"\x00\x00\x00\x01\x06\x04" + bytes([len(words)]) + words + b"\x80"
     rng = np.random.default_rng(1)
@@ -564,7 +565,7 @@ def captioned(path: Path, first: int) -> Path:
     return path
 
 
-def test_captions_that_begin_late_are_not_lost(store: Store, tmp_path: Path) -> None:
+def test_late_captions_are_not_lost(store: Store, tmp_path: Path) -> None:
     """Cameras and recorders start captions with the first spoken words."""
     video = store.ingest(captioned(tmp_path / "late.mp4", 10))
     video.policy.set(REPLACEABLE)
@@ -586,7 +587,7 @@ def test_captions_that_begin_late_are_not_lost(store: Store, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("codec", ["h264", "hevc"])
-def test_chroma_lies_where_it_did(store: Store, tmp_path: Path, codec: str) -> None:
+def test_chroma_location_is_kept(store: Store, tmp_path: Path, codec: str) -> None:
     path = tmp_path / "topleft.mp4"
     with av.open(str(path), "w") as out:
         options = {"crf": "2", "preset": "ultrafast", "chroma_sample_location": "topleft"}

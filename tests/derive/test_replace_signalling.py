@@ -77,7 +77,7 @@ def encoded(path: Path, encoder: str, options: dict[str, str], pixels: str = "yu
 
 
 def seen(path: Path) -> list[object]:
-    """The fields as a reader sees them."""
+    """The fields as a reader reports them."""
     with av.open(str(path)) as opened:
         stream = opened.streams.video[0]
         context = stream.codec_context
@@ -96,7 +96,7 @@ def seen(path: Path) -> list[object]:
 
 
 def require_kept_or_named(store: Store, path: Path, codec: str) -> str | None:
-    """The refusal, or None where a replacement tells the same."""
+    """Check that the replacement signals the same; otherwise return the refusal."""
     before = seen(path)
     video = store.ingest(path)
     video.policy.set("original=replaceable,psnr=20")
@@ -109,7 +109,7 @@ def require_kept_or_named(store: Store, path: Path, codec: str) -> str | None:
     copy.write_bytes(store.parts.originals.path_of(store[path.name].original).read_bytes())
     after = seen(copy)
     if codec == "av1" and before[0] == 0:
-        before[0] = 1  # AV1 always tells the range; an absent one is limited
+        before[0] = 1  # AV1 always signals the range; a missing one means limited
     assert after == before
     return None
 
@@ -139,7 +139,7 @@ def test_hevc_fields(store: Store, tmp_path: Path, name: str) -> None:
     assert require_kept_or_named(store, path, "hevc") is None
 
 
-def test_overscan_is_named(store: Store, tmp_path: Path) -> None:
+def test_overscan_is_named_in_the_refusal(store: Store, tmp_path: Path) -> None:
     path = clip(tmp_path / "a.mp4", "h264", FIELDS["overscan"])
     assert "overscan: appropriate would be lost" in str(require_kept_or_named(store, path, "hevc"))
 
@@ -171,7 +171,7 @@ def test_fields_of_other_codecs(
     assert refusal is None or "chroma siting would become" in refusal
 
 
-def test_field_order_is_named(store: Store, tmp_path: Path) -> None:
+def test_field_order_is_named_in_the_refusal(store: Store, tmp_path: Path) -> None:
     path = clip(tmp_path / "a.mp4", "h264", FIELDS["limited range"])
     with_box(path, "moov/trak/mdia/minf/stbl/stsd/avc1", make_box(b"fiel", b"\2\1"))
     assert "interlaced videos cannot be re-encoded" in str(
@@ -180,7 +180,7 @@ def test_field_order_is_named(store: Store, tmp_path: Path) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# A replacement carries the SEI messages that do not describe the encoding, with their pictures
+# A replacement carries the SEI messages that do not describe the encoding, with their frames
 
 
 MARK = bytes(range(1, 17))
@@ -190,7 +190,7 @@ MASTERING = struct.pack(">8H2I", *range(100, 900, 100), 10_000_000, 50)
 
 
 def message(number: int, *, mastering: bool) -> bytes:
-    """Messages of the picture with that number: a time stamp, and captions of some."""
+    """Messages of the frame with that number: a timestamp, and captions for some frames."""
     found = [(5, MARK + f"picture {number}\0\0\1".encode())]
     if number % 3 == 1:
         found.append((4, CAPTIONS + bytes((0xFC, number + 1, 0x20)) + b"\xff"))
@@ -200,7 +200,7 @@ def message(number: int, *, mastering: bool) -> bytes:
 
 
 def clip_with_messages(path: Path, encoder: str, *, mastering: bool = False) -> Path:
-    """Pictures of noise that are coded in another order, with messages in each packet."""
+    """Noise in reordered frames, with messages in each packet."""
     rng = np.random.default_rng(7)
     options = {"crf": "2", "preset": "ultrafast", "bf": "2", "x264-params": "b-adapt=0"}
     options["x265-params"] = "log-level=none:b-adapt=0:bframes=2:no-info=1"
@@ -230,7 +230,7 @@ def clip_with_messages(path: Path, encoder: str, *, mastering: bool = False) -> 
 
 
 def told(path: Path) -> list[tuple[object, ...]]:
-    """The time and the messages of each picture in the order in which they are shown."""
+    """The time and the messages of each frame in display order."""
     found = []
     with av.open(str(path)) as opened:
         stream = opened.streams.video[0]
@@ -253,7 +253,9 @@ def told(path: Path) -> list[tuple[object, ...]]:
         ("libx265", "h264", "mp4"),
     ],
 )
-def test_messages_stay(store: Store, tmp_path: Path, encoder: str, codec: str, suffix: str) -> None:
+def test_messages_are_kept(
+    store: Store, tmp_path: Path, encoder: str, codec: str, suffix: str
+) -> None:
     path = clip_with_messages(tmp_path / f"a.{suffix}", encoder, mastering=(encoder, codec) in SAME)
     video = store.ingest(path)
     video.policy.set("original=replaceable,psnr=20")
@@ -275,14 +277,14 @@ def test_lasting_messages_of_another_codec_are_named(store: Store, tmp_path: Pat
         video.policy.replace_original(codec="h264", psnr=20)
 
 
-def test_av1_names_them(store: Store, tmp_path: Path) -> None:
+def test_av1_refusal_names_messages(store: Store, tmp_path: Path) -> None:
     video = store.ingest(clip_with_messages(tmp_path / "a.mp4", "libx264"))
     video.policy.set("original=replaceable,psnr=20")
     with pytest.raises(RefusedMediaError, match="closed captions"):
         video.policy.replace_original(codec="av1", psnr=20)
 
 
-def test_units_of_messages_are_escaped() -> None:
+def test_message_units_are_escaped() -> None:
     unit = sei_unit("h264", ((5, MARK + b"\0\0\1\0\0\0"), (4, b"\xb5" + bytes(600))))
     assert b"\0\0\1" not in unit
     packet = nal.START_CODE + unit + nal.START_CODE + b"\x65\x80"

@@ -43,7 +43,7 @@ FREEFORM = make_box(
 
 
 def refused(store: Store, path: Path, codec: str = "hevc") -> str:
-    """The message of the refusal; the original is as it was."""
+    """The message of the refusal; checks that the original is unchanged."""
     video = store.ingest(path)
     video.policy.set(REPLACEABLE)
     with pytest.raises(RefusedMediaError) as refusal:
@@ -76,7 +76,7 @@ def refused(store: Store, path: Path, codec: str = "hevc") -> str:
         ],
     ),
 )
-def test_boxes_are_named(
+def test_refusal_names_boxes(
     store: Store, tmp_path: Path, place: str, added: bytes, named: str
 ) -> None:
     path = with_box(noisy_clip(tmp_path / "a.mp4", sound=False), place, added)
@@ -104,7 +104,7 @@ def test_boxes_are_named(
 def test_boxes_are_kept(
     store: Store, tmp_path: Path, inside: str, added: bytes, place: str
 ) -> None:
-    """Wherever the boxes of the original stand."""
+    """The boxes of the original may be anywhere."""
     path = with_box(noisy_clip(tmp_path / "a.mp4"), inside, added)
     if place == "first":
         path = fast_start(path)
@@ -121,7 +121,7 @@ def test_boxes_are_kept(
         assert len(list(opened.decode(audio=0))) > 0
 
 
-def test_keys_of_quicktime_are_kept(store: Store, tmp_path: Path) -> None:
+def test_quicktime_keys_are_kept(store: Store, tmp_path: Path) -> None:
     path = tmp_path / "a.mov"
     with (
         av.open(str(noisy_clip(tmp_path / "b.mov", sound=False))) as source,
@@ -144,10 +144,10 @@ def test_keys_of_quicktime_are_kept(store: Store, tmp_path: Path) -> None:
     assert [value_at(made, place) for place in places] == before
 
 
-def test_data_of_other_streams_is_named(
+def test_refusal_names_data_of_other_streams(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They show in the finished file only."""
+    """They appear in the finished file only."""
     path = noisy_clip(tmp_path / "a.mp4")
     with_box(path, "moov/trak 1", make_box(b"zzzz", b"unknown"))
     checked = []
@@ -194,7 +194,9 @@ def test_data_of_other_streams_is_named(
         ),
     ],
 )
-def test_elements_are_named(store: Store, tmp_path: Path, added: bytes, named: str) -> None:
+def test_refusal_names_matroska_elements(
+    store: Store, tmp_path: Path, added: bytes, named: str
+) -> None:
     path = with_element(noisy_clip(tmp_path / "a.mkv", sound=False), added)
     if named:
         assert named in refused(store, path)
@@ -214,14 +216,14 @@ def test_elements_are_named(store: Store, tmp_path: Path, added: bytes, named: s
     ],
 )
 @pytest.mark.parametrize("suffix", ["mp4", "mkv"])
-def test_messages_are_named(
+def test_refusal_names_messages(
     store: Store, tmp_path: Path, message: bytes, named: str, suffix: str
 ) -> None:
     path = noisy_clip(tmp_path / f"a.{suffix}", message=message, sound=False)
     assert named in refused(store, path)
 
 
-def test_alpha_is_named(store: Store, tmp_path: Path) -> None:
+def test_refusal_names_alpha(store: Store, tmp_path: Path) -> None:
     path = tmp_path / "a.mkv"
     rng = np.random.default_rng(7)
     with av.open(str(path), "w") as out:
@@ -235,7 +237,7 @@ def test_alpha_is_named(store: Store, tmp_path: Path) -> None:
     assert "alpha channel" in refused(store, path, "av1")
 
 
-def test_fields_of_headers_stay(store: Store, tmp_path: Path) -> None:
+def test_header_fields_are_kept(store: Store, tmp_path: Path) -> None:
     path = noisy_clip(tmp_path / "a.mp4")
     data = path.read_bytes()
     fields = {"moov/mvhd": (4, 12), "moov/trak/tkhd": (4, 12), "moov/trak 1/tkhd": (4, 12)}
@@ -261,7 +263,7 @@ def test_fields_of_headers_stay(store: Store, tmp_path: Path) -> None:
             assert after[:4] == before[:4]
 
 
-def test_names_of_handlers_stay(store: Store, tmp_path: Path) -> None:
+def test_handler_names_are_kept(store: Store, tmp_path: Path) -> None:
     path = noisy_clip(tmp_path / "a.mp4")
     path.write_bytes(path.read_bytes().replace(b"VideoHandler", b"\x0bA camera\0\0\0"))
     before = value_at(path, "moov/trak/mdia/hdlr")
@@ -275,7 +277,7 @@ def test_names_of_handlers_stay(store: Store, tmp_path: Path) -> None:
 
 
 def test_empty_pan_and_scan_is_not_a_loss(store: Store, tmp_path: Path) -> None:
-    """The decoder of MPEG-2 adds it to all pictures."""
+    """The MPEG-2 decoder adds it to all frames."""
     path = tmp_path / "a.mkv"
     rng = np.random.default_rng(7)
     with av.open(str(path), "w") as out:
@@ -299,7 +301,7 @@ SAMPLE_TABLE = "moov/trak 1/mdia/minf/stbl/stsd"
 
 
 def replaced(store: Store, path: Path) -> Path:
-    """The stored file after a replacement, under a name with the suffix of `path`."""
+    """The stored file after a replacement, with the suffix of `path`."""
     video = store.ingest(path)
     video.policy.set("original=replaceable,psnr=20")
     video.policy.replace_original(codec="h264", psnr=20)
@@ -319,7 +321,7 @@ def packets(path: Path, stream: int) -> list[tuple[object, ...]]:
 
 
 def telemetry_clip(path: Path) -> Path:
-    """Noise with a track of GoPro's telemetry."""
+    """Noise with a GoPro telemetry track."""
     plain = noisy_clip(path.with_name("plain.mp4"), sound=False)
     with av.open(str(plain)) as source, av.open(str(path), "w", format="mp4") as target:
         old = source.streams.video[0]
@@ -340,7 +342,7 @@ def telemetry_clip(path: Path) -> Path:
 
 
 def chapters_clip(path: Path) -> Path:
-    """Noise with two chapters in a track of text."""
+    """Noise with two chapters in a text track."""
     plain = noisy_clip(path.with_name(f"plain{path.suffix}"))
     with av.open(str(plain)) as source, av.open(str(path), "w") as target:
         copies = [target.add_stream_from_template(stream) for stream in source.streams]
@@ -359,7 +361,7 @@ def chapters_clip(path: Path) -> Path:
     return path
 
 
-def test_time_codes_stay(store: Store, tmp_path: Path) -> None:
+def test_time_codes_are_kept(store: Store, tmp_path: Path) -> None:
     path = time_coded_clip(tmp_path)
     made = replaced(store, path)
     for place in ("mdia/minf/stbl/stsd", "mdia/hdlr", "mdia/minf/gmhd"):
@@ -371,7 +373,7 @@ def test_time_codes_stay(store: Store, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [b"gpmd", b"mebx", b"mett"])
-def test_telemetry_stays(store: Store, tmp_path: Path, kind: bytes) -> None:
+def test_telemetry_is_kept(store: Store, tmp_path: Path, kind: bytes) -> None:
     path = telemetry_clip(tmp_path / "a.mp4")
     path.write_bytes(path.read_bytes().replace(b"gpmd", kind))
     made = replaced(store, path)
@@ -381,7 +383,7 @@ def test_telemetry_stays(store: Store, tmp_path: Path, kind: bytes) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["mp4", "mov"])
-def test_chapters_stay(store: Store, tmp_path: Path, suffix: str) -> None:
+def test_chapters_are_kept(store: Store, tmp_path: Path, suffix: str) -> None:
     path = chapters_clip(tmp_path / f"a.{suffix}")
     made = replaced(store, path)
     assert packets(made, 2) == packets(path, 2) != []
@@ -390,7 +392,7 @@ def test_chapters_stay(store: Store, tmp_path: Path, suffix: str) -> None:
         assert after.chapters() == before.chapters()
 
 
-def test_chapters_in_user_data_stay(store: Store, tmp_path: Path) -> None:
+def test_chapters_in_user_data_are_kept(store: Store, tmp_path: Path) -> None:
     chapters = b"".join(
         struct.pack(">QB", 2_000_000 * n, 6) + f"part {n}".encode() for n in range(2)
     )
@@ -402,7 +404,7 @@ def test_chapters_in_user_data_stay(store: Store, tmp_path: Path) -> None:
         assert after.chapters() == before.chapters()
 
 
-def test_unknown_boxes_of_data_tracks_are_named(store: Store, tmp_path: Path) -> None:
+def test_refusal_names_unknown_boxes_of_data_tracks(store: Store, tmp_path: Path) -> None:
     path = telemetry_clip(tmp_path / "a.mp4")
     with_box(path, "moov/trak 1/mdia/minf/stbl", make_box(b"zzzz", b"unknown"))
     with pytest.raises(RefusedMediaError, match="stream 1/mdia/minf/stbl/zzzz"):

@@ -71,7 +71,8 @@ def some_tiles(rng: np.random.Generator, count: int) -> tuple[int, ...]:
 
 
 def tile_anyhow(video: Video, rng: np.random.Generator, codec: str = "fast") -> list[Segment]:
-    """Another layout for every second, some with a part of the tiles, and none for some."""
+    """Make a different layout for every second: some with a part of the tiles, some without
+    tiles."""
     media = video.original.media
     align = TILE_CODECS[codec].rules.align
     planned = [
@@ -129,7 +130,7 @@ def some_view(rng: np.random.Generator, video: Video, form: str) -> View:
         ],
     ),
 )
-def test_any_read_equals_the_tiles_put_together(
+def test_reads_equal_composed_tiles(
     store: Store, clip: str, codec: str, request: pytest.FixtureRequest
 ) -> None:
     if codec == STITCHABLE:
@@ -147,7 +148,7 @@ def test_any_read_equals_the_tiles_put_together(
         frames = rng.choice(tiled, int(rng.integers(1, 12))).tolist()
         data, from_them = from_tiles(store, video, frames, view, form)
         for place, frame in enumerate(frames):
-            # Near frames that tiles do not hold, the original may be decoded already.
+            # The original may already be decoded near frames without tiles.
             show = composed.convert if frame in from_them else composed.original
             assert np.array_equal(data[place], show(frame, view, form)), (form, view, frame)
         used += len(from_them)
@@ -155,8 +156,8 @@ def test_any_read_equals_the_tiles_put_together(
 
 
 @pytest.mark.parametrize("clip", one_in(3, CLIPS))
-def test_any_read_shows_what_the_original_shows(store: Store, clip: str) -> None:
-    """Frames with tiles and without, one by one and in a row, iterated and at once."""
+def test_reads_are_close_to_the_original(store: Store, clip: str) -> None:
+    """Frames with and without tiles, single and in runs, iterated and read at once."""
     rng = np.random.default_rng(1)
     video = store.ingest(FOLDER / clip)
     tile_anyhow(video, rng)
@@ -170,11 +171,11 @@ def test_any_read_shows_what_the_original_shows(store: Store, clip: str) -> None
         exact = video.frames(frames, region=view.region, size=view.size, format=form, psnr=math.inf)
         assert exact.psnr == math.inf
         error = np.square(data.astype(float) - exact.data).mean()
-        # RGB of sharp colours may be worse than luma as a whole.
+        # RGB of sharp colors may be worse than luma.
         assert 10 * math.log10(255**2 / max(error, 1e-9)) > worst - 12, view
 
 
-def test_reading_takes_tiles_where_that_pays(store: Store, video: Video) -> None:
+def test_reads_use_tiles_when_cheaper(store: Store, video: Video) -> None:
     segments = video.tiles.retile("uniform:3x4")
     assert [segment.frames for segment in segments] == video.tiles.sequences()
     region = Rect(20, 20, 60, 60)
@@ -186,16 +187,16 @@ def test_reading_takes_tiles_where_that_pays(store: Store, video: Video) -> None
     assert np.abs(exact.data.astype(int) - near.data).mean() < 2
     pieces = [frame.data for frame in video.iterate(region=region)]
     assert np.array_equal(np.stack(pieces), near.data)
-    assert video.read(region=region, psnr=99).psnr == math.inf  # no tile is as good
+    assert video.read(region=region, psnr=99).psnr == math.inf  # no tile has this quality
     plan = plan_view(context_of(video), View(region=region))
     assert [run.tiles for run in plan.tiled] == [(0,)] * len(segments)
 
 
 @pytest.mark.parametrize("form", ["rgb24", "yuv420p"])
-def test_frames_in_a_row_are_decoded_once(
+def test_sequential_frames_are_decoded_once(
     store: Store, video: Video, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In however many parts they are read, and however few idle decoders are kept."""
+    """This holds for any number of partial reads and any limit of idle decoders."""
     segments = video.tiles.retile("uniform:3x3")
     take_tiles(store)
     exact = video.read(format=form).data
@@ -232,7 +233,7 @@ def test_tiles_are_a_stored_encoding_with_a_parent(store: Store, video: Video) -
         assert all(cell.psnr >= 40 for cell in segment.cells)
 
 
-def test_a_second_run_leaves_what_is_there(store: Store, video: Video) -> None:
+def test_second_retile_keeps_tiles(store: Store, video: Video) -> None:
     first = video.tiles.retile("uniform:2x2", span=(0, 2))
     assert first
     again = video.tiles.retile("uniform:2x2")
@@ -244,7 +245,7 @@ def test_a_second_run_leaves_what_is_there(store: Store, video: Video) -> None:
     assert store.parts.catalog.damage() == []
 
 
-def test_another_layout_takes_the_place_of_the_first(store: Store, video: Video) -> None:
+def test_new_layout_replaces_the_first(store: Store, video: Video) -> None:
     first = video.tiles.retile("uniform:2x2")
     reading = video.iterate(region=Rect(0, 0, 50, 50))
     next(reading)
@@ -279,13 +280,11 @@ def test_damaged_and_missing_tiles_are_read_from_the_original(
     shown = np.stack([frame.data for frame in video.iterate(region=region)])
     assert np.array_equal(shown, exact.data)
     assert "not from tiles" in caplog.text
-    assert segments[0] not in store.catalog.segments(video.info)  # it was seen to be damaged
+    assert segments[0] not in store.catalog.segments(video.info)  # the damage was detected
 
 
-def test_tiles_damaged_in_mid_run_give_way_to_the_original_in_order(
-    store: Store, video: Video
-) -> None:
-    """Though they are read ahead: what is before the damage comes from tiles all the same."""
+def test_damage_in_mid_run_switches_to_the_original_in_order(store: Store, video: Video) -> None:
+    """Despite prefetching, frames before the damage still come from tiles."""
     segments = video.tiles.retile("uniform:2x2")
     take_tiles(store)
     near = [frame.data for frame in video.iterate()]
@@ -340,7 +339,7 @@ def test_idle_tile_decoders_are_released(
     monkeypatch.setattr(pack_pool, "cell_decoder", recorded)
     video.tiles.retile("uniform:2x2")
     take_tiles(store)
-    region = (8, 8, 56, 40)  # of one tile, and one frame: more are read by several decoders
+    region = (8, 8, 56, 40)  # one tile and one frame: larger reads use several decoders
     before = video.frames([3], region=region).data
     assert made
     for seconds, anew in ((3600, False), (0, True)):
@@ -350,21 +349,21 @@ def test_idle_tile_decoders_are_released(
         assert bool(made) is anew
 
 
-def test_new_bytes_have_no_old_tiles(store: Store, video: Video) -> None:
+def test_new_bytes_drop_old_tiles(store: Store, video: Video) -> None:
     video.tiles.retile("uniform:2x2")
     other = store.ingest(FOLDER / "portrait.mp4", video.name, replace=True)
     assert store.catalog.segments(other.info) == []
     with pytest.raises(NotFoundError, match="was removed"):
-        video.tiles.retile("uniform:3x3")  # the handle of before
+        video.tiles.retile("uniform:3x3")  # the earlier handle
 
 
-def test_tiles_go_with_their_video(store: Store, video: Video) -> None:
+def test_tiles_are_removed_with_their_video(store: Store, video: Video) -> None:
     video.tiles.retile("uniform:2x2")
     store.remove(video.name)
     assert list(store.parts.objects.all_keys()) == []
 
 
-def test_an_error_leaves_what_was_finished_and_nothing_else(store: Store, video: Video) -> None:
+def test_error_keeps_finished_segments_only(store: Store, video: Video) -> None:
     sequences = video.tiles.sequences()
 
     class StopError(Exception):
@@ -387,7 +386,7 @@ def test_an_error_leaves_what_was_finished_and_nothing_else(store: Store, video:
     )
 
 
-def test_layouts_that_the_codec_does_not_take_are_refused(store: Store, video: Video) -> None:
+def test_layouts_unsupported_by_the_codec_are_refused(store: Store, video: Video) -> None:
     with pytest.raises(UsageError, match="16"):
         video.tiles.retile(TileLayout.cut_at(320, 240, [70], []))
     with pytest.raises(UsageError, match="320x240"):
@@ -405,19 +404,19 @@ def test_layouts_that_the_codec_does_not_take_are_refused(store: Store, video: V
 @pytest.mark.parametrize(
     ("psnr", "quality"), [(math.nan, None), (-1, None), ("fine", None), (40, 2.5), (40, "fine")]
 )
-def test_a_quality_is_a_number(psnr: Any, quality: Any) -> None:
+def test_quality_must_be_a_number(psnr: Any, quality: Any) -> None:
     with pytest.raises(UsageError):
         TileSettings("fast", psnr, quality)
 
 
 def _still(store: Store, seconds: int) -> Video:
-    """Pictures that any rate factor is fine enough for."""
+    """Frames for which any rate factor is good enough."""
     black = np.zeros((2 * seconds, 64, 128, 3), np.uint8)
     return store.write("still.mp4", black, fps=2, codec="h264")
 
 
 @pytest.mark.parametrize("codec", ["small", STITCHABLE])
-def test_a_still_picture_comes_to_the_coarsest_and_stays_there(store: Store, codec: str) -> None:
+def test_still_frames_reach_the_coarsest_quality(store: Store, codec: str) -> None:
     if codec == STITCHABLE and not kvazaar_program.kvazaar_available():
         pytest.skip("kvazaar is not there: pip install 'vfsd[stitch]'")
     video = _still(store, 18)
@@ -430,16 +429,14 @@ def test_a_still_picture_comes_to_the_coarsest_and_stays_there(store: Store, cod
 
 
 @pytest.mark.parametrize("codec", ["fast", "small"])
-def test_only_the_first_tiles_are_much_better_than_was_asked_for(video: Video, codec: str) -> None:
+def test_only_the_first_tiles_exceed_the_target_psnr(video: Video, codec: str) -> None:
     segments = video.tiles.retile("uniform:2x2", settings=TileSettings(codec), jobs=1)
     first, *others = ([cell.psnr - 40 for cell in segment.cells] for segment in segments)
-    assert max(first) > 6  # or the others have nothing to learn
+    assert max(first) > 6  # otherwise the later ones cannot adapt
     assert all(0 <= spare < 5 for segment in others for spare in segment)
 
 
-def test_tiles_that_can_be_stitched_are_as_good_as_any(
-    store: Store, video: Video, kvazaar: None
-) -> None:
+def test_stitchable_tiles_reach_the_target_psnr(store: Store, video: Video, kvazaar: None) -> None:
     segments = video.tiles.retile("uniform:2x2", settings=TileSettings(STITCHABLE))
     assert {segment.profile for segment in segments} == {STITCHABLE}
     assert {str(segment.layout) for segment in segments} == {"192+128x128+112"}
@@ -452,7 +449,7 @@ def test_tiles_that_can_be_stitched_are_as_good_as_any(
     assert np.abs(exact.data.astype(int) - near.data).mean() < 2
 
 
-def test_a_tile_that_does_not_decode_to_its_source_is_not_published(
+def test_wrongly_encoded_tile_is_not_published(
     store: Store, video: Video, kvazaar: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = encode_tiled
@@ -479,7 +476,7 @@ def test_decoding_cost_is_measured_while_tiling(store: Store, video: Video) -> N
     assert context_of(video).costs.factors[video.original.id] == factor
 
 
-def test_without_the_encoder_tiles_are_still_read(
+def test_tiles_are_readable_without_the_encoder(
     store: Store, video: Video, kvazaar: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     video.tiles.retile("uniform:2x2", settings=TileSettings(STITCHABLE))
@@ -489,18 +486,18 @@ def test_without_the_encoder_tiles_are_still_read(
 
     monkeypatch.setattr(kvazaar_program, "_program", missing)
     assert video.read(region=Rect(20, 20, 60, 60)).psnr < 100
-    assert tile_codec(STITCHABLE, video.original.media).rules.align == 64  # to plan with
+    assert tile_codec(STITCHABLE, video.original.media).rules.align == 64  # for planning
     with pytest.raises(ExtraMissingError):
         video.tiles.retile("uniform:2x1", settings=TileSettings(STITCHABLE))
 
 
-def test_inner_edges_lie_on_blocks_of_64(video: Video, kvazaar: None) -> None:
+def test_inner_edges_are_multiples_of_64(video: Video, kvazaar: None) -> None:
     layout = TileLayout.cut_at(320, 240, [96], [])
     with pytest.raises(UsageError, match="multiples of 64"):
         video.tiles.retile(layout, settings=TileSettings(STITCHABLE))
 
 
-def test_pictures_that_no_tile_codec_takes_are_refused(store: Store, tmp_path: Path) -> None:
+def test_formats_unsupported_by_tile_codecs_are_refused(store: Store, tmp_path: Path) -> None:
     path = tmp_path / "rgb.mkv"
     with av.open(str(path), "w") as container:
         stream = container.add_stream("ffv1", rate=10)
@@ -515,7 +512,7 @@ def test_pictures_that_no_tile_codec_takes_are_refused(store: Store, tmp_path: P
     assert store.catalog.segments(video.info) == []
 
 
-def test_many_threads_read_while_another_tiles(store: Store, video: Video) -> None:
+def test_concurrent_reads_during_retile(store: Store, video: Video) -> None:
     region, frames = Rect(100, 100, 140, 140), slice(0, 30)
     exact = video.read(region=region, frames=frames, psnr=math.inf).data.astype(int)
     stop = threading.Event()
@@ -544,7 +541,7 @@ def layouts(store: Store, video: Video) -> set[str]:
     return {str(segment.layout) for segment in store.catalog.segments(video.info)}
 
 
-def test_a_step_back_and_forth(store: Store, video: Video) -> None:
+def test_rollback_and_redo(store: Store, video: Video) -> None:
     two, three = "160+160x128+112", "112+96+112x80+80+80"
     video.tiles.retile("uniform:2x2")
     video.tiles.retile("uniform:3x3", span=(0, 1))
@@ -570,7 +567,7 @@ def test_dropped_tiles_leave_no_bytes(store: Store, video: Video) -> None:
         rollback_layouts(store.parts, video.info, everything)
 
 
-def test_a_sample_is_what_would_be_made_and_leaves_nothing(store: Store, video: Video) -> None:
+def test_sample_equals_the_result_and_leaves_nothing(store: Store, video: Video) -> None:
     layout = TileLayout.cut_at(320, 240, [160], [])
     planned = [PlannedSegment(frames, layout) for frames in video.tiles.sequences()]
     settings = TileSettings(psnr=42)
@@ -602,7 +599,7 @@ def test_progress_is_reported_in_the_calling_thread(store: Store, video: Video) 
     assert [done for done, _, _ in told] == sorted(done for done, _, _ in told)
 
 
-def test_shorter_segments_take_the_place_of_longer_ones(store: Store, video: Video) -> None:
+def test_shorter_segments_replace_longer_ones(store: Store, video: Video) -> None:
     video.tiles.retile("uniform:2x2")
     finer = TileLayout.cut_at(320, 240, [96], [96])
     halves = video.tiles.sequences(None, 0.5)
@@ -614,7 +611,7 @@ def test_shorter_segments_take_the_place_of_longer_ones(store: Store, video: Vid
 
 @pytest.mark.parametrize("checked", [False, True])
 def test_removal_during_tiling_is_reported(store: Store, video: Video, checked: bool) -> None:
-    """While its frames are checked, which comes first, or while it is encoded."""
+    """The video is removed while its frames are checked, or later while it is encoded."""
 
     def remove(*_: int) -> None:
         with suppress(NotFoundError):  # an earlier progress callback has removed it

@@ -1,4 +1,4 @@
-"""Videos that keep their quality only in regions that were seen."""
+"""Videos that keep their quality only in regions with detected objects."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RULES = "original=replaceable,psnr=34,codec=h264,decay-after=30d,keep=car|truck"
 
 
 def label(video: Video) -> None:
-    """A small box that crosses the picture."""
+    """A small box that crosses the frame."""
     boxes = [
         Detection(number, "car", (40.0 + number, 100.0, 80.0 + number, 130.0))
         for number in range(len(video))
@@ -44,7 +44,7 @@ def luma(path: Path) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
 
 
 @pytest.mark.thorough
-def test_inside_stays_and_the_rest_fades(store: Store) -> None:
+def test_quality_is_kept_inside_regions_only(store: Store) -> None:
     video = put(store, NAME, 31, RULES)
     label(video)
     video.tiles.retile("uniform:2x2", span=(0, 1))
@@ -72,7 +72,7 @@ def test_inside_stays_and_the_rest_fades(store: Store) -> None:
     assert psnr >= details["inside"] - 0.01 >= 34 - 0.01
     outside = 10 * np.log10(255**2 / np.square(old - new)[~mask].mean())
     assert details["outside"] - 0.5 <= outside < 34
-    assert again.original.psnr <= 34  # told of reads: what whole pictures have
+    assert again.original.psnr <= 34  # reads report the PSNR of whole frames
     assert again.read(frames=range(3), format="yuv420p").psnr == pytest.approx(again.original.psnr)
     assert store.catalog.segments(again.info) == []
     assert len(list(again.labels.query("car"))) == 120
@@ -118,7 +118,7 @@ def test_unexamined_video_does_not_decay(store: Store) -> None:
 
 @pytest.mark.thorough
 def test_withdrawn_decay_rule_is_not_applied(store: Store) -> None:
-    """Permission to replace it is not enough: the rule on its age was withdrawn."""
+    """Permission to replace is not enough: the age rule was withdrawn."""
     video = put(store, NAME, 31, RULES)
     label(video)
     mine = ager(store)
@@ -134,7 +134,7 @@ def test_withdrawn_decay_rule_is_not_applied(store: Store) -> None:
 
 
 def test_examination_for_other_labels_does_not_count(store: Store) -> None:
-    """Finding no person says nothing where it was motion that was looked for."""
+    """Finding no person says nothing about motion."""
     video = put(store, NAME, 31, RULES)
     video.labels.detect(MotionDetector())
     for labels in ("person", "motion & person"):
@@ -147,7 +147,8 @@ def test_examination_for_other_labels_does_not_count(store: Store) -> None:
 
 
 def test_gaps_are_measured_in_seconds(store: Store) -> None:
-    """Frames of a moment, and then one every other second: two a second, but not anywhere."""
+    """Many frames in one moment, then one every other second: two per second on average, but with
+    gaps."""
     pts = [*range(30), *range(60, 600, 60)]
     pictures = np.zeros((len(pts), 48, 64, 3), np.uint8)
     video = store.write("a.mp4", pictures, time_base=Fraction(1, 30), pts=pts)
@@ -181,7 +182,7 @@ def test_labels_added_during_decay_are_not_lost(store: Store) -> None:
     assert done.new_size < done.size
 
 
-def test_areas_are_grown_boxes(store: Store) -> None:
+def test_kept_areas_are_padded_boxes(store: Store) -> None:
     video = store.ingest(FOLDER / "portrait.mp4")
     media = video.original.media
     assert media.rotation == 90
@@ -203,7 +204,7 @@ def test_areas_are_grown_boxes(store: Store) -> None:
         mask = areas.mask(frame)
         assert mask is not None
         assert mask.shape == (media.height, media.width)
-        # Turned upright, the box with 16 pixels around it is covered, and not much else.
+        # Rotated upright, the box with a margin of 16 pixels is covered, and little else.
         upright = np.rot90(mask, -1)
         assert upright[34:76, 14:56].all()
         assert np.count_nonzero(mask) <= (42 + 30) ** 2

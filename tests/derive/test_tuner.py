@@ -42,7 +42,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 @pytest.fixture
 def video(store: Store, wide_clip: Path) -> Video:
-    """Its corner was read often, that of the first second more often."""
+    """A video with frequent reads of its corner, most in the first second."""
     video = store.ingest(wide_clip)
     remember(store, video, region_read(video, range(60), CORNER), times=10)
     remember(store, video, region_read(video, FIRST, CORNER), times=5)
@@ -50,7 +50,7 @@ def video(store: Store, wide_clip: Path) -> Video:
 
 
 def adds_up(store: Store) -> None:
-    """Nothing is left over or missing, and decisions and segments tell the same."""
+    """Check that nothing is left over or missing, and that decisions match segments."""
     assert fsck.run(store.parts) == []
     with store.catalog.reading() as seen:
         segments = {segment.id: segment for segment in seen.segments.all()}
@@ -86,7 +86,7 @@ def test_decisions_are_logged(store: Store, video: Video) -> None:
     assert store.tune() == []
 
 
-def test_one_at_a_time(store: Store, video: Video) -> None:
+def test_apply_one_proposal_at_a_time(store: Store, video: Video) -> None:
     calls = []
     tuner = store.tuner([video.name], maker="background", between=lambda: calls.append(1))
     proposal = tuner.next()
@@ -108,7 +108,7 @@ def test_one_at_a_time(store: Store, video: Video) -> None:
         (TuningBudget(seconds=1e9, bytes=1 << 40), [FIRST, SECOND]),
     ],
 )
-def test_budgets_are_kept(
+def test_tuning_stays_within_the_budget(
     store: Store, video: Video, budget: TuningBudget, made: list[range]
 ) -> None:
     assert [one.frames for one in store.tune(budget=budget)] == made
@@ -162,7 +162,7 @@ def test_time_between_frames_is_not_counted(
     assert made.seconds < 500
 
 
-def test_nothing_is_made_where_nothing_may_be_written(store: Store, video: Video) -> None:
+def test_read_only_store_is_not_tuned(store: Store, video: Video) -> None:
     with Store.open(store.path, read_only=True) as other:
         assert len(other.proposals()) == 2
         with pytest.raises(ReadOnlyError):
@@ -174,7 +174,7 @@ def test_nothing_is_made_where_nothing_may_be_written(store: Store, video: Video
 # --------------------------------------------------------------------------------- taking back
 
 
-def test_without_tiles_before_the_original_is_read_again(store: Store, video: Video) -> None:
+def test_undo_without_earlier_tiles_reads_the_original(store: Store, video: Video) -> None:
     store.tune()
     one = store.undo()
     assert (one.frames, one.state) == (SECOND, "undone")
@@ -207,10 +207,10 @@ def test_undo_restores_earlier_tiles(store: Store, video: Video) -> None:
     assert not is_tiled(video, FIRST, CORNER)
 
 
-def test_longer_tiles_that_two_decisions_covered_come_back_with_the_first(
+def test_longer_tiles_return_when_one_of_two_decisions_is_undone(
     store: Store, video: Video
 ) -> None:
-    """They are used where no later ones are, whichever of these is taken back."""
+    """They are used where no later tiles are, whichever decision is undone."""
     video.tiles.retile([PlannedSegment(range(60), TileLayout.parse("480+480x540"))])
     remember(store, video, region_read(video, range(60), CORNER), times=50)
     first, second = store.tune()
@@ -225,7 +225,7 @@ def test_longer_tiles_that_two_decisions_covered_come_back_with_the_first(
     assert {one.frames for one in store.catalog.segments(video.info)} == {range(60)}
 
 
-def test_rolling_back_is_taking_back(store: Store, video: Video) -> None:
+def test_rollback_undoes_the_decision(store: Store, video: Video) -> None:
     store.tune()
     derived_data.rollback_layouts(store.parts, video.info, FIRST)
     assert [one.state for one in store.catalog.decisions()] == ["in use", "undone"]
@@ -240,7 +240,7 @@ def test_rolling_back_is_taking_back(store: Store, video: Video) -> None:
     assert store.proposals() == []
 
 
-def test_other_bytes_have_no_past(store: Store, video: Video) -> None:
+def test_new_bytes_have_no_decisions(store: Store, video: Video) -> None:
     store.tune()
     store.ingest(FOLDER / "traffic.mp4", video.name, replace=True)
     assert store.catalog.decisions() == []
@@ -273,20 +273,21 @@ def test_outdated_proposals_are_not_applied(store: Store, video: Video) -> None:
     assert store.catalog.decisions() == []
     assert {one.frames for one in store.catalog.segments(video.info)} == {FIRST, SECOND}
     assert {one.layout.columns for one in store.catalog.segments(video.info)} == {2}
-    # Those who go on think again; what is there has to be beaten by far.
+    # A continued run plans again; existing tiles must be beaten by a margin.
     remember(store, video, region_read(video, range(60), CORNER), times=60)
     assert [one.frames for one in store.tune()] == [FIRST, SECOND]
 
 
 def replace(store: Store, name: str) -> None:
-    """As another process does it."""
+    """Replace the video like another process."""
     with Store.open(store.path) as other:
         other[name].policy.set("original=replaceable,psnr=36")
         other[name].policy.replace_original(codec="h264")
 
 
 def test_proposals_are_renewed_for_replaced_bytes(store: Store, tmp_path: Path) -> None:
-    """It is not damaged: before anything of it was looked at, and when all is ready."""
+    """The video is replaced before its first use, or when everything is ready; it is not
+    damaged."""
     video = store.ingest(rich_clip(tmp_path / "a.mp4"))
     video.verify()
     remember(store, video, region_read(video, range(50), CORNER), times=300)
@@ -303,7 +304,7 @@ def test_proposals_are_renewed_for_replaced_bytes(store: Store, tmp_path: Path) 
     tuner.tune(on_failed=lambda _video, error: failed.append(str(error)))
     assert not waiting
     assert not failed
-    # Its first bytes are gone by now.
+    # Its first bytes are deleted by now.
     with pytest.raises(OutdatedError, match="was replaced"):
         store.tuner().make(old)
     store.remove(video.name)
@@ -311,7 +312,7 @@ def test_proposals_are_renewed_for_replaced_bytes(store: Store, tmp_path: Path) 
         store.tuner().make(old)
 
 
-def test_tiling_a_replaced_video_is_reported(store: Store, tmp_path: Path) -> None:
+def test_retile_of_a_replaced_video_is_reported(store: Store, tmp_path: Path) -> None:
     video = store.ingest(rich_clip(tmp_path / "a.mp4"))
     video.verify()
     halves = video.tiles.sequences(None, 1.0)
@@ -324,7 +325,7 @@ def test_tiling_a_replaced_video_is_reported(store: Store, tmp_path: Path) -> No
 
 
 def busy_store(place: Path, clip: Path, copies: int) -> int:
-    """A store with so many videos whose corner is read often; how many segments that makes."""
+    """A store with videos whose corner is read often; returns the number of segments to be made."""
     with new_store(place) as store:
         for number in range(copies):
             video = store.ingest(clip, f"{number}.mp4")
@@ -338,7 +339,7 @@ def tuning(place: Path) -> subprocess.Popen[bytes]:
     )
 
 
-def test_two_processes_at_once_make_everything_once(tmp_path: Path, wide_clip: Path) -> None:
+def test_two_tuning_processes_make_every_segment_once(tmp_path: Path, wide_clip: Path) -> None:
     place = tmp_path / "store"
     segments = busy_store(place, wide_clip, 3)
     processes = [tuning(place) for _ in range(2)]
@@ -354,8 +355,8 @@ def test_two_processes_at_once_make_everything_once(tmp_path: Path, wide_clip: P
 
 
 @pytest.mark.slow
-def test_a_kill_at_any_moment_leaves_both_or_neither(tmp_path: Path, wide_clip: Path) -> None:
-    """A decision is there with its segment, and a segment with its decision."""
+def test_kill_leaves_decision_and_segment_or_neither(tmp_path: Path, wide_clip: Path) -> None:
+    """A decision exists exactly if its segment does."""
     place = tmp_path / "store"
     segments = busy_store(place, wide_clip, 3)
     rng = np.random.default_rng(1)
@@ -379,10 +380,10 @@ def test_a_kill_at_any_moment_leaves_both_or_neither(tmp_path: Path, wide_clip: 
                 stored = {segment.id for segment in seen.segments.all()}
             assert {one.segment_id for one in decisions} == stored
             made = len(decisions)
-    assert kills > 1  # a machine that is not busy is through before all of them
+    assert kills > 1  # an idle machine finishes before all kills
 
 
-def test_readers_see_the_same_all_the_while(store: Store, video: Video) -> None:
+def test_readers_see_equal_frames_during_tuning(store: Store, video: Video) -> None:
     exact = video.read(region=CORNER, psnr=float("inf")).data.astype(int)
     views = Views(store.parts, store.tools)
     handle = views.open(video.info.ino, "roi=64x64+0+0.rgb")
@@ -415,7 +416,7 @@ def test_readers_see_the_same_all_the_while(store: Store, video: Video) -> None:
         reader.join()
     assert wrong == []
     assert worst[0] < 255**2 / 10**3.5  # 35 dB in RGB
-    # A file that was open before has the bytes that it had.
+    # A file that was opened before keeps its bytes.
     assert bytes(before + after) == exact.astype(np.uint8).tobytes()
     handle.close()
     views.close()

@@ -34,7 +34,7 @@ def test_last_writer_gets_the_name(tmp_path: Path) -> None:
     assert names(tmp_path) == ["out.mp4"]
 
 
-def test_threads_that_save_to_one_path_do_not_meet(tmp_path: Path) -> None:
+def test_concurrent_saves_to_one_path(tmp_path: Path) -> None:
     path = tmp_path / "out.mp4"
     together = threading.Barrier(8)
 
@@ -58,7 +58,7 @@ def test_existing_file_is_kept_without_replace(tmp_path: Path) -> None:
     assert names(tmp_path) == ["out.mp4"]
 
 
-def test_of_threads_that_save_to_one_new_name_one_has_it(tmp_path: Path) -> None:
+def test_one_of_several_threads_creates_the_name(tmp_path: Path) -> None:
     def save(path: Path, together: threading.Barrier, number: int) -> int | None:
         try:
             with atomic_file(path, replace=False) as file:
@@ -91,7 +91,7 @@ def test_new_file_is_renamed_without_hard_links(
 
 
 @pytest.mark.parametrize("way", ["working directory", "link"])
-def test_a_folder_that_others_know_stays_the_one_it_is(
+def test_existing_folder_keeps_its_inode(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     folder = tmp_path / "folder"
@@ -114,7 +114,7 @@ def test_a_folder_that_others_know_stays_the_one_it_is(
 
 
 def test_leftovers_of_killed_processes_do_not_interfere(tmp_path: Path) -> None:
-    """Also where the next process has the same number, as the first one of a container has."""
+    """The next process may have the same pid, like the first process of a container."""
     path, folder = tmp_path / "out.mp4", tmp_path / "out"
     (tmp_path / f".out.mp4.{os.getpid()}.part").write_bytes(b"left")
     (tmp_path / f".out.{os.getpid()}.part").mkdir()
@@ -128,7 +128,7 @@ def test_leftovers_of_killed_processes_do_not_interfere(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("letter", ["n", "ö", "\udcff"])
-def test_a_name_may_be_as_long_as_names_can_be(tmp_path: Path, letter: str) -> None:
+def test_names_of_maximum_length(tmp_path: Path, letter: str) -> None:
     name = letter * (LONGEST // len(os.fsencode(letter)))
     with atomic_file(tmp_path / name, replace=False) as file:
         file.write(b"x")
@@ -140,7 +140,7 @@ def test_a_name_may_be_as_long_as_names_can_be(tmp_path: Path, letter: str) -> N
     assert names(tmp_path) == sorted([name, name[:-1]])
 
 
-def test_new_files_and_folders_are_anybodys_that_the_umask_allows(tmp_path: Path) -> None:
+def test_new_files_and_folders_follow_the_umask(tmp_path: Path) -> None:
     before = os.umask(0o027)
     try:
         with atomic_file(tmp_path / "file", replace=False) as file:
@@ -165,7 +165,7 @@ def test_failure_keeps_the_existing_file(tmp_path: Path) -> None:
     assert names(tmp_path) == ["file"]
 
 
-def test_a_folder_with_something_in_it_stays(tmp_path: Path) -> None:
+def test_nonempty_folder_is_kept(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
     with pytest.raises(ExistsError, match="not an empty directory"), atomic_directory(folder):
@@ -176,7 +176,7 @@ def test_a_folder_with_something_in_it_stays(tmp_path: Path) -> None:
     assert names(tmp_path) == ["folder"]
 
 
-def test_where_nothing_can_be_made_is_said(tmp_path: Path) -> None:
+def test_uncreatable_path_is_reported(tmp_path: Path) -> None:
     for whole in (
         atomic_file(tmp_path / "no" / "a", True),
         atomic_directory(tmp_path / "no" / "a"),

@@ -45,7 +45,7 @@ Make = Callable[[Path], None]
 
 @pytest.fixture(autouse=True)
 def patience() -> Iterator[None]:
-    """Fails a test that blocks on a pipe; a call inside SQLite cannot be interrupted."""
+    """Fail a test that blocks on a pipe; a call inside SQLite cannot be interrupted."""
 
     def give_up(*_: object) -> None:
         raise AssertionError("an operation blocks on a pipe")
@@ -75,7 +75,7 @@ def state(root: Path) -> list[tuple[Path, int]]:
 
 @pytest.mark.parametrize("name", one_in(4, NAMES))
 @pytest.mark.parametrize("make", MAKERS)
-def test_a_store_with_something_else_for_a_file_says_so(root: Path, name: str, make: Make) -> None:
+def test_irregular_file_in_a_store_is_reported(root: Path, name: str, make: Make) -> None:
     put(root / name, make)
     before = state(root)
     for read_only in (True, False):
@@ -123,7 +123,7 @@ def test_restore_does_not_overwrite_irregular_files(
 
 @pytest.mark.parametrize("name", ["vfsd-backup.json", "mount.lock", "config.toml"])
 @pytest.mark.parametrize("make", MAKERS)
-def test_a_backup_in_which_something_else_lies_says_so(
+def test_irregular_file_in_a_backup_is_reported(
     root: Path, tmp_path: Path, name: str, make: Make
 ) -> None:
     with Store.open(root) as store:
@@ -150,7 +150,7 @@ def test_external_catalog_must_be_a_regular_file(tmp_path: Path, side: str, make
         Catalog.open(url)
 
 
-def test_links_to_files_are_files(root: Path, tmp_path: Path) -> None:
+def test_symlinks_to_regular_files_are_accepted(root: Path, tmp_path: Path) -> None:
     (tmp_path / "settings").write_text("workers = 2\n")
     (root / "config.toml").symlink_to(tmp_path / "settings")
     with Store.open(root) as store:
@@ -158,10 +158,9 @@ def test_links_to_files_are_files(root: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["config.toml", "catalog.sqlite3", "suspects.json"])
-def test_links_that_lead_nowhere_are_not_files_that_are_missing(
-    root: Path, tmp_path: Path, name: str
-) -> None:
-    """Through a link, a new catalog would be made elsewhere, and settings would be the defaults."""
+def test_dangling_symlinks_are_not_missing_files(root: Path, tmp_path: Path, name: str) -> None:
+    """Through such a link, a new catalog would be created elsewhere, and settings would be the
+    defaults."""
     if (root / name).exists():
         (root / name).rename(tmp_path / "elsewhere")
     (root / name).unlink(missing_ok=True)
@@ -175,13 +174,13 @@ def test_links_that_lead_nowhere_are_not_files_that_are_missing(
     Store.open(root).close()
 
 
-def test_a_pipe_for_the_note_of_a_recording_is_passed_over(root: Path) -> None:
+def test_pipe_as_recording_info_is_skipped(root: Path) -> None:
     with Store.open(root) as store:
         os.mkfifo(store.parts.directory.objects_tmp / f"{new_name()}.json")
         assert store.recordings() == []
 
 
-def test_private_bytes_that_are_a_pipe_are_not_waited_for(root: Path) -> None:
+def test_pipe_as_private_file_does_not_block(root: Path) -> None:
     directory = StoreDirectory.open(root)
     directory.spool.mkdir(exist_ok=True)
     os.mkfifo(directory.spool_file(7))

@@ -46,20 +46,20 @@ def no_locks(*_: object) -> NoReturn:
 
 
 def nothing_goes(store: Store) -> bool:
-    """Whether others find nothing to take away, with a tidy hand and with a careless one."""
+    """Whether cleanup by others removes nothing, with and without file locks."""
     return not collect(store.parts).files and not recover(store.parts).stray
 
 
 @pytest.fixture
 def in_another_container(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where none of our pids is alive."""
+    """Run where none of our pids exists."""
     monkeypatch.setattr(vfsd.disk.tempfiles, "is_alive", lambda name: False)
 
 
 # --------------------------------------------------------------------------------- a file
 
 
-def test_a_new_file_is_in_hand_until_it_is_closed(tmp_path: Path) -> None:
+def test_new_file_is_owned_until_closed(tmp_path: Path) -> None:
     new = NewFile(partial(new_path, tmp_path))
     assert is_locked(new.path)
     assert not delete_file(new.path)
@@ -79,7 +79,7 @@ def test_a_new_file_is_in_hand_until_it_is_closed(tmp_path: Path) -> None:
 def test_cleanup_before_the_lock_only_costs_a_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another process looks for leftovers between creation of the file and its lock."""
+    """Another process cleans up between the creation of the file and its lock."""
     names = [tmp_path / f"{os.getpid()}-{number}" for number in range(3)]
     hold = vfsd.disk.tempfiles.hold
     times = iter(names[:2])
@@ -118,8 +118,8 @@ def test_files_are_created_during_cleanup(tmp_path: Path) -> None:
         thread.join()
 
 
-def test_a_large_file_is_what_was_written_wherever_in_it(tmp_path: Path) -> None:
-    """Its bytes are flushed to the disk while it is written."""
+def test_large_file_with_writes_at_any_offset(tmp_path: Path) -> None:
+    """Its bytes are flushed to the disk during the writes."""
     chunk = os.urandom(5 << 20)
     with NewFile(partial(new_path, tmp_path)) as new:
         for _ in range(8):
@@ -134,7 +134,7 @@ def test_a_large_file_is_what_was_written_wherever_in_it(tmp_path: Path) -> None
         assert new.path.read_bytes() == expected
 
 
-def test_without_locks_the_pid_has_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pid_decides_without_file_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fcntl, "flock", no_locks)
     new = NewFile(partial(new_path, tmp_path))
     assert is_locked(new.path)
@@ -178,7 +178,7 @@ _WRITER = """
 
 @pytest.fixture
 def writing(store: Store) -> Iterator[subprocess.Popen[str]]:
-    """A process that has written a second or two of cam.mp4, and goes on."""
+    """A process that has written a second or two of cam.mp4, and continues."""
     command = [sys.executable, "-c", textwrap.dedent(_WRITER), str(store.path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
@@ -191,7 +191,7 @@ def writing(store: Store) -> Iterator[subprocess.Popen[str]]:
 def test_dead_writer_is_detected_despite_a_reused_pid(
     store: Store, writing: subprocess.Popen[str]
 ) -> None:
-    """As in containers: each has its own process 1."""
+    """In containers, each has its own process 1."""
     parts = store.parts
     (file,) = active_partials(parts.objects)
     alive = os.getpid()

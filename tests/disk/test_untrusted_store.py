@@ -47,14 +47,14 @@ def place(tmp_path: Path) -> Path:
     return tmp_path / "store"
 
 
-def test_a_key_is_a_hash_and_nothing_else(place: Path) -> None:
+def test_keys_must_be_hashes(place: Path) -> None:
     with Store.open(place) as store:
         for key in KEYS:
             with pytest.raises(IntegrityError, match="name must be its hash"):
                 store.parts.objects.path(key)
 
 
-def test_a_catalog_that_names_a_file_outside_shows_nothing_of_it(place: Path) -> None:
+def test_path_outside_the_store_in_a_catalog_is_not_read(place: Path) -> None:
     with Store.open(place) as store:
         node = store.node("v.mp4")
         with store.catalog.writing() as change:
@@ -87,7 +87,7 @@ def test_fsck_reports_invalid_objects(place: Path) -> None:
     assert (place.parent / "secret").exists()
 
 
-def test_links_in_the_place_of_bytes_are_not_followed(place: Path, tmp_path: Path) -> None:
+def test_symlinks_in_place_of_objects_are_not_followed(place: Path, tmp_path: Path) -> None:
     with Store.open(place) as store:
         node = store.node("v.mp4")
         path = store.parts.objects.path(node.object_key or "")
@@ -124,7 +124,7 @@ def held(folder: Path) -> dict[Path, bytes]:
 
 
 def let_lead(path: Path, target: Path) -> None:
-    """Put a link in the place of what lies there."""
+    """Replace a path by a symbolic link."""
     if path.is_dir():
         shutil.rmtree(path)
     path.unlink(missing_ok=True)
@@ -151,7 +151,7 @@ def let_lead(path: Path, target: Path) -> None:
     ),
 )
 @pytest.mark.parametrize("what", ["secret", "empty"])
-def test_nothing_is_written_where_a_link_leads(place: Path, name: str, what: str) -> None:
+def test_writes_do_not_follow_symlinks(place: Path, name: str, what: str) -> None:
     (place.parent / "empty").touch()
     before = (place.parent / what).read_bytes()
     let_lead(place / name, place.parent / what)
@@ -164,7 +164,7 @@ def test_nothing_is_written_where_a_link_leads(place: Path, name: str, what: str
     Store.open(place).close()
 
 
-def test_a_link_that_comes_while_a_store_is_open_is_not_followed(place: Path) -> None:
+def test_symlink_created_while_open_is_not_followed(place: Path) -> None:
     with Store.open(place) as store:
         directory = store.parts.directory
         for path in (directory.reserve, directory.mount_lock):
@@ -180,7 +180,7 @@ def test_a_link_that_comes_while_a_store_is_open_is_not_followed(place: Path) ->
 
 
 @pytest.mark.parametrize("what", ["secret", "empty"])
-def test_no_backup_is_signed_where_a_link_leads(place: Path, tmp_path: Path, what: str) -> None:
+def test_backup_marker_does_not_follow_symlinks(place: Path, tmp_path: Path, what: str) -> None:
     (tmp_path / "empty").touch()
     before = (tmp_path / what).read_bytes()
     with Store.open(place) as store:
@@ -191,7 +191,7 @@ def test_no_backup_is_signed_where_a_link_leads(place: Path, tmp_path: Path, wha
     assert (tmp_path / what).read_bytes() == before
 
 
-def test_no_store_is_begun_where_a_link_leads(tmp_path: Path) -> None:
+def test_create_does_not_follow_symlinks(tmp_path: Path) -> None:
     (tmp_path / "new").mkdir()
     (tmp_path / "precious").write_text("precious")
     (tmp_path / "new" / "vfsd-store.json.tmp").symlink_to(tmp_path / "precious")
@@ -201,7 +201,7 @@ def test_no_store_is_begun_where_a_link_leads(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["objects/tmp", "incoming", "incoming/spool"])
-def test_directories_whose_files_move_are_the_stores_own(
+def test_directories_with_moving_files_must_not_be_symlinks(
     place: Path, docs: Path, name: str
 ) -> None:
     before = held(docs)
@@ -228,7 +228,7 @@ def test_files_behind_links_are_kept(place: Path, docs: Path, name: str) -> None
     assert before.items() <= held(docs).items()
 
 
-def test_notes_about_views_lead_to_no_other_files(place: Path, docs: Path) -> None:
+def test_view_cache_entries_lead_to_no_other_files(place: Path, docs: Path) -> None:
     before = held(docs)
     digest = "ab" * 32
     let_lead(place / "cache" / digest, docs)
@@ -237,7 +237,7 @@ def test_notes_about_views_lead_to_no_other_files(place: Path, docs: Path) -> No
     assert held(docs) == before
 
 
-def test_folders_of_objects_are_the_stores_own(place: Path, docs: Path) -> None:
+def test_object_folders_must_not_be_symlinks(place: Path, docs: Path) -> None:
     key = "ef" * 32
     (docs / key[2:]).write_bytes(b"precious")
     before = held(docs)
@@ -252,14 +252,14 @@ def test_folders_of_objects_are_the_stores_own(place: Path, docs: Path) -> None:
 
 
 @pytest.mark.parametrize("name", one_in(3, ["objects", "spool", "cache"]))
-def test_no_link_leads_into_another_store(place: Path, tmp_path: Path, name: str) -> None:
+def test_symlink_into_another_store_is_refused(place: Path, tmp_path: Path, name: str) -> None:
     shutil.copytree(place, tmp_path / "other")
     let_lead(place / name, tmp_path / "other" / name)
     with pytest.raises(StoreError, match=r"into the store in .*/other"):
         Store.open(place)
 
 
-def test_views_go_when_a_store_is_restored_wherever_they_are(place: Path, tmp_path: Path) -> None:
+def test_restore_removes_cached_views_behind_symlinks(place: Path, tmp_path: Path) -> None:
     with Store.open(place) as store:
         back_up(store.parts, tmp_path / "backup")
     let_lead(place / "cache", tmp_path / "disk")
@@ -274,7 +274,7 @@ def test_views_go_when_a_store_is_restored_wherever_they_are(place: Path, tmp_pa
 
 @pytest.fixture
 def linked(tmp_path: Path) -> Iterator[tuple[Store, Callable[[str], None]]]:
-    """A store with a file indexed in place, and a way to let its catalog name another."""
+    """A store with a linked file, and a function that makes its catalog name another."""
     clip = Path(shutil.copy(FOLDER / "portrait.mp4", tmp_path / "clip.mp4"))
     with new_store(tmp_path / "store") as store:
         store.ingest(clip, "v.mp4", link=True)
@@ -355,7 +355,7 @@ def refusals(store: Store) -> list[str]:
         ("clip.mp4", "is not an absolute path"),
     ],
 )
-def test_a_linked_file_is_not_just_any(
+def test_forged_linked_file_is_refused(
     linked: tuple[Store, Callable[[str], None]], tmp_path: Path, what: str, reason: str
 ) -> None:
     store, name = linked
@@ -384,7 +384,7 @@ def test_linked_file_with_unknown_checksums_is_not_served(
     assert all("damaged" in one for one in refusals(store)[:2])
     with store.catalog.writing() as change:
         change.integrity.drop_checksums(ByteLocation(None, str(secret)))
-    # The first has compared it before.  A frame has it compared as a whole, which tells more.
+    # The first was compared before.  Reading a frame compares the whole file.
     assert "has changed since it was indexed" in refusals(store)[1]
 
 

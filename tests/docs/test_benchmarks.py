@@ -1,4 +1,5 @@
-"""The benchmark programs run, check their content and write figures; bounds are for real runs."""
+"""The benchmark programs run, check their data and report figures; bounds apply to real runs
+only."""
 
 from __future__ import annotations
 
@@ -30,10 +31,11 @@ ROOT = FOLDER.parent
 
 
 def run(tmp_path: Path, name: str, *arguments: str) -> dict[str, Any]:
-    """The report of one short run, in this process: to start another takes longer than most do."""
+    """The report of one short run in this process, because starting another takes longer than most
+    runs."""
     out = tmp_path / "figures.json"
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
-        warnings.simplefilter("default")  # of other readers, too
+        warnings.simplefilter("default")  # also of other readers
         patch.chdir(ROOT)
         patch.setenv("VFSD_FOOTAGE", str(FOLDER))
         patch.setattr(sys, "argv", [name, "--json", str(out), *arguments])
@@ -44,7 +46,7 @@ def run(tmp_path: Path, name: str, *arguments: str) -> dict[str, Any]:
 
 
 def run_apart(tmp_path: Path, name: str, *arguments: str) -> dict[str, Any]:
-    """The same in a process of its own, as everybody starts it."""
+    """The same in a separate process, as users start it."""
     out = tmp_path / "figures.json"
     done = subprocess.run(
         [sys.executable, "-m", f"benchmarks.{name}", "--json", str(out), *arguments],
@@ -108,7 +110,7 @@ def test_stitching(tmp_path: Path) -> None:
 
 
 def made(tmp_path: Path, width: int, height: int, frames: int) -> str:
-    """A clip that is large enough for sixteen tiles."""
+    """A clip large enough for sixteen tiles."""
     path = tmp_path / "made.mp4"
     write(Scene(width=width, height=height, frames=frames), Encoding(gop=15), path)
     return str(path)
@@ -265,7 +267,7 @@ def test_formats(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_filmed_clips_are_looped_with_their_boxes(tmp_path: Path) -> None:
+def test_filmed_clips_are_looped_with_boxes(tmp_path: Path) -> None:
     for folder in ("real", "gt"):
         (tmp_path / folder).mkdir()
     shutil.copy(FOLDER / "traffic.mp4", tmp_path / "real" / "traffic.mp4")
@@ -276,7 +278,8 @@ def test_filmed_clips_are_looped_with_their_boxes(tmp_path: Path) -> None:
     (tmp_path / "gt" / "traffic.motion.csv").write_text(table)
     seconds = 2 * clip.frames // clip.rate + 1
     footage, rates = filmed(tmp_path, seconds, RATES)["traffic"]
-    assert [set(seen) for seen in footage.seen] == [{"car"}] * seconds  # a dog once is a mistake
+    # a single dog is a detection error
+    assert [set(seen) for seen in footage.seen] == [{"car"}] * seconds
     boxes = np.concatenate([seen["car"].frames for seen in footage.seen])
     corners = np.concatenate([seen["car"].corners for seen in footage.seen])
     assert corners[boxes == clip.frames + 1].tolist() == corners[boxes == 1].tolist()
@@ -301,7 +304,7 @@ def test_macro(tmp_path: Path) -> None:
 @pytest.mark.thorough
 @pytest.mark.mount
 def test_suites(tmp_path: Path, mountable: None) -> None:
-    """Of those that need nothing but the mount, and one that says what it needs."""
+    """Suites that need only the mount, and one with a missing requirement."""
     options = ("--seconds", "1", "--many", "60", "--folder", str(tmp_path))
     figures = run(tmp_path, "suites.__main__", "names", "pjdfstest", *options)["figures"]
     assert figures["names"]["passed"] == 62
@@ -444,7 +447,7 @@ def test_longview(tmp_path: Path, mountable: None) -> None:
 
 
 @pytest.mark.thorough
-def test_libraries_show_the_same_picture() -> None:
+def test_libraries_show_the_same_frame() -> None:
     clip = str(FOLDER / "traffic.mp4")
     assert set(LIBRARIES) == {"PyAV", "OpenCV"}
     for at in (0, 2.01):
@@ -503,7 +506,7 @@ _OF_FILES = (
 
 
 @pytest.mark.parametrize("name", _OF_FILES)
-def test_a_file_that_is_not_there_is_a_wrong_argument(
+def test_missing_file_is_an_invalid_argument(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", [name, "nowhere.mp4"])

@@ -42,7 +42,7 @@ def test_packages_are_in_the_order_of_the_contract() -> None:
 
 
 def test_packages_in_the_picture_import_what_is_below() -> None:
-    """In the picture of the layers, a package stands above or left of those that it may import."""
+    """In the layer diagram, a package is above or left of those that it may import."""
     text = (ROOT / "docs" / "architecture.md").read_text()
     picture = text[text.index("```text") : text.index("### Packages")]
     order = packages()
@@ -71,7 +71,7 @@ def test_missing_names_are_found() -> None:
 
 
 def test_documents_stay_short() -> None:
-    """Counted without blocks of code; records of measurements and generated pages are left out."""
+    """Blocks of code, records of measurements and generated pages are not counted."""
     docs = ROOT / "docs"
     pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *docs.rglob("*.md")]
     counts = {page: words_of(page) for page in pages if page.name != "cli.md"}
@@ -83,7 +83,7 @@ def test_documents_stay_short() -> None:
 
 
 def words_of(page: Path) -> int:
-    """Words that have a letter or a digit."""
+    """Words with at least one letter or digit."""
     passages = passages_of_markdown(page.read_text())
     return sum(
         bool(re.search(r"[A-Za-z0-9]", word)) for one in passages for word in one.text.split()
@@ -141,7 +141,7 @@ def classes() -> set[str]:
 
 
 def imports_of_packages() -> dict[str, set[str]]:
-    """Which packages each package of the contract imports."""
+    """The packages that each package of the contract imports."""
     order = set(packages())
     found: dict[str, set[str]] = {name: set() for name in order}
     for path in product_files():

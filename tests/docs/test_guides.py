@@ -89,7 +89,8 @@ class Page:
     """Runs the blocks of one page, with paths below /srv, /mnt and /backup moved to `place`."""
 
     def __init__(self, place: Path, *, apart: bool) -> None:
-        """With `apart`, each command is a process of its own; else `vfsd` runs in this one."""
+        """With `apart`, each command runs in a separate process; otherwise `vfsd` runs in this
+        one."""
         self._place = place
         self._apart = apart
         self._names: dict[str, Any] = {"__name__": "__guide__"}
@@ -191,7 +192,7 @@ def place(tmp_path: Path, pair_of_cameras: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("COLUMNS", "100")
-    monkeypatch.setenv("VFSD_STORE", "")  # so that what a page exports is undone
+    monkeypatch.setenv("VFSD_STORE", "")  # so that exported variables of a page are undone
     monkeypatch.delenv("VFSD_STORE")
     yield tmp_path
     if os.path.ismount(tmp_path / "mnt/v"):

@@ -110,13 +110,13 @@ def _value(part: ast.expr) -> str:
 
 
 # --------------------------------------------------------------------------------------------------
-# The man pages are what the commands say, and read without complaints
+# The man pages match the commands' help, and render without warnings
 
 
 _NO_BUILD = shutil.ignore_patterns(".venv*", ".git", "*.egg-info", "build", ".*_cache")
 
 
-def test_every_command_has_one_with_all_its_options() -> None:
+def test_every_command_has_a_complete_man_page() -> None:
     found = pages()
     for command in commands():
         assert command.name is not None
@@ -136,7 +136,7 @@ def test_every_mount_option_is_described() -> None:
 
 
 @pytest.mark.parametrize("name", ["vfsd.1", "vfsd-mount.1", "vfsd-read.1", "mount.fuse.vfsd.8"])
-def test_they_are_shown_without_complaints(name: str, tmp_path: Path) -> None:
+def test_man_pages_render_without_warnings(name: str, tmp_path: Path) -> None:
     programs = (["mandoc", "-T", "lint"], ["groff", "-ww", "-man", "-Tutf8"])
     there = [words for words in programs if shutil.which(words[0])]
     if not there:
@@ -149,10 +149,10 @@ def test_they_are_shown_without_complaints(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_they_are_in_the_wheel(tmp_path: Path) -> None:
+def test_man_pages_are_in_the_wheel(tmp_path: Path) -> None:
     pytest.importorskip("pip")
     shutil.copytree(ROOT, tmp_path / "tree", symlinks=True, ignore=_NO_BUILD)
-    # pip installs the build requirements of pyproject.toml in an environment of their own.
+    # pip installs the build requirements of pyproject.toml in a separate environment.
     build = [sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", str(tmp_path)]
     subprocess.run([*build, str(tmp_path / "tree")], check=True)
     (wheel,) = tmp_path.glob("*.whl")
@@ -160,8 +160,8 @@ def test_they_are_in_the_wheel(tmp_path: Path) -> None:
     assert installed == set(pages())
 
 
-def test_a_build_makes_them_without_libraries() -> None:
-    """Setuptools builds in an environment that has nothing but click."""
+def test_man_pages_are_built_without_libraries() -> None:
+    """Setuptools builds in an environment with click only."""
     program = "import sys; from scripts.make_man_pages import pages; pages(); print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True

@@ -36,7 +36,7 @@ EMPTY = dataclasses.replace(BUSY, density=0.0)
 
 
 def changed(index: int) -> npt.NDArray[np.uint8]:
-    """Per pixel, by how many levels the objects change the picture."""
+    """The difference in levels that the objects make, per pixel."""
     difference = cv2.absdiff(BUSY.frame(index), EMPTY.frame(index))
     return np.asarray(difference.max(axis=2), np.uint8)
 
@@ -51,7 +51,7 @@ def top_level_atoms(path: Path) -> list[str]:
 
 
 def leading_frames(path: Path) -> int:
-    """How many frames are shown before the key frame that they follow in the file."""
+    """The number of frames displayed before the key frame that they follow in the file."""
     newest_key, leading = None, 0
     with av.open(str(path)) as source:
         for packet in source.demux(video=0):
@@ -67,7 +67,7 @@ def leading_frames(path: Path) -> int:
 # --------------------------------------------------------------------------------------- scenes
 
 
-def test_frames_are_the_same_in_any_order_and_in_any_process() -> None:
+def test_frames_are_deterministic() -> None:
     scene = Scene(320, 240, frames=30, density=0.2, pan=10, seed=5)
     forwards = [scene.frame(index) for index in range(scene.frames)]
     for index in reversed(range(scene.frames)):
@@ -88,14 +88,14 @@ def test_frames_are_the_same_in_any_order_and_in_any_process() -> None:
     assert elsewhere.stdout.strip() == here
 
 
-def test_a_frame_is_the_callers_to_change() -> None:
+def test_returned_frame_may_be_changed() -> None:
     before = BUSY.frame(3)
     BUSY.frame(3)[:] = 0
     assert np.array_equal(BUSY.frame(3), before)
 
 
 @pytest.mark.parametrize("index", [-1, BUSY.frames])
-def test_indices_beyond_the_ends_are_refused(index: int) -> None:
+def test_out_of_range_indices_are_refused(index: int) -> None:
     with pytest.raises(IndexError):
         BUSY.frame(index)
     with pytest.raises(IndexError):
@@ -103,7 +103,7 @@ def test_indices_beyond_the_ends_are_refused(index: int) -> None:
 
 
 @pytest.mark.parametrize("index", one_in(3, [0, 40, 149]))
-def test_objects_are_within_their_boxes_and_nowhere_else(index: int) -> None:
+def test_objects_are_inside_their_boxes(index: int) -> None:
     difference = changed(index)
     boxes = BUSY.boxes(index)
     assert boxes
@@ -130,7 +130,7 @@ def test_boxes_are_tight() -> None:
             if alone and box.y1 >= 16:
                 part = changed(index)[box.y1 : box.y2, box.x1 : box.x2]
                 x, y, width, height = cv2.boundingRect((part > 0).astype(np.uint8))
-                # An outermost pixel may happen to have the colour of the backdrop.
+                # An outermost pixel may have the color of the background.
                 assert max(x, y) <= 1, (index, box)
                 assert width >= part.shape[1] - 2, (index, box)
                 assert height >= part.shape[0] - 2, (index, box)
@@ -138,7 +138,7 @@ def test_boxes_are_tight() -> None:
     assert measured > 10
 
 
-def test_tracks_move_smoothly_and_come_and_go_at_the_sides() -> None:
+def test_tracks_move_smoothly_and_enter_at_the_sides() -> None:
     frames_of: dict[int, list[int]] = {}
     entered = left = 0
     for index in range(BUSY.frames):
@@ -150,7 +150,7 @@ def test_tracks_move_smoothly_and_come_and_go_at_the_sides() -> None:
         assert frames == list(range(frames[0], frames[-1] + 1))
         boxes = [next(b for b in BUSY.boxes(i) if b.track == track) for i in frames]
         assert len({box.label for box in boxes}) == 1
-        # At the sides a box shrinks to the part in the picture, which may jump.
+        # At the sides a box shrinks to its visible part, which may jump.
         whole = [box for box in boxes if box.x1 > 0 and box.x2 < BUSY.width]
         for before, after in itertools.pairwise(whole):
             assert abs(after.x1 - before.x1) <= 8
@@ -168,7 +168,7 @@ def test_tracks_move_smoothly_and_come_and_go_at_the_sides() -> None:
 
 
 @pytest.mark.parametrize("density", one_in(3, [0.02, 0.1, 0.4]))
-def test_density_is_about_what_was_asked_for(density: float) -> None:
+def test_density_is_close_to_the_request(density: float) -> None:
     scene = Scene(640, 360, frames=1500, density=density, seed=2)
     covered = []
     for index in range(0, scene.frames, 15):
@@ -179,13 +179,13 @@ def test_density_is_about_what_was_asked_for(density: float) -> None:
     assert np.mean(covered) == pytest.approx(density, rel=0.25)
 
 
-def test_only_the_classes_asked_for_appear() -> None:
+def test_only_requested_classes_appear() -> None:
     scene = dataclasses.replace(BUSY, classes=("dog", "person"))
     labels = {box.label for index in range(0, 150, 10) for box in scene.boxes(index)}
     assert labels == {"dog", "person"}
 
 
-def test_noise_is_fresh_in_each_frame_and_as_strong_as_asked() -> None:
+def test_noise_is_independent_per_frame_and_of_requested_strength() -> None:
     scene = Scene(320, 240, frames=20, density=0, noise=2.0, numbered=False)
     pictures = [scene.frame(index).astype(float) for index in range(20)]
     steps = [np.std(b - a) for a, b in itertools.pairwise(pictures)]
@@ -193,23 +193,23 @@ def test_noise_is_fresh_in_each_frame_and_as_strong_as_asked() -> None:
     assert np.median(steps) == pytest.approx(2.0 * 2**0.5, rel=0.1)
 
 
-def test_the_backdrop_is_textured() -> None:
+def test_background_is_textured() -> None:
     grey = Scene(density=0, noise=0, numbered=False).frame(0).mean(axis=2)
     assert np.abs(np.diff(grey, axis=1)).mean() > 1
     assert grey.std() > 8
 
 
-def test_the_light_drifts_and_comes_back() -> None:
+def test_light_drifts_periodically() -> None:
     scene = Scene(frames=100, density=0, drift=0.5)
     day, night, morning = (scene.frame(index)[20:].mean() for index in (0, 50, 99))
     assert night == pytest.approx(day / 2, rel=0.05)
     assert morning == pytest.approx(day, rel=0.05)
 
 
-def test_a_pan_shifts_backdrop_and_boxes_alike() -> None:
+def test_pan_shifts_background_and_boxes() -> None:
     still = Scene(frames=91, density=0, noise=0, numbered=False, seed=4)
     panning = dataclasses.replace(still, pan=16)
-    # A quarter of the way through its swing the camera looks 16 pixels to the right.
+    # After a quarter of its period the camera is 16 pixels to the right.
     assert np.array_equal(panning.frame(90)[:, :-16], panning.frame(0)[:, 16:])
     assert np.array_equal(still.frame(90), still.frame(0))
 
@@ -255,7 +255,7 @@ def test_frame_numbers_survive_scaling_and_heavy_compression() -> None:
     assert read_frame_number(again.astype(np.uint8)) == 2741
 
 
-def test_a_picture_without_a_number_is_not_read() -> None:
+def test_frame_without_a_number_has_none() -> None:
     with pytest.raises(ValueError, match="neither black nor white"):
         read_frame_number(Scene(numbered=False).frame(0))
     with pytest.raises(ValueError, match="too small"):
@@ -283,9 +283,7 @@ def test_a_picture_without_a_number_is_not_read() -> None:
     ),
     ids=lambda value: value if isinstance(value, str) else value.codec,
 )
-def test_the_same_arguments_give_the_same_bytes(
-    tmp_path: Path, name: str, encoding: Encoding
-) -> None:
+def test_equal_arguments_give_equal_bytes(tmp_path: Path, name: str, encoding: Encoding) -> None:
     scene = Scene(160, 128, frames=25, density=0.2, seed=3)
     files = []
     for folder in (tmp_path / "once", tmp_path / "again"):
@@ -296,7 +294,7 @@ def test_the_same_arguments_give_the_same_bytes(
     assert files[0] == files[1]
 
 
-def test_ground_truth_is_loaded_as_it_was_saved(tmp_path: Path) -> None:
+def test_ground_truth_round_trip(tmp_path: Path) -> None:
     scene = Scene(frames=12, rate=Fraction(30000, 1001), classes=("car", "dog"), density=0.3)
     told: list[int] = []
     truth = write(scene, Encoding(audio=True), tmp_path / "x.mov", told.append)
@@ -332,7 +330,7 @@ def test_unsupported_codecs_of_a_container_are_refused(
 
 
 @pytest.mark.parametrize("name", one_in(5, CLIPS))
-def test_a_committed_clip_holds_what_its_ground_truth_says(name: str) -> None:
+def test_committed_clips_match_their_ground_truth(name: str) -> None:
     truth = GroundTruth.load(FOLDER / name)
     assert (truth.scene, truth.encoding) == (CLIPS[name].scene, CLIPS[name].encoding)
     assert len(truth.boxes) == truth.frames
@@ -340,7 +338,7 @@ def test_a_committed_clip_holds_what_its_ground_truth_says(name: str) -> None:
     assert problems(FOLDER / name) == []
 
 
-def test_the_clips_are_small_and_none_is_stray() -> None:
+def test_clips_are_small_and_all_listed() -> None:
     kept = {path.name for path in FOLDER.iterdir() if path.suffix not in {".py", ".md", ".json"}}
     assert kept - {"__pycache__"} == set(CLIPS)
     sizes = [(FOLDER / name).stat().st_size for name in CLIPS]
@@ -348,7 +346,7 @@ def test_the_clips_are_small_and_none_is_stray() -> None:
     assert sum(sizes) < 1_500_000
 
 
-def test_a_departure_from_ground_truth_is_noticed(tmp_path: Path) -> None:
+def test_deviation_from_ground_truth_is_detected(tmp_path: Path) -> None:
     for name in ("late-start.mp4", "late-start.mp4.json"):
         shutil.copy(FOLDER / name, tmp_path / name)
     video = tmp_path / "late-start.mp4"
@@ -370,7 +368,7 @@ def test_a_departure_from_ground_truth_is_noticed(tmp_path: Path) -> None:
         assert any(words in problem for problem in problems(video)), words
 
 
-def test_indexes_stand_where_the_clips_say() -> None:
+def test_index_positions() -> None:
     behind = top_level_atoms(FOLDER / "traffic.mp4")
     assert behind.index("mdat") < behind.index("moov")
     before = top_level_atoms(FOLDER / "open-gop.mov")
@@ -384,7 +382,7 @@ def test_open_gops_have_leading_frames(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", one_in(3, ["traffic.mp4", "variable-rate.mkv", "fragmented.mp4"]))
-def test_closed_gops_have_none_though_they_reorder(name: str) -> None:
+def test_closed_gops_have_no_leading_frames(name: str) -> None:
     assert leading_frames(FOLDER / name) == 0
     with av.open(str(FOLDER / name)) as source:
         order = [packet.pts for packet in source.demux(video=0) if packet.pts is not None]
@@ -412,7 +410,7 @@ def test_variable_rates_vary(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", one_in(5, CLIPS))
-def test_there_is_sound_exactly_where_it_is_announced(name: str) -> None:
+def test_audio_matches_the_description(name: str) -> None:
     with av.open(str(FOLDER / name)) as source:
         assert len(source.streams.audio) == int(CLIPS[name].encoding.audio)
         if source.streams.audio:
@@ -420,7 +418,7 @@ def test_there_is_sound_exactly_where_it_is_announced(name: str) -> None:
             assert np.mean(np.array(loudness) > 0) > 0.8
 
 
-def test_a_player_would_turn_the_portrait_upright() -> None:
+def test_portrait_clip_has_a_rotation() -> None:
     with av.open(str(FOLDER / "portrait.mp4")) as source:
         frame = next(source.decode(video=0))
     assert (frame.width, frame.height, frame.rotation) == (320, 240, -90)
@@ -429,7 +427,7 @@ def test_a_player_would_turn_the_portrait_upright() -> None:
 # --------------------------------------------------------------------------------- command line
 
 
-def test_the_command_line_makes_a_scene(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_line_makes_a_scene(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "out.mkv"
     arguments = "--size 192x108 --rate 24 --seconds 1.5 --density 0.3 --codec hevc --gop 12"
     assert main(["scene", str(file), *arguments.split(), "--open-gop", "--vfr", "--seed", "7"]) == 0
@@ -440,15 +438,13 @@ def test_the_command_line_makes_a_scene(tmp_path: Path, capsys: pytest.CaptureFi
     assert "36/36 frames" in capsys.readouterr().err
 
 
-def test_the_command_line_lists_and_checks(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_command_line_lists_and_checks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--list"]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(CLIPS)
     assert main(["--check", "--out", str(tmp_path)]) == 1
 
 
-def test_the_command_line_refuses_the_impossible(
+def test_command_line_refuses_impossible_scenes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):

@@ -1,10 +1,9 @@
-"""The libraries that a process loads: imports are the larger part of what short commands take.
+"""Imports, packages and figures of the source tree.
 
-Import rules are about all modules: one that is in no layer could import whatever it likes.
-
-The four top-level folders, the links to them and the lists in setup.cfg are in step.
-
-The figures that `scripts.structure` prints, and the bounds that this tree keeps.
+The libraries that a process loads: imports take most of the time of short commands.  Import rules
+cover all modules, since a module outside of every layer could import anything.  The four top-level
+folders, the links to them and the lists in setup.cfg agree.  The tree keeps the bounds on the
+figures that `scripts.structure` prints.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def loaded(code: str, *args: str) -> set[str]:
-    """Those of `_HEAVY` that a new process has loaded after `code`, which may exit."""
+    """The modules of `_HEAVY` that a new process has loaded after `code`, which may exit."""
     program = f"import atexit\ndef tell():\n    {_TELL}\natexit.register(tell)\n{code}"
     done = subprocess.run(
         [sys.executable, "-c", program, *args], capture_output=True, text=True, check=True
@@ -92,7 +91,7 @@ def test_help_of_commands_loads_no_library() -> None:
     assert loaded(f"import {', '.join(f'vfsd.cli.{name}' for name in modules)}") == {"click"}
 
 
-def test_summaries_are_those_of_commands() -> None:
+def test_summaries_equal_those_of_commands() -> None:
     context = click.Context(cli)
     for name, entry in ENTRIES.items():
         command = cli.find(context, name.split())
@@ -101,13 +100,13 @@ def test_summaries_are_those_of_commands() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Import rules are about all modules: one that is in no layer could import whatever it likes
+# Import rules cover all modules: a module outside of every layer could import anything
 
 
 ROOT = Path(__file__).parents[2]
 
 
-def test_every_module_has_its_layer() -> None:
+def test_every_module_is_in_a_layer() -> None:
     setup = ConfigParser()
     setup.read(ROOT / "setup.cfg")
     layers = setup["importlinter:contract:layers"]["layers"].replace("|", " ").split()
@@ -120,7 +119,7 @@ def test_every_module_has_its_layer() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# The four top-level folders, the links to them and the lists in setup.cfg are in step
+# The four top-level folders, the links to them and the lists in setup.cfg agree
 
 
 def _options() -> configparser.ConfigParser:
@@ -138,12 +137,12 @@ def _package_dir() -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("package", "folder"), sorted(_package_dir().items()))
-def test_every_package_is_found_in_the_tree_where_setup_cfg_says(package: str, folder: str) -> None:
+def test_packages_are_where_setup_cfg_says(package: str, folder: str) -> None:
     in_tree = ROOT / Path(*package.split("."))
     assert in_tree.resolve() == (ROOT / folder).resolve()
 
 
-def test_packages_are_exactly_the_folders_with_an_init() -> None:
+def test_every_package_folder_is_listed() -> None:
     listed = set(_options()["options"]["packages"].split())
     assert listed == set(_package_dir())
     mapped = {
@@ -201,7 +200,7 @@ def test_figures_of_a_small_tree(tmp_path: Path) -> None:
     }
 
 
-def test_this_tree_keeps_its_bounds() -> None:
+def test_tree_stays_within_its_bounds() -> None:
     figures = structure()
     assert figures.contract_rows <= 20
     assert figures.duplicate_classes == {}

@@ -394,7 +394,7 @@ def move_unsynced(place: Place) -> Steps:
 
 
 def _discard(it: Driver) -> None:
-    """Run a deferred cleanup here, since errors in the cleanup thread would not be seen."""
+    """Run a deferred cleanup here, since errors in the cleanup thread would be invisible."""
     with suppress(OSError, VfsdError):
         it.fs.delete_pending()
 

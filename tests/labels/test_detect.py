@@ -23,7 +23,7 @@ from vfsd.labels.detectors.motion import MotionDetector
 
 @dataclass
 class Fake:
-    """One box in the middle of every frame; remembers what it was shown."""
+    """A detector that finds one box in the middle of every frame, and records its input."""
 
     name: str = "fake"
     block: int = 1
@@ -64,7 +64,7 @@ def examined(video: Video, source: str = "fake") -> list[int]:
     return [frame for one in video.labels.examined(source) for frame in one.frames]
 
 
-def test_every_frame_is_shown_once_in_the_size_that_was_wanted(video: Video) -> None:
+def test_detector_receives_every_frame_once_in_its_size(video: Video) -> None:
     detector, told = Fake(), []
     assert video.labels.detect(detector, on_progress=lambda *now: told.append(now)) == 120
     assert detector.seen == frames_with_boxes(video) == examined(video) == list(range(120))
@@ -76,7 +76,7 @@ def test_every_frame_is_shown_once_in_the_size_that_was_wanted(video: Video) -> 
 
 
 class Overtaken(Fake):
-    """Half way through, the same detector runs elsewhere, from start to end."""
+    """A detector that runs to its end elsewhere while this run is half done."""
 
     def __init__(self, video: Video) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ def test_concurrent_runs_store_every_box_once(store: Store, video: Video) -> Non
     assert frames_with_boxes(video) == examined(video) == list(range(120))
 
 
-def test_only_some_frames(video: Video) -> None:
+def test_detect_selected_frames(video: Video) -> None:
     for name, every, span, expected in (
         ("n", 7, None, list(range(0, 120, 7))),
         ("key", "key", None, video.keyframes.tolist()),
@@ -114,7 +114,7 @@ def test_only_some_frames(video: Video) -> None:
         video.labels.detect(Fake(), (5, 6))
 
 
-def test_an_interrupted_run_goes_on_where_it_was(video: Video) -> None:
+def test_interrupted_run_resumes(video: Video) -> None:
     with pytest.raises(RuntimeError):
         video.labels.detect(Fake(fails_at=100))
     assert frames_with_boxes(video) == examined(video) == list(range(64))
@@ -125,7 +125,7 @@ def test_an_interrupted_run_goes_on_where_it_was(video: Video) -> None:
     assert video.labels.detect(rest) == 0
     assert len(rest.seen) == 56
     other = Fake("other")
-    assert video.labels.detect(other) == 120  # another source has to look for itself
+    assert video.labels.detect(other) == 120  # another source must examine frames itself
 
 
 def _box(frame: int) -> Detection:
@@ -174,7 +174,7 @@ def test_progress_callback_may_cancel(video: Video) -> None:
     assert examined(video) == list(range(64))
 
 
-def test_replace_looks_again(video: Video) -> None:
+def test_replace_examines_again(video: Video) -> None:
     video.labels.detect(Fake())
     video.labels.add_box(3, "mine", (0, 0, 1, 1), source=Fake().source)
     video.labels.add_box(3, "theirs", (0, 0, 1, 1), source="people")
@@ -182,12 +182,12 @@ def test_replace_looks_again(video: Video) -> None:
     expected = [*range(0, 60, 10), *range(60, 120)]
     assert frames_with_boxes(video) == examined(video) == expected
     assert len(video.labels.query("theirs")) == 1
-    with pytest.raises(RuntimeError):  # what was there stays until there is something better
+    with pytest.raises(RuntimeError):  # earlier boxes stay until new ones are stored
         video.labels.detect(Fake(fails_at=65), replace=True)
     assert frames_with_boxes(video) == list(range(120))
 
 
-def test_blocks_are_shown_whole_wherever_one_starts(video: Video) -> None:
+def test_detector_receives_whole_blocks(video: Video) -> None:
     detector = Fake(block=50)
     video.labels.detect(detector, span=(1, 2))
     assert detector.seen == list(range(120))  # the last 20 belong to the second block
@@ -199,7 +199,7 @@ def test_blocks_are_shown_whole_wherever_one_starts(video: Video) -> None:
         video.labels.detect(detector, every=2)
 
 
-def test_motion_does_not_depend_on_where_one_starts(store: Store, video: Video) -> None:
+def test_motion_is_independent_of_the_first_frame(store: Store, video: Video) -> None:
     detector = MotionDetector(every=2, block=20)
     other = store.ingest(FOLDER / "traffic.mp4", "b.mp4")
     video.labels.detect(detector)
@@ -220,7 +220,7 @@ def test_boxes_of_a_rotated_video_are_upright(store: Store) -> None:
     boxes = video.labels.query("motion").columns().boxes
     assert boxes[:, 2].max() <= 240
     assert 240 < boxes[:, 3].max() <= 320
-    # The truck at the left is the largest; in a picture on its side it would be elsewhere.
+    # The truck on the left is the largest; in a rotated frame it would be elsewhere.
     truth = GroundTruth.load(FOLDER / "portrait.mp4")
     moving = [
         covered((box.x1, box.y1, box.x2, box.y2), video.labels.query("motion", frames=[frame]))
@@ -230,7 +230,7 @@ def test_boxes_of_a_rotated_video_are_upright(store: Store) -> None:
     assert np.mean(moving) > 0.25  # little moves in a second and a half
 
 
-def test_bytes_that_have_changed(store: Store, video: Video) -> None:
+def test_changed_bytes_are_reported(store: Store, video: Video) -> None:
     store.ingest(FOLDER / "portrait.mp4", "a.mp4", replace=True)
     with pytest.raises((NotFoundError, FileNotFoundError, OutOfRangeError)):
         video.labels.detect(Fake())

@@ -40,9 +40,7 @@ QUICK = settings(
 @pytest.mark.parametrize("format", FORMATS)
 @QUICK
 @given(data=st.data(), bases=st.tuples(st.integers(0, 1), st.integers(0, 1)))
-def test_written_labels_are_read_back_exactly(
-    format: str, data: st.DataObject, bases: tuple[int, int]
-) -> None:
+def test_labels_round_trip(format: str, data: st.DataObject, bases: tuple[int, int]) -> None:
     rows, examined = data.draw(files(format))
     with tempfile.TemporaryDirectory() as folder:
         path = write(Path(folder), format, rows, examined, LabelWriteOptions(*bases))
@@ -63,7 +61,7 @@ def test_written_labels_are_read_back_exactly(
 
 @pytest.mark.parametrize("track", one_in(5, [10**18, (1 << 63) - 1]))
 @pytest.mark.parametrize("format", FORMATS)
-def test_the_largest_tracks_are_read_again(format: str, track: int, tmp_path: Path) -> None:
+def test_largest_track_numbers_round_trip(format: str, track: int, tmp_path: Path) -> None:
     rows = [Detection(3, "car", (10.0, 20.5, 110.25, 60.0), 0.5, track)]
     assert list(read(write(tmp_path, format, rows, []), format).columns) == rows
 
@@ -83,7 +81,7 @@ def boxes(path: Path, format: str, **options: object) -> list[tuple[int, str, li
     return [(one.frame, one.label, list(one.box)) for one in found]
 
 
-def test_mot_ground_truth_counts_from_one_and_its_width_is_a_width(tmp_path: Path) -> None:
+def test_mot_ground_truth_is_one_based(tmp_path: Path) -> None:
     path = tmp_path / "gt.txt"
     path.write_text("1,2,1,1,10,20,1,1,0.86\n2,2,912,484,97,109,0,7,1\n\n")
     found = read(path, "mot").columns
@@ -95,8 +93,8 @@ def test_mot_ground_truth_counts_from_one_and_its_width_is_a_width(tmp_path: Pat
     assert boxes(path, "mot", frame_base=0)[0][0] == 1
 
 
-def test_confidences_are_kept_on_the_scale_of_their_source(tmp_path: Path) -> None:
-    """Detections of the MOT Challenge have scores of any size, and so do other detectors."""
+def test_confidences_keep_the_scale_of_their_source(tmp_path: Path) -> None:
+    """Scores of the MOT Challenge and of other detectors may have any size."""
     path = tmp_path / "det.txt"
     path.write_text("1,-1,1,1,10,20,87.25\n2,-1,1,1,10,20,-0.5\n")
     assert [one.confidence for one in read(path, "mot", label="car").columns] == [87.25, -0.5]
@@ -121,7 +119,7 @@ def test_mot_with_names(tmp_path: Path) -> None:
         read(path, "mot", names={1: "lorry"})
 
 
-def test_mot_files_of_one_folder_have_names_of_their_own(tmp_path: Path) -> None:
+def test_mot_files_in_one_folder_have_separate_class_names(tmp_path: Path) -> None:
     paths = [tmp_path / "a.txt", tmp_path / "b.txt", tmp_path / "gt"]
     for path, label in zip(paths, ("car", "bus", "van"), strict=True):
         rows = DetectionColumns.of([1], label, [(0, 0, 5, 5)])
@@ -130,11 +128,11 @@ def test_mot_files_of_one_folder_have_names_of_their_own(tmp_path: Path) -> None
     (tmp_path / "labels.txt").write_text("lorry\n")
     assert [boxes(path, "mot")[0][1] for path in paths] == ["car", "bus", "van"]
     (tmp_path / "a.labels.txt").unlink()
-    assert boxes(paths[0], "mot")[0][1] == "lorry"  # the name that other programs use
+    assert boxes(paths[0], "mot")[0][1] == "lorry"  # the name used by other programs
 
 
 @pytest.mark.parametrize("name", ["labels.txt", "a.labels.txt"])
-def test_boxes_are_not_called_as_names_of_classes_are(tmp_path: Path, name: str) -> None:
+def test_labels_may_look_like_class_names(tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError, match="class names"):
         export_path(tmp_path / name, "mot", "")
 
@@ -156,7 +154,7 @@ def test_boxes_are_not_called_as_names_of_classes_are(tmp_path: Path, name: str)
         ("names: [yes, no, 1, ~]\n", ["yes", "no", "1", "~"]),
     ],
 )
-def test_words_of_yaml_may_have_quotes(tmp_path: Path, text: str, names: list[str]) -> None:
+def test_yaml_words_may_be_quoted(tmp_path: Path, text: str, names: list[str]) -> None:
     path = tmp_path / "data.yaml"
     path.write_text(f"path: ../x\n{text}")
     assert names_for("yolo", path) == dict(enumerate(names))
@@ -179,7 +177,7 @@ def test_words_of_yaml_may_have_quotes(tmp_path: Path, text: str, names: list[st
         ("names:\n  0: a\n  00: b\n", 3, "class 0 has two names"),
     ],
 )
-def test_invalid_yaml_of_names_is_refused(tmp_path: Path, text: str, line: int, told: str) -> None:
+def test_invalid_yaml_is_refused(tmp_path: Path, text: str, line: int, told: str) -> None:
     path = tmp_path / "data.yaml"
     path.write_text(text)
     with pytest.raises(UsageError, match=rf"data\.yaml, line {line}: {told}"):
@@ -194,14 +192,14 @@ def test_special_characters_in_yaml_are_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_yaml_that_is_nested_without_end_is_refused(tmp_path: Path) -> None:
+def test_deeply_nested_yaml_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "data.yaml"
     path.write_text("names: " + 100_000 * "[")
     with pytest.raises(UsageError, match="names must be a list"):
         names_for("yolo", path)
 
 
-def test_the_number_of_a_class_is_that_of_its_line(tmp_path: Path) -> None:
+def test_class_number_is_its_line_number(tmp_path: Path) -> None:
     path = tmp_path / "classes.txt"
     path.write_text("person\n\ncar\nbus\n")
     assert names_for("yolo", path) == {0: "person", 2: "car", 3: "bus"}
@@ -223,7 +221,7 @@ def test_the_number_of_a_class_is_that_of_its_line(tmp_path: Path) -> None:
         ("data.yaml", "names:\n- car\n- truck\ntrain: x\n"),
     ],
 )
-def test_yolo_shares_are_pixels_of_the_video(tmp_path: Path, name: str, text: str) -> None:
+def test_yolo_fractions_become_pixels(tmp_path: Path, name: str, text: str) -> None:
     folder = tmp_path / "labels"
     folder.mkdir()
     (tmp_path / name).write_text(text)
@@ -267,7 +265,7 @@ def coco(tmp_path: Path, **image: object) -> Path:
     return path
 
 
-def test_coco_images_are_frames_by_an_explicit_rule(tmp_path: Path) -> None:
+def test_coco_images_map_to_frames(tmp_path: Path) -> None:
     path = coco(tmp_path)
     # 116.1 + 75.3 is 191.4, although floats add up to 191.39999999999998.
     assert boxes(path, "coco") == [(5, "car", [116.1, 2, 191.4, 6])]
@@ -292,7 +290,7 @@ def test_roboflow_suffix_is_not_a_frame_number(tmp_path: Path) -> None:
     assert boxes(path, "coco")[0][0] == 12
 
 
-def test_a_short_number_behind_a_name_is_a_frame() -> None:
+def test_short_number_after_a_name_is_a_frame() -> None:
     assert frame_of_name("v.rf.00000012.png") == 12
 
 
@@ -317,7 +315,7 @@ def test_invalid_coco_annotation_is_reported_with_its_place(
     assert next(iter(read(path, "coco").columns)).attributes == {"iscrowd": 1}
 
 
-def test_crowds_of_coco_stay_crowds(tmp_path: Path) -> None:
+def test_coco_crowds_round_trip(tmp_path: Path) -> None:
     of_each: list[dict[str, object]] = [
         {"iscrowd": 1, "lane": 3},
         {},
@@ -338,14 +336,14 @@ def test_crowds_of_coco_stay_crowds(tmp_path: Path) -> None:
     assert found[3]["iscrowd"] is True
 
 
-def test_coco_results_are_a_bare_list(tmp_path: Path) -> None:
+def test_coco_results_are_a_list(tmp_path: Path) -> None:
     path = tmp_path / "results.json"
     path.write_text('[{"image_id": 4, "category_id": 1, "bbox": [0, 0, 2, 2], "score": 0.5}]')
     (one,) = read(path, "coco", names={1: "car"}).columns
     assert (one.frame, one.label, one.confidence) == (4, "car", 0.5)
 
 
-def test_csv_may_tell_times_and_anything_else(tmp_path: Path) -> None:
+def test_csv_may_have_times_and_extra_columns(tmp_path: Path) -> None:
     path = tmp_path / "seen.csv"
     path.write_text(
         "Time,class,x1,y1,x2,y2,conf,id,colour,attr:frame\n"
@@ -358,7 +356,7 @@ def test_csv_may_tell_times_and_anything_else(tmp_path: Path) -> None:
     assert (second.frame, second.confidence, dict(second.attributes)) == (25, 0.5, {})
 
 
-def test_blank_lines_of_a_cell_are_kept(tmp_path: Path) -> None:
+def test_blank_lines_within_a_cell_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "seen.csv"
     path.write_text(
         'frame,label,x1,y1,x2,y2,note\n\n1,car,0,0,5,6,"a\n\n  \nb"\n   \n2,car,0,0,5,6,\n'
@@ -369,7 +367,7 @@ def test_blank_lines_of_a_cell_are_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("format", ["csv", "coco"])
-def test_a_row_without_a_source_takes_it_from_no_other(format: str, tmp_path: Path) -> None:
+def test_row_without_source_has_the_default_source(format: str, tmp_path: Path) -> None:
     sources = [Source("yolo", "v8", "1"), None, Source("people"), Source("yolo", "v8", "1")]
     rows = [
         Detection(number, "car", (0.0, 0.0, 5.0, 5.0), source=source)
@@ -390,7 +388,7 @@ def test_a_row_without_a_source_takes_it_from_no_other(format: str, tmp_path: Pa
     assert found.select(slice(1, 2)).source_of(0) is None
 
 
-def test_a_model_without_a_source_is_of_the_one_that_is_given(tmp_path: Path) -> None:
+def test_model_without_source_uses_the_given_source(tmp_path: Path) -> None:
     path = tmp_path / "seen.csv"
     path.write_text("frame,label,x1,y1,x2,y2,model,version\n1,car,0,0,5,5,v8,\n1,a,0,0,5,5,,\n")
     found = read(path, "csv", source="yolo").columns
@@ -406,7 +404,7 @@ def test_a_model_without_a_source_is_of_the_one_that_is_given(tmp_path: Path) ->
     assert read(path, "coco", source="yolo").columns[0].source == Source("yolo", "v8")
 
 
-def test_supervision_without_supervision() -> None:
+def test_supervision_export_without_the_library() -> None:
     given = SimpleNamespace(
         xyxy=np.array([[0, 0, 5, 5], [1, 1, 2, 2]], dtype=np.float32),
         class_id=np.array([1, 0]),
@@ -593,7 +591,7 @@ SURROGATE = (
         ),
     ],
 )
-def test_malformed_files_are_refused_with_their_place(
+def test_malformed_files_are_refused_with_a_position(
     tmp_path: Path, format: str, name: str, text: str | bytes, complaint: str
 ) -> None:
     path = tmp_path / name
@@ -606,12 +604,12 @@ def test_malformed_files_are_refused_with_their_place(
 @pytest.mark.parametrize("format", FORMATS)
 @settings(max_examples=examples(60), deadline=None)
 @given(data=st.binary(max_size=300) | st.text(max_size=200).map(str.encode))
-def test_no_bytes_at_all_do_anything_but_be_refused(format: str, data: bytes) -> None:
+def test_arbitrary_bytes_are_refused(format: str, data: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         suffix = {"yolo": ".txt", "voc": ".xml"}.get(format, "")
         path = Path(folder) / f"1{suffix}"
         path.write_bytes(data)
-        with contextlib.suppress(UsageError):  # and nothing else
+        with contextlib.suppress(UsageError):  # and no other exception
             read(path, format, names={0: "a"}, label="b")
 
 
@@ -623,7 +621,7 @@ def test_a_file_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
         read(path, "csv")
 
 
-def test_boxes_without_area_may_be_left_out(tmp_path: Path) -> None:
+def test_empty_boxes_may_be_skipped(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("frame,label,x1,y1,x2,y2\n1,a,5,0,5,1\n2,a,5,0,6,1\n")
     found = read(path, "csv", skip_empty=True)
@@ -641,14 +639,14 @@ def test_yolo_tracks_are_not_read_as_polygons(
 
 
 def test_unicode_digits_are_not_frame_numbers(tmp_path: Path) -> None:
-    """A small two is a digit to Python, and no number."""
+    """Python accepts a superscript two as a digit, but not as a number."""
     for name in ("²1.txt", "²10.txt", "²2.txt"):
         (tmp_path / name).write_text("0 .5 .5 .1 .1\n")
     found = boxes(tmp_path, "yolo", names={0: "car"})
     assert [frame for frame, _, _ in found] == [1, 2, 10]
 
 
-def test_two_files_about_one_frame_are_refused(tmp_path: Path) -> None:
+def test_two_files_for_one_frame_are_refused(tmp_path: Path) -> None:
     for name in ("a_1.txt", "b_01.txt"):
         (tmp_path / name).write_text("")
     with pytest.raises(UsageError, match="the same frame"):
@@ -732,7 +730,7 @@ def test_examined_frames_are_kept_or_reported_lost() -> None:
         ),
     ],
 )
-def test_examined_frames_of_coco_are_frames(tmp_path: Path, ours: str, complaint: str) -> None:
+def test_examined_frames_of_coco(tmp_path: Path, ours: str, complaint: str) -> None:
     path = tmp_path / "a.json"
     path.write_text(f'{{"images": [], "annotations": [], "vfsd": {ours}}}')
     with pytest.raises(UsageError, match=complaint):

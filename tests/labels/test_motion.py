@@ -15,7 +15,7 @@ from vfsd.labels.detectors import FrameRequest, fit_size, scale_rect_outward
 from vfsd.labels.detectors.motion import MotionDetector, motion_regions
 
 
-def test_most_of_what_moves_is_found(store: Store) -> None:
+def test_most_moving_objects_are_found(store: Store) -> None:
     video = store.ingest(FOLDER / "traffic.mp4", "a.mp4")
     assert video.labels.detect(MotionDetector()) == len(video.labels.query("motion"))
     truth = GroundTruth.load(FOLDER / "traffic.mp4")
@@ -29,26 +29,26 @@ def test_most_of_what_moves_is_found(store: Store) -> None:
 
 
 @pytest.mark.parametrize("noise", one_in(3, [0, 2, 5]))
-def test_nothing_is_found_where_nothing_moves(noise: float) -> None:
+def test_still_scene_has_no_boxes(noise: float) -> None:
     still = Scene(320, 240, frames=60, density=0, noise=noise, numbered=False)
     shown = frames_of(still)
     assert list(MotionDetector().detect(shown, 320, 240)) == [(at, []) for at in range(60)]
     assert motion_regions(shown, 320, 240) == []
 
 
-def test_the_same_frames_give_the_same_boxes() -> None:
+def test_detection_is_deterministic() -> None:
     shown = frames_of(Scene(320, 240, frames=40, density=0.15, seed=1))
     first, second = (list(MotionDetector().detect(shown, 640, 480)) for _ in range(2))
     assert first == second
     assert any(found for _, found in first)
     for _, found in first:
         for one in found:
-            assert one.box[0] % 2 == one.box[1] % 2 == 0  # shown at half the size
+            assert one.box[0] % 2 == one.box[1] % 2 == 0  # scaled to half the size
             assert one.clipped(640, 480) == one
 
 
 @pytest.mark.thorough
-def test_regions_hold_every_box_and_lie_apart() -> None:
+def test_regions_contain_every_box_and_are_disjoint() -> None:
     shown = frames_of(Scene(320, 240, frames=60, density=0.1, seed=8, numbered=False))
     regions = motion_regions(shown, 320, 240)
     assert regions == motion_regions(shown, 320, 240)
@@ -63,7 +63,7 @@ def test_regions_hold_every_box_and_lie_apart() -> None:
     assert 0 < sum(region.area for region in regions) < 320 * 240
 
 
-def test_context_shows_what_stands_still_in_the_run() -> None:
+def test_context_reveals_objects_that_stand_still() -> None:
     empty = frames_of(Scene(320, 240, frames=60, density=0, seed=8, numbered=False))
     street = Scene(320, 240, frames=60, density=0.1, seed=8, numbered=False)
     run = frames_of(street)[:5]

@@ -93,8 +93,8 @@ def test_overlaps_limits_and_names(tmp_path: Path) -> None:
         (20, 30, 10, 10, 0.8, 0, 0),
         (21, 30, 10, 10, 0.7, 0, 0),  # the same car once more
         (21, 30, 10, 10, 0, 0.7, 0),  # a dog in it
-        (0, 8, 10, 10, 0, 0, 0.6),  # cut off at the corner; a class without a name
-        (32, 2, 4, 4, 0.9, 0, 0),  # in the bar
+        (0, 8, 10, 10, 0, 0, 0.6),  # clipped at the corner; a class without a name
+        (32, 2, 4, 4, 0.9, 0, 0),  # in the letterbox bar
         (float("nan"), 8, 10, 10, 0.9, 0, 0),
         (30, 30, -5, 5, 0.9, 0, 0),
         (30, 30, 5, 5, float("nan"), 0, 0),
@@ -132,7 +132,8 @@ def test_inputs(tmp_path: Path, store: Store, shape: tuple[object, ...], kind: s
     assert video.labels.detect(detector, every=60) == 2
     for one in video.labels.query("car"):
         assert one.box == pytest.approx((5, 10, 105, 60), abs=1e-3)
-    assert video.labels.detect(OnnxDetector(path, side=64), every=60) == 0  # it has looked there
+    # it has examined that frame
+    assert video.labels.detect(OnnxDetector(path, side=64), every=60) == 0
 
 
 def test_unsupported_models_are_refused(tmp_path: Path) -> None:
@@ -148,7 +149,7 @@ def test_unsupported_models_are_refused(tmp_path: Path) -> None:
         for at in rng.integers(0, len(good), 8):
             damaged[at] = int(rng.integers(256))
         path.write_bytes(damaged)
-        with contextlib.suppress(UsageError):  # and nothing else
+        with contextlib.suppress(UsageError):  # and no other exception
             boxes_of(OnnxDetector(path))
     with pytest.raises(UsageError):
         OnnxDetector(tmp_path)
@@ -185,7 +186,7 @@ def without_onnxruntime(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("without_onnxruntime")
-def test_without_the_extra(tmp_path: Path) -> None:
+def test_missing_extra_is_reported(tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(b"x")
     with pytest.raises(ExtraMissingError) as caught:
         OnnxDetector(tmp_path / "m.onnx")
