@@ -51,8 +51,8 @@ def quietly(what: str, done: int, total: int) -> None:
 
 
 def put(store: Store, name: str, days: float, policy: str) -> Video:
-    """A video of that age."""
-    source = store.path.with_name(f"{len(store)}.mp4")  # with bytes that no other has
+    """Store a video of that age."""
+    source = store.path.with_name(f"{len(store)}.mp4")  # with unique bytes
     source.write_bytes((FOLDER / NAME).read_bytes() + _PADDING.pack(16, b"free", len(store)))
     video = store.ingest(source, name)
     source.unlink()
@@ -60,7 +60,7 @@ def put(store: Store, name: str, days: float, policy: str) -> Video:
 
 
 def aged(store: Store, video: Video, days: float, policy: str) -> Video:
-    """Make a video 400 days old in the store, and its file `days` old, and trust the clock."""
+    """Store a video from 400 days ago with a file of `days` days, and make the clock trusted."""
     now = time.time_ns()
     born, came = now - round(days * DAY_NS), now - 400 * DAY_NS
     engine = sa.create_engine(f"sqlite:///{store.path / 'catalog.sqlite3'}")
@@ -80,7 +80,7 @@ def aged(store: Store, video: Video, days: float, policy: str) -> Video:
 
 
 def trust(store: Store) -> None:
-    """As a run of `vfsd age --apply` that finds nothing to do."""
+    """Record a run of `vfsd age --apply` that has nothing to do."""
     with store.catalog.writing() as change:
         change.clock_history.trust(
             TrustedClock(time.time_ns(), change.clock_history.newest_rows()), {}
@@ -136,10 +136,10 @@ def test_replacement_without_savings_is_tried_once(store: Store) -> None:
     assert [one.action for one in run(store)] == [Action.REPLACED]
 
 
-def test_skipped_videos_are_not_compared_with_each_other(
+def test_skipped_videos_are_looked_up_individually(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each is looked up, not compared with all of them: there may be thousands."""
+    """Comparing each of thousands of videos with all others would be slow."""
     for name in ("a.mp4", "b.mp4", "c.mp4"):
         put(store, name, 31, "original=replaceable,psnr=55,replace-after=30d")
     assert {entry.action for entry in run(store)} == {Action.LEFT}
@@ -154,7 +154,7 @@ def test_skipped_videos_are_not_compared_with_each_other(
     assert (len(plan.due), len(plan.left), compared) == (0, 3, [])
 
 
-def test_held_ones_stay(store: Store) -> None:
+def test_videos_on_hold_are_kept(store: Store) -> None:
     video = put(store, "a.mp4", 100, "delete-after=30d")
     (due,) = ager(store).plan().due
     mine = ager(store)
@@ -167,7 +167,7 @@ def test_held_ones_stay(store: Store) -> None:
     assert [one.action for one in run(store)] == [Action.DELETED]
 
 
-def test_holds_of_a_video_whose_name_is_any_bytes(store: Store) -> None:
+def test_holds_of_a_video_with_a_non_utf8_name(store: Store) -> None:
     name = "a\udcff.mp4"
     video = put(store, name, 100, "delete-after=30d")
     for reason in ("case\0 17", "case \udc80"):
@@ -192,7 +192,7 @@ def test_only_holds_that_block_an_action_are_reported(store: Store) -> None:
     assert (plan.due, sorted(one.name for one in plan.held)) == ((), ["aged.mp4", "full.mp4"])
 
 
-def test_all_names_go(store: Store) -> None:
+def test_all_names_are_deleted(store: Store) -> None:
     video = put(store, "cam/a.mp4", 100, "delete-after=30d")
     with store.catalog.writing() as change:
         change.tree.link(video.info.ino, 1, "b.mp4", now_ns=1)
@@ -202,7 +202,7 @@ def test_all_names_go(store: Store) -> None:
     assert fsck.run(store.parts) == []
 
 
-def test_a_name_where_originals_are_kept_protects_all_names(store: Store) -> None:
+def test_one_name_under_a_keep_policy_protects_all_names(store: Store) -> None:
     video = put(store, "cam/a.mp4", 100, "original=keep")
     video.policy.set(None)
     set_policy(store.parts, "cam", "delete-after=30d")
@@ -222,7 +222,7 @@ def test_a_name_where_originals_are_kept_protects_all_names(store: Store) -> Non
     )
 
 
-def test_another_file_of_that_name_is_not_deleted(store: Store) -> None:
+def test_newer_file_of_the_same_name_is_not_deleted(store: Store) -> None:
     put(store, "a.mp4", 100, "delete-after=30d")
     mine = ager(store)
     (due,) = mine.plan().due
@@ -248,7 +248,7 @@ def touch(store: Store) -> None:
 
 @pytest.mark.parametrize("meanwhile", [clear_policy, move_away, touch])
 def test_outdated_delete_is_not_applied(store: Store, meanwhile: Callable[[Store], None]) -> None:
-    """Others were encoded for hours since it was planned."""
+    """Other videos may be encoded for hours between plan and delete."""
     video = put(store, "cam/a.mp4", 100, "original=keep")
     video.policy.set(None)
     set_policy(store.parts, "cam", "delete-after=30d")
@@ -264,7 +264,7 @@ def test_outdated_delete_is_not_applied(store: Store, meanwhile: Callable[[Store
 
 
 def test_outdated_replacement_is_not_applied(store: Store) -> None:
-    """Replacing it would still be allowed; its age says nothing any more."""
+    """The replacement would still be allowed, but no longer follows from the video's age."""
     rules = "original=replaceable,psnr=34,codec=h264"
     video = put(store, "a.mp4", 31, f"{rules},replace-after=30d")
     mine = ager(store)
@@ -280,9 +280,7 @@ def test_outdated_replacement_is_not_applied(store: Store) -> None:
     assert fsck.collect(store.parts, dry_run=True).objects == []
 
 
-def test_where_there_is_room_again_nothing_more_goes(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_deletion_stops_when_space_is_free(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     free = shutil.disk_usage(store.path)
     for days in (1, 3, 2):
         put(store, f"{days}.mp4", days, f"delete-below={free.free + 100_000_000_000}")
@@ -298,7 +296,7 @@ def test_where_there_is_room_again_nothing_more_goes(
     assert list(store) == ["1.mp4", "2.mp4"]
 
 
-def test_a_full_disk_takes_the_oldest(store: Store) -> None:
+def test_full_disk_deletes_the_oldest(store: Store) -> None:
     free = shutil.disk_usage(store.path).free
     for days in (1, 3, 2):
         put(store, f"{days}.mp4", days, f"delete-below={free + 100_000_000_000}")
@@ -307,8 +305,8 @@ def test_a_full_disk_takes_the_oldest(store: Store) -> None:
     assert list(store) == ["kept.mp4"]
 
 
-def test_the_oldest_go_while_a_directory_has_more_than_its_policy_says(store: Store) -> None:
-    """Each directory by itself, and only videos under its policy."""
+def test_oldest_are_deleted_until_the_directory_meets_its_limit(store: Store) -> None:
+    """Each directory is separate, and only videos under its policy count."""
     size = (FOLDER / NAME).stat().st_size + 16
     for name in ("cam1/a.mp4", "cam1/sub/b.mp4", "cam1/c.mp4", "cam2/d.mp4", "cam2/e.mp4"):
         put(store, name, 10 - len(store), "original=keep")
@@ -351,7 +349,7 @@ def test_video_no_longer_under_a_limit_is_not_due(store: Store, policy: str | No
     assert list(store) == ["cam/2.mp4"]
 
 
-def test_video_in_several_directories_goes_when_all_are_full(store: Store) -> None:
+def test_video_in_several_directories_is_deleted_when_all_are_full(store: Store) -> None:
     a, b = put(store, "a/1.mp4", 9, "original=keep"), put(store, "b/2.mp4", 8, "original=keep")
     for one in (a, b):
         one.policy.set(None)
@@ -370,8 +368,9 @@ def test_video_in_several_directories_goes_when_all_are_full(store: Store) -> No
     assert list(store) == ["b/2.mp4"]
 
 
-def test_shared_videos_push_out_no_others(store: Store) -> None:
-    """Links into one that has room: else each new recording would go for what cannot."""
+def test_shared_videos_evict_no_others(store: Store) -> None:
+    """A video that is also linked from a directory with space cannot be deleted, and must not
+    cause deletions of new recordings."""
     for name in ("cam1/1.mp4", "cam1/2.mp4", "cam1/3.mp4"):
         put(store, name, 9 - len(store), "original=keep").policy.set(None)
     size = store["cam1/1.mp4"].info.size
@@ -418,7 +417,7 @@ def test_holds_that_block_freeing_space_are_reported(
 def test_delete_for_two_reasons_needs_only_one(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Others write as fast as room is made."""
+    """Other writers fill the space as fast as it is freed."""
     for name in ("cam1/a.mp4", "cam1/b.mp4", "cam1/c.mp4"):
         put(store, name, 9 - len(store), "original=keep").policy.set(None)
     size = store["cam1/a.mp4"].info.size
@@ -442,7 +441,7 @@ def test_delete_for_two_reasons_needs_only_one(
 
 @pytest.fixture
 def added_up(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """For each time that the share of a directory is added up: whether others waited for that."""
+    """Record, for each sum of a directory's share, whether other writers waited for it."""
     found: list[bool] = []
     right = OriginalPolicies.share
 
@@ -454,7 +453,7 @@ def added_up(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return found
 
 
-def test_a_large_directory_is_added_up_once(store: Store, added_up: list[bool]) -> None:
+def test_large_directory_is_summed_once(store: Store, added_up: list[bool]) -> None:
     for name in ("cam1/a.mp4", "cam1/b.mp4", "cam1/c.mp4", "cam1/d.mp4"):
         put(store, name, 9 - len(store), "original=keep").policy.set(None)
     store.set_policy("cam1/", f"delete-above={store['cam1/a.mp4'].info.size}")
@@ -463,7 +462,7 @@ def test_a_large_directory_is_added_up_once(store: Store, added_up: list[bool]) 
     assert added_up == [False]
     mine.apply(first, quietly)
     assert added_up == [False]
-    with store.catalog.writing() as change:  # nothing that it follows from
+    with store.catalog.writing() as change:  # nothing that affects the sum
         change.read_log.remove(None)
         change.objects.record("ab" * 32, 5, now_ns=1)
     mine.apply(others[0], quietly)
@@ -495,7 +494,7 @@ def test_change_during_the_sum_of_a_directory_is_noticed(
 
 
 def test_undone_delete_is_due_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next change of another is counted as the one would have been that was undone."""
+    """The next change of another process counts like the undone change would have."""
     for name in ("cam1/a.mp4", "cam1/b.mp4", "cam1/c.mp4"):
         put(store, name, 9 - len(store), "original=keep").policy.set(None)
     store.set_policy("cam1/", f"delete-above={2 * store['cam1/a.mp4'].info.size}")
@@ -506,7 +505,7 @@ def test_undone_delete_is_due_again(store: Store, monkeypatch: pytest.MonkeyPatc
         raise NoSpaceError("full")
 
     with monkeypatch.context() as patched:
-        patched.setattr("vfsd.catalog.engine._count_change", fail)  # as the last that is done
+        patched.setattr("vfsd.catalog.engine._count_change", fail)  # as the last operation
         with pytest.raises(NoSpaceError):
             mine.apply(due, quietly)
     with store.catalog.writing() as change:
@@ -514,7 +513,7 @@ def test_undone_delete_is_due_again(store: Store, monkeypatch: pytest.MonkeyPatc
     assert mine.apply(due, quietly).name == "cam1/a.mp4"
 
 
-def test_many_with_the_same_bytes_are_looked_at_once(
+def test_many_equal_videos_are_processed_once(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("cam1/a.mp4", "cam1/b.mp4", "cam1/c.mp4"):
@@ -535,10 +534,8 @@ def test_many_with_the_same_bytes_are_looked_at_once(
     assert list(store) == []
 
 
-def test_others_have_their_turn_between_deletions(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """SQLite polls for its lock only now and then."""
+def test_other_writers_run_between_deletions(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite polls for its lock only occasionally."""
     for name in ("a.mp4", "b.mp4", "c.mp4"):
         put(store, name, 100, "delete-after=30d")
     mine = ager(store)
@@ -550,8 +547,8 @@ def test_others_have_their_turn_between_deletions(
     assert rests.count(0.1) == 3
 
 
-def test_bytes_shared_with_another_directory_do_not_count(store: Store) -> None:
-    """It would not be free, and nothing else goes for it."""
+def test_bytes_shared_with_another_directory_are_not_deleted(store: Store) -> None:
+    """Deleting them would free no space, and nothing else is deleted instead."""
     for name in ("cam1/a.mp4", "archive/a.mp4"):
         aged(store, store.ingest(FOLDER / NAME, name), 100, "original=keep")
         store[name].policy.set(None)
@@ -562,7 +559,7 @@ def test_bytes_shared_with_another_directory_do_not_count(store: Store) -> None:
     assert [one.name for one in run(store)] == ["cam1/a.mp4"]
 
 
-def test_a_directory_that_has_room_again_loses_nothing_more(store: Store) -> None:
+def test_deletion_stops_when_the_directory_has_space(store: Store) -> None:
     for name in ("cam1/a.mp4", "cam1/b.mp4", "cam1/c.mp4"):
         put(store, name, 9 - len(store), "original=keep").policy.set(None)
     store.set_policy("cam1/", f"delete-above={store['cam1/c.mp4'].info.size}")
@@ -592,14 +589,14 @@ def test_missing_bytes_do_not_count_for_a_directory(store: Store) -> None:
         mine.apply(due, quietly)
 
 
-def test_a_limit_of_bytes_is_for_a_directory(store: Store) -> None:
+def test_byte_limits_are_for_directories(store: Store) -> None:
     video = put(store, "cam1/a.mp4", 1, "original=keep")
     with pytest.raises(UsageError, match="delete-above must be set on a directory"):
         video.policy.set("delete-above=1G")
     assert str(video.policy.get()) == "original=keep"
 
 
-def test_nothing_makes_room_on_a_disk_that_is_not_mounted(store: Store) -> None:
+def test_no_deletion_for_an_unmounted_disk(store: Store) -> None:
     """The free space at the target of `objects` then belongs to another disk."""
     short = shutil.disk_usage(store.path).free + 100_000_000_000
     put(store, "a.mp4", 100, f"delete-below={short}")
@@ -619,7 +616,7 @@ def test_nothing_makes_room_on_a_disk_that_is_not_mounted(store: Store) -> None:
 
 
 def test_missing_bytes_free_no_space(store: Store) -> None:
-    """Some of the objects are missing, as after writes to the unmounted store."""
+    """Some objects are missing, as after writes to the unmounted store."""
     short = shutil.disk_usage(store.path).free + 100_000_000_000
     gone = put(store, "gone.mp4", 200, f"delete-below={short}")
     put(store, "there.mp4", 100, f"delete-below={short}")
@@ -656,7 +653,7 @@ def one_more(store: Store) -> None:
 def test_videos_with_the_same_bytes_are_deleted_together(
     store: Store, meanwhile: Callable[[Store], None]
 ) -> None:
-    """One of them alone would free nothing."""
+    """Deleting one of them alone would free nothing."""
     short = shutil.disk_usage(store.path).free + 100_000_000_000
     for name in ("a.mp4", "b.mp4"):
         aged(store, store.ingest(FOLDER / NAME, name), 100, f"delete-below={short}")
@@ -697,7 +694,7 @@ def test_shared_bytes_are_freed_with_the_last_video(store: Store) -> None:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Sets the clock so many days ahead."""
+    """Set the clock forward by that many days."""
     right = time.time_ns
 
     def ahead(days: float) -> None:
@@ -707,7 +704,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 
 
 def go(store: Store, **how: bool) -> list[str]:
-    """Videos removed by the command line."""
+    """The videos removed by the command line."""
     mine = ager(store, **how)
     plan = mine.plan()
     mine.remember_clock()
@@ -733,7 +730,7 @@ def hold(store: Store) -> None:
 
 
 @pytest.mark.parametrize("note", [read, replace, tile, hold])
-def test_records_of_a_wrong_clock_do_not_make_it_right(
+def test_records_of_a_wrong_clock_do_not_confirm_it(
     store: Store, clock: Callable[[float], None], note: Callable[[Store], None]
 ) -> None:
     put(store, "a.mp4", 1, "delete-after=30d")
@@ -746,7 +743,7 @@ def test_records_of_a_wrong_clock_do_not_make_it_right(
     assert go(store, is_clock_right=True) == ["a.mp4"]
 
 
-def test_the_first_run_counts_from_the_first_video(
+def test_first_run_is_compared_with_the_first_video(
     store: Store, clock: Callable[[float], None]
 ) -> None:
     put_now(store, "a.mp4")
@@ -796,7 +793,7 @@ BEHIND = -20_000
 
 
 def put_now(store: Store, name: str) -> None:
-    """A video that has the times of the clock as it is."""
+    """Store a video with the current times of the clock."""
     source = store.path.with_name("now.mp4")
     shutil.copyfile(FOLDER / "portrait.mp4", source)
     os.utime(source, ns=(time.time_ns(), time.time_ns()))
@@ -805,7 +802,7 @@ def put_now(store: Store, name: str) -> None:
 
 
 def write_over(store: Store, name: str) -> None:
-    """Other bytes for a video that is there, which stays the same video."""
+    """Replace the bytes of an existing video, which stays the same video."""
     info = store[name].info
     with store.catalog.writing() as change:
         change.videos.put(
@@ -826,7 +823,7 @@ def test_corrected_times_are_not_from_a_late_clock(
         clock(days)
         assert go(store) == []
     with store.catalog.writing() as change:
-        # Corrected with its time kept; and wrong again.
+        # Corrected with its time kept, then wrong again.
         media = replaced(info.original.media, rotation=90)
         original = replaced(info.original, media=media, created_ns=info.created_ns)
         pages = change.videos.pages(info.original.id)
@@ -862,7 +859,7 @@ def test_video_stored_while_the_clock_was_late_is_not_old(
 def test_overwritten_video_ages_from_the_write(
     store: Store, clock: Callable[[float], None]
 ) -> None:
-    """As by `cp -p` over it: the file has the time of what was copied."""
+    """`cp -p` gives the overwritten file the time of its source."""
     video = put(store, "a.mp4", 1, "delete-after=30d")
     born = video.info.modified_ns - 300 * DAY_NS
     it = Driver(Filesystem(store.parts))
@@ -903,10 +900,10 @@ def test_overwrite_under_a_fast_clock_ages_from_its_correction(
     assert go(store, is_clock_right=True) == ["a.mp4"]
 
 
-def test_the_first_that_came_while_the_clock_was_behind_is_not_old(
+def test_first_video_stored_under_a_late_clock_is_not_old(
     store: Store, clock: Callable[[float], None]
 ) -> None:
-    """Nothing before it says what time it was."""
+    """No earlier record shows the right time."""
     clock(BEHIND)
     put_now(store, "b.mp4")
     store["b.mp4"].policy.set("delete-after=30d")
@@ -921,10 +918,10 @@ def test_the_first_that_came_while_the_clock_was_behind_is_not_old(
         assert change.clock_history.not_before(time.time_ns(), change.clock_history.trusted()) == {}
 
 
-def test_reads_that_began_before_others_say_nothing_of_the_clock(
+def test_reads_logged_out_of_order_do_not_contradict_the_clock(
     store: Store, clock: Callable[[float], None]
 ) -> None:
-    """A view may be open for days."""
+    """A view may stay open for days."""
     put(store, "a.mp4", 1, "delete-after=30d")
     read(store)
     clock(-3)

@@ -64,7 +64,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def store(made: Path, tmp_path: Path) -> Iterator[Store]:
-    """A copy of that, for one test."""
+    """A copy of that store, for one test."""
     with Store.open(shutil.copytree(made, tmp_path / "store")) as opened:
         yield opened
 
@@ -88,7 +88,7 @@ def same(store: Store, target: Path, psnr: float | None = None) -> bool:
     return True
 
 
-def test_a_backup_is_a_store(store: Store, target: Path) -> None:
+def test_backup_is_a_store(store: Store, target: Path) -> None:
     told: list[tuple[int, int]] = []
     done = back_up(store.parts, target, on_progress=lambda *now: told.append(now))
     assert (done.videos, done.linked, done.damaged) == (3, (), ())
@@ -99,7 +99,7 @@ def test_a_backup_is_a_store(store: Store, target: Path) -> None:
         assert copy.settings == store.settings
 
 
-def test_only_what_is_new_is_copied_and_what_is_gone_goes(store: Store, target: Path) -> None:
+def test_backup_copies_new_and_deletes_removed_files(store: Store, target: Path) -> None:
     back_up(store.parts, target)
     store.remove("mjpeg.avi")
     new = store.ingest(FOLDER / "open-gop.mkv", "new/b.mkv")
@@ -112,7 +112,7 @@ def test_only_what_is_new_is_copied_and_what_is_gone_goes(store: Store, target: 
     assert back_up(store.parts, target).copied == 0
 
 
-def test_an_error_once_all_is_there_says_so(store: Store, target: Path) -> None:
+def test_late_error_says_that_the_backup_is_complete(store: Store, target: Path) -> None:
     back_up(store.parts, target)
     store.ingest(FOLDER / "open-gop.mkv", "new/b.mkv")
     marker = target / "vfsd-store.json"
@@ -132,17 +132,17 @@ def test_an_error_once_all_is_there_says_so(store: Store, target: Path) -> None:
     assert same(store, target)
 
 
-def test_without_what_can_be_made_again(store: Store, target: Path) -> None:
+def test_backup_without_derived_data(store: Store, target: Path) -> None:
     done = back_up(store.parts, target, derived=False)
     assert done.bytes == sum(video.original.size for video in store.find())
-    assert same(store, target, psnr=math.inf)  # there the tiles may be the cheaper ones
+    assert same(store, target, psnr=math.inf)  # tiles may be the cheaper source there
     with Store.open(target) as copy:
         assert copy.catalog.segments(copy["traffic.mp4"].info) == []
 
 
 @pytest.mark.parametrize("name", one_in(3, ["a%20b", "st%41", "50%off", "what? #1", "%3F"]))
-def test_directories_of_any_name(tmp_path: Path, name: str) -> None:
-    """Names that mean another in a URL."""
+def test_directory_names_with_url_characters(tmp_path: Path, name: str) -> None:
+    """These names have another meaning in a URL."""
     for plain in ("a b", "stA"):
         (tmp_path / plain).mkdir()
     with Store.create(tmp_path / name) as store:
@@ -157,7 +157,7 @@ def test_directories_of_any_name(tmp_path: Path, name: str) -> None:
     assert [list((tmp_path / plain).iterdir()) for plain in ("a b", "stA")] == [[], []]
 
 
-def test_a_catalog_that_lies_elsewhere_is_in_the_backup(tmp_path: Path) -> None:
+def test_external_catalog_is_in_the_backup(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'elsewhere.sqlite3'}"
     with Store.create(tmp_path / "mine", catalog_url=url) as store:
         store.ingest(FOLDER / "portrait.mp4", "a.mp4")
@@ -177,7 +177,7 @@ def test_a_catalog_that_lies_elsewhere_is_in_the_backup(tmp_path: Path) -> None:
         assert fsck.run(store.parts, deep=True) == []
 
 
-def test_files_outside_are_named(store: Store, target: Path) -> None:
+def test_linked_files_are_reported(store: Store, target: Path) -> None:
     store.ingest(FOLDER / "open-gop.mkv", "outside.mkv", link=True)
     done = back_up(store.parts, target)
     assert done.linked == ("outside.mkv",)
@@ -228,10 +228,10 @@ def test_damaged_copy_is_copied_again(store: Store, target: Path, cannot_tell: b
     assert same(store, target)
 
 
-def test_a_backup_that_others_keep_is_not_taken_for_one_that_cannot_tell(
+def test_objects_of_a_foreign_owner_are_not_compared(
     store: Store, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is compared in vain: it could not be taken over either."""
+    """A comparison would be useless, since the objects could not be taken over."""
     back_up(store.parts, target)
     asked: list[str] = []
     is_intact = ObjectStore.is_intact
@@ -272,7 +272,9 @@ def test_damage_of_a_backup_is_kept_without_a_good_copy(store: Store, target: Pa
     assert same(store, target)
 
 
-def test_damage_that_the_store_knows_of_is_none_of_the_backup(store: Store, target: Path) -> None:
+def test_known_damage_of_the_store_is_not_recorded_in_the_backup(
+    store: Store, target: Path
+) -> None:
     back_up(store.parts, target)
     _flip(store.parts.objects.path(store["portrait.mp4"].info.digest))
     _scrub(store.path)
@@ -301,10 +303,10 @@ def test_obstacle_in_the_backup_is_not_blamed_on_the_store(
 
 
 @pytest.mark.parametrize("clip", CLIPS)
-def test_an_object_with_the_bytes_of_another_costs_the_backup_nothing(
+def test_object_with_wrong_bytes_does_not_harm_the_backup(
     store: Store, target: Path, clip: str
 ) -> None:
-    """Neither those that it has, nor the next ones."""
+    """Neither existing objects nor later ones are affected."""
     back_up(store.parts, target)
     good = store[clip].info.digest
     wrong = store.ingest(FOLDER / "open-gop.mkv").info.digest
@@ -322,7 +324,7 @@ def test_an_object_with_the_bytes_of_another_costs_the_backup_nothing(
     assert same(store, target)
 
 
-def test_files_that_were_in_use_are_nothing_wrong_in_a_backup(store: Store, target: Path) -> None:
+def test_files_in_use_are_no_finding_in_a_backup(store: Store, target: Path) -> None:
     with store.catalog.writing() as change:
         for name in ("coming.mp4", "open.txt"):
             node = change.tree.create(
@@ -371,7 +373,7 @@ def test_video_with_an_invalid_row_does_not_stop_the_backup(store: Store, target
 def test_obstacle_at_an_object_is_reported_and_not_copied(
     store: Store, target: Path, what: str
 ) -> None:
-    """All else is; as where the disk does not give the bytes of one."""
+    """Everything else is copied, as when the disk cannot read one object."""
     digest = store["portrait.mp4"].info.digest
     path = store.parts.objects.path(digest)
     path.unlink()
@@ -388,7 +390,7 @@ def test_obstacle_at_an_object_is_reported_and_not_copied(
 
 
 @pytest.mark.parametrize("what", ["gone", "directory", "link", "loop"])
-def test_private_bytes_that_cannot_be_read_are_named_and_stay_as_they_were(
+def test_unreadable_private_files_are_reported_and_kept(
     store: Store, target: Path, what: str
 ) -> None:
     with store.catalog.writing() as change:
@@ -411,7 +413,7 @@ def test_private_bytes_that_cannot_be_read_are_named_and_stay_as_they_were(
     assert path.read_text() == "of monday"
 
 
-def test_a_file_that_is_written_while_it_is_copied_is_copied_again(
+def test_file_written_during_the_copy_is_copied_again(
     store: Store, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fs = Filesystem(store.parts)
@@ -423,7 +425,7 @@ def test_a_file_that_is_written_while_it_is_copied_is_copied_again(
     copystat = shutil.copystat
 
     def write_and_then(source: Path, copy: Path) -> None:
-        if source == spool:  # its bytes are copied, its times are not
+        if source == spool:  # its bytes are copied, but not its times
             spool.write_bytes(b"new words")
         copystat(source, copy)
 
@@ -438,7 +440,7 @@ def test_a_file_that_is_written_while_it_is_copied_is_copied_again(
     assert back_up(store.parts, target).copied == 0
 
 
-def test_a_file_is_copied_again_whose_times_were_set_back(store: Store, target: Path) -> None:
+def test_file_with_reset_times_is_copied_again(store: Store, target: Path) -> None:
     it = Driver(Filesystem(store.parts))
     it.write("/index.db", b"old words")
     it.fs.close()
@@ -453,7 +455,7 @@ def test_a_file_is_copied_again_whose_times_were_set_back(store: Store, target: 
     assert copy.read_bytes() == b"new words"
 
 
-def test_a_file_is_copied_again_that_was_changed_in_the_backup(store: Store, target: Path) -> None:
+def test_file_changed_in_the_backup_is_copied_again(store: Store, target: Path) -> None:
     it = Driver(Filesystem(store.parts))
     it.write("/index.db", b"old words")
     it.fs.close()
@@ -467,7 +469,7 @@ def test_a_file_is_copied_again_that_was_changed_in_the_backup(store: Store, tar
 
 
 @pytest.mark.parametrize("notes", one_in(2, [b"", b"[1]", b'{"2": {}}', b"\xff"]))
-def test_without_its_notes_all_files_are_copied(store: Store, target: Path, notes: bytes) -> None:
+def test_missing_manifest_causes_a_full_copy(store: Store, target: Path, notes: bytes) -> None:
     it = Driver(Filesystem(store.parts))
     it.write("/index.db", b"words")
     it.fs.close()
@@ -477,7 +479,7 @@ def test_without_its_notes_all_files_are_copied(store: Store, target: Path, note
     assert same(store, target)
 
 
-def test_a_change_in_the_tick_of_the_copy_is_copied_again(tmp_path: Path) -> None:
+def test_change_within_the_clock_tick_of_the_copy_is_copied_again(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"a")
     found = file.stat()
@@ -491,7 +493,7 @@ def test_a_change_in_the_tick_of_the_copy_is_copied_again(tmp_path: Path) -> Non
     assert missed == 0
 
 
-def test_killed_anywhere_it_is_the_last_backup_or_this_one(store: Store, tmp_path: Path) -> None:
+def test_kill_leaves_the_last_backup_or_the_new_one(store: Store, tmp_path: Path) -> None:
     it = Driver(Filesystem(store.parts))
     for name in "ab":
         it.write(f"/{name}.txt", b"monday")
@@ -518,7 +520,7 @@ def test_killed_anywhere_it_is_the_last_backup_or_this_one(store: Store, tmp_pat
             assert fsck.run(copy.parts, deep=True) == []
             with copy.catalog.reading() as seen:
                 waiting = seen.tree.files_in_state(FileState.SPOOLED)
-            for node in waiting:  # as who mounts what is restored does
+            for node in waiting:  # like a mount of the restored store
                 classify_spooled_file(copy.parts, node)
             sizes = {copy.node(f"{name}.txt").size for name in "ab"}
             private = {path.stat().st_size for _, path in copy.parts.directory.spooled()}
@@ -582,7 +584,7 @@ def test_backup_fails_while_a_reader_keeps_it_open(
     assert same(store, target)
 
 
-def test_nothing_else_is_written_over(store: Store, target: Path, tmp_path: Path) -> None:
+def test_other_directories_are_not_overwritten(store: Store, target: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError):
         back_up(store.parts, store.path / "backup")
     with pytest.raises(UsageError):
@@ -613,8 +615,8 @@ def test_invalid_backup_sign_is_reported(store: Store, target: Path, sign: str) 
 
 
 @pytest.mark.parametrize("table", one_in(3, ["labels", "decisions", "segments"]))
-def test_a_damaged_catalog_leaves_the_last_backup(store: Store, target: Path, table: str) -> None:
-    """Whether or not making a backup has to look at what is damaged."""
+def test_damaged_catalog_keeps_the_last_backup(store: Store, target: Path, table: str) -> None:
+    """This holds for damage that a backup reads, and for damage that it does not read."""
     names = list(store)
     back_up(store.parts, target)
     store.close()
@@ -632,7 +634,7 @@ def test_a_damaged_catalog_leaves_the_last_backup(store: Store, target: Path, ta
         assert fsck.run(restored.parts) == []
 
 
-def test_a_damaged_backup_takes_no_place(store: Store, target: Path) -> None:
+def test_damaged_backup_is_not_restored(store: Store, target: Path) -> None:
     back_up(store.parts, target)
     store.close()
     _damage(target / "catalog.sqlite3", "labels")
@@ -643,7 +645,7 @@ def test_a_damaged_backup_takes_no_place(store: Store, target: Path) -> None:
 
 
 def _damage(catalog: Path, table: str) -> None:
-    """Zeros in the place of the first page of a table."""
+    """Overwrite the first page of a table with zeros."""
     with closing(sqlite3.connect(catalog)) as raw:
         (page,) = raw.execute(
             "SELECT rootpage FROM sqlite_master WHERE name = ?", [table]
@@ -655,7 +657,7 @@ def _damage(catalog: Path, table: str) -> None:
 
 
 def test_backup_with_an_empty_catalog_is_rebuilt(store: Store, target: Path) -> None:
-    """As a full disk or a power cut leaves it."""
+    """A full disk or a power cut may leave an empty file."""
     back_up(store.parts, target)
     StoreDirectory.open(target).catalog_file.write_bytes(b"")
     assert back_up(store.parts, target).copied == 0
@@ -663,7 +665,7 @@ def test_backup_with_an_empty_catalog_is_rebuilt(store: Store, target: Path) -> 
 
 
 def test_damage_found_without_a_catalog_stays_known(store: Store, target: Path) -> None:
-    """The disk of the backup has rotten, its catalog too, and the store has lost the object."""
+    """The backup has damaged bytes and no catalog, and the store has lost the object."""
     back_up(store.parts, target)
     key = store["traffic.mp4"].info.digest
     theirs, mine = ObjectStore(StoreDirectory.open(target)).path(key), store.parts.objects.path(key)
@@ -716,7 +718,7 @@ def test_interrupted_backup_keeps_the_last_catalog(store: Store, target: Path) -
         assert raw.execute("SELECT version_num FROM alembic_version").fetchone() == (NEXT,)
 
 
-def test_a_full_disk_leaves_the_last_backup(
+def test_full_disk_keeps_the_last_backup(
     store: Store, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     back_up(store.parts, target)
@@ -741,7 +743,7 @@ def test_a_full_disk_leaves_the_last_backup(
     assert same(store, target)
 
 
-def test_while_others_write(store: Store, target: Path) -> None:
+def test_backup_during_writes(store: Store, target: Path) -> None:
     stop = threading.Event()
     failures: list[BaseException] = []
 
@@ -771,7 +773,7 @@ def test_while_others_write(store: Store, target: Path) -> None:
     assert failures == []
 
 
-def test_killed_in_the_middle(store: Store, target: Path) -> None:
+def test_kill_during_the_copy(store: Store, target: Path) -> None:
     program = (
         "import os, signal, sys\n"
         "from pathlib import Path\n"
@@ -814,7 +816,7 @@ def test_waiting_finish_leaves_the_next_backup_alone(store: Store, target: Path)
     finishing.start()
     while not _is_waited_for(target):
         assert finishing.is_alive()
-    coming.catalog_file.unlink()  # as who has put it in its place
+    coming.catalog_file.unlink()  # like the process that renamed it
     laid = coming.spool / "7"
     laid.write_bytes(b"of the next backup")
     os.close(held)
@@ -830,7 +832,7 @@ def _is_waited_for(directory: Path) -> bool:
 
 
 def lose_row(store: Store, name: str) -> str:
-    """Of the object of a video; its key."""
+    """Delete the catalog row of a video's object; return the object's key."""
     key = store[name].info.digest
     with closing(sqlite3.connect(store.path / "catalog.sqlite3")) as raw, raw:
         raw.execute("UPDATE objects SET key = 'd' || substr(key, 2) WHERE key = ?", (key,))
@@ -838,7 +840,7 @@ def lose_row(store: Store, name: str) -> str:
     return key
 
 
-def test_an_object_whose_row_has_gone_astray_is_copied(tmp_path: Path, target: Path) -> None:
+def test_object_without_a_catalog_row_is_copied(tmp_path: Path, target: Path) -> None:
     with new_store(tmp_path / "store") as store:
         store.ingest(FOLDER / "portrait.mp4", "a.mp4")
         key = lose_row(store, "a.mp4")
@@ -847,7 +849,7 @@ def test_an_object_whose_row_has_gone_astray_is_copied(tmp_path: Path, target: P
         assert done.copied == done.bytes == told[-1][0] == told[-1][1]
         assert back_up(store.parts, target).copied == 0
         store.parts.objects.path(key).unlink()
-        assert back_up(store.parts, target).damaged == ()  # it has a good one
+        assert back_up(store.parts, target).damaged == ()  # the backup has a good copy
         assert back_up(store.parts, tmp_path / "other").damaged == (key,)
     with Store.open(target) as copy:
         assert fsck.run(copy.parts, deep=True) == []

@@ -83,7 +83,7 @@ def test_stages_by_age(days: float, stage: RetentionStage | None) -> None:
         ("reads=35", "original=keep", "original=keep"),
     ],
 )
-def test_several_policies_allow_what_each_of_them_does(one: str, other: str, both: str) -> None:
+def test_several_policies_allow_only_common_actions(one: str, other: str, both: str) -> None:
     policies = [RetentionPolicy.parse(text) for text in (one, other)]
     for order in (policies, policies[::-1]):
         assert most_protective(order) == RetentionPolicy.parse(both)
@@ -111,7 +111,7 @@ def test_ages_count_from_the_later_time() -> None:
     assert aged(0, modified_ns=0, created_ns=new).age_ns(NOW) == 2 * DAY * NS
 
 
-def test_held_and_linked_ones_stay_and_the_oldest_come_first() -> None:
+def test_held_and_linked_videos_stay_and_the_oldest_come_first() -> None:
     videos = [aged(31), aged(400), aged(500, is_held=True), aged(500, is_linked=True), aged(100)]
     assert [(one.candidate.name, one.stage) for one in due_by_age(videos, NOW)] == [
         ("400", RetentionStage.DELETE),
@@ -120,7 +120,7 @@ def test_held_and_linked_ones_stay_and_the_oldest_come_first() -> None:
     ]
 
 
-def test_the_oldest_make_room_until_there_is_enough() -> None:
+def test_oldest_are_deleted_until_space_suffices() -> None:
     videos = [aged(1), aged(3), aged(2), aged(9, is_held=True), aged(8, RetentionPolicy())]
     gone = due_for_room(videos, FreeSpace((1 << 30) - 150), NOW)
     assert [one.candidate.name for one in gone] == ["3", "2"]
@@ -140,7 +140,7 @@ def test_videos_with_the_same_bytes_free_space_together() -> None:
     assert [one.candidate.name for one in due_for_room(held, room, NOW)] == ["4", "3"]
 
 
-def test_the_oldest_go_while_their_directory_has_more() -> None:
+def test_oldest_are_deleted_while_the_directory_exceeds_its_limit() -> None:
     rules = RetentionPolicy.parse("delete-above=250")
     a, b = 7, 8
     videos = [aged(days, rules, limited_by=(a,)) for days in (1, 2, 3, 4)]
@@ -158,7 +158,7 @@ def test_the_oldest_go_while_their_directory_has_more() -> None:
     assert gone(100, is_missing=True) == ["3", "2", "1"]
 
 
-def test_shared_videos_push_out_no_others() -> None:
+def test_shared_videos_evict_no_others() -> None:
     rules = RetentionPolicy.parse("delete-above=200")
     a, b = 7, 8
     both = [aged(days, rules, limited_by=(a, b)) for days in (9, 8, 7)]
@@ -181,7 +181,7 @@ def test_shared_videos_push_out_no_others() -> None:
         return [one.candidate.name for one in due_for_room(videos, FreeSpace(0, shares), NOW)]
 
     assert gone(300) == ["3"]
-    assert gone(200) == ["9", "3"]  # when one has gone the others cannot any more
+    assert gone(200) == ["9", "3"]  # after one deletion the others are no longer due
     assert gone(0) == ["9", "8", "7", "3"]
     assert gone(0, 600) == []
 
@@ -213,7 +213,7 @@ def test_space_freed_by_unknown_holders_is_unknown() -> None:
     assert two_unknown.release(aged(1)) == 100
 
 
-def test_most_of_many_videos_do_not_go_at_once() -> None:
+def test_deleting_most_videos_at_once_is_refused() -> None:
     dues = due_by_age([aged(400 + number) for number in range(12)], NOW)
     with pytest.raises(ForbiddenError, match="12 of 20"):
         require_few_deletions(dues, 20, is_trusted=False)
@@ -224,7 +224,7 @@ def test_most_of_many_videos_do_not_go_at_once() -> None:
     require_few_deletions(dues[:9], 9, is_trusted=False)
 
 
-def test_policies_are_what_they_say() -> None:
+def test_policy_descriptions() -> None:
     assert RULES.original is Fate.REPLACEABLE
     assert (RULES.replace_after, RULES.delete_after, RULES.keep) == (
         30 * DAY,

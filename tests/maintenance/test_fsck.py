@@ -104,7 +104,7 @@ def object_of(store: Store) -> Path:
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.EACCES])
-def test_private_bytes_that_the_disk_does_not_give_are_named(
+def test_unreadable_private_files_are_reported(
     store: Store, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     paths = {}
@@ -137,11 +137,11 @@ def test_private_bytes_that_the_disk_does_not_give_are_named(
             assert f"{paths[name]}, cannot be read: {os.strerror(number)}" in one.message
 
 
-def test_a_sound_store_has_no_findings(store: Store) -> None:
+def test_sound_store_has_no_findings(store: Store) -> None:
     assert fsck.run(store.parts, deep=True) == []
 
 
-def test_a_catalog_whose_rows_do_not_fit_together(store: Store) -> None:
+def test_inconsistent_catalog_rows(store: Store) -> None:
     sql(store, "DELETE FROM nodes WHERE ino IN (SELECT ino FROM videos)")
     found = fsck.run(store.parts)
     (broken,) = [finding for finding in found if finding.check == "catalog"]
@@ -181,7 +181,7 @@ def test_links(store: Store) -> None:
     finds_and_repairs(store, "links")
 
 
-def test_an_unreachable_file_is_found_again(store: Store) -> None:
+def test_unreachable_file_is_recovered(store: Store) -> None:
     sql(store, "DELETE FROM entries WHERE name = CAST('a.mp4' AS BLOB)")
     found = fsck.run(store.parts, repair=True)
     assert {finding.check for finding in found} == {"links"}
@@ -190,7 +190,7 @@ def test_an_unreachable_file_is_found_again(store: Store) -> None:
     assert name.startswith(fsck.LOST_AND_FOUND)
 
 
-def test_names_that_come_during_a_repair_are_counted(
+def test_names_added_during_a_repair_are_counted(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sql(store, "UPDATE nodes SET nlink = 7 WHERE ino IN (SELECT ino FROM videos)")
@@ -206,10 +206,10 @@ def test_names_that_come_during_a_repair_are_counted(
     assert store.node("cam/a.mp4").nlink == 2
 
 
-def test_no_mount_begins_while_orphans_are_deleted(
+def test_mount_waits_for_the_deletion_of_orphans(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They might be files that another process has just opened there."""
+    """Orphans might be files that another process has just opened in the mount."""
     monkeypatch.setattr(store_layout, "_LOCK_SECONDS", 0.0)
     with store.catalog.writing() as change:
         node = change.tree.create(
@@ -241,8 +241,8 @@ def test_mount_waits_for_a_check_of_the_mount_lock(store: Store) -> None:
             assert not alone
 
 
-def test_a_mount_waits_for_one_that_is_about_to_end(store: Store) -> None:
-    """It has the lock to its very end, and the note in it no longer."""
+def test_mount_waits_for_an_ending_mount(store: Store) -> None:
+    """An ending mount still holds the lock after it has cleared its lock file."""
     directory = store.parts.directory
     with ExitStack() as other:
         other.enter_context(directory.mounted("/elsewhere"))
@@ -271,7 +271,7 @@ def test_file_promoted_in_between_has_no_missing_bytes(
     assert list(store.parts.directory.spooled()) == []
 
 
-def test_spool_bytes_that_are_missing_or_in_excess(store: Store) -> None:
+def test_missing_and_extra_private_files(store: Store) -> None:
     store.parts.directory.spool_file(4711).write_bytes(b"x")
     finds_and_repairs(store, "spool")
     with store.catalog.writing() as change:
@@ -299,7 +299,7 @@ def test_obstacle_at_private_bytes_is_reported(store: Store, what: str) -> None:
 
 
 @pytest.mark.thorough
-def test_tiles_whose_packs_are_not_what_they_were(store: Store) -> None:
+def test_tiles_with_changed_packs(store: Store) -> None:
     video = store["cam/a.mp4"]
     exact = video.read(region=(0, 0, 20, 20), psnr=float("inf")).data
     paths = [
@@ -315,7 +315,7 @@ def test_tiles_whose_packs_are_not_what_they_were(store: Store) -> None:
 
 
 @pytest.mark.parametrize("what", one_in(3, ["directory", "pipe", "link"]))
-def test_tiles_in_the_place_of_whose_pack_something_else_lies(store: Store, what: str) -> None:
+def test_tiles_with_an_irregular_file_as_pack(store: Store, what: str) -> None:
     (segment,) = store["cam/a.mp4"].tiles.retile("uniform:2x2", span=(0, 1))
     in_the_place_of(store.parts.objects.path(segment.object_key), what)
     finds_and_repairs(store, "tiles")
@@ -334,14 +334,14 @@ def test_obstacle_at_an_object_is_repaired(store: Store, what: str, deep: bool) 
     assert fsck.run(store.parts, deep=deep) == []
 
 
-def test_directories_among_the_objects(store: Store) -> None:
+def test_directories_among_objects(store: Store) -> None:
     for name in ("ab/short", "ab/" + 62 * "c"):
         (store.parts.directory.objects / name).mkdir(parents=True)
     finds_and_repairs(store, "garbage")
 
 
 @pytest.mark.thorough
-def test_foreign_directory_among_the_objects_is_kept(store: Store) -> None:
+def test_foreign_directory_among_objects_is_kept(store: Store) -> None:
     theirs = store.parts.directory.objects / "ab" / (62 * "c")
     theirs.mkdir(parents=True)
     (theirs / "notes.txt").touch()
@@ -351,7 +351,7 @@ def test_foreign_directory_among_the_objects_is_kept(store: Store) -> None:
     assert (theirs / "notes.txt").exists()
 
 
-def test_decisions_that_do_not_fit_their_tiles(store: Store) -> None:
+def test_decisions_without_matching_tiles(store: Store) -> None:
     made = [tune_once(store, frames) for frames in (range(0, 30), range(30, 60), range(60, 90))]
     sql(store, f"UPDATE decisions SET end_frame = 31 WHERE id = {made[0].id}")
     sql(store, f"UPDATE decisions SET undone_ns = 5 WHERE id = {made[1].id}")
@@ -374,7 +374,7 @@ def test_tiles_with_a_flipped_bit(store: Store) -> None:
     assert not path.exists()
 
 
-def test_a_missing_or_short_object_is_reported_and_not_hidden(store: Store) -> None:
+def test_missing_or_short_object_stays_a_finding(store: Store) -> None:
     path = object_of(store)
     path.chmod(0o600)
     os.truncate(path, 1000)
@@ -385,8 +385,8 @@ def test_a_missing_or_short_object_is_reported_and_not_hidden(store: Store) -> N
     assert "missing" in found.message
 
 
-def test_a_missing_object_that_nothing_needs_is_let_go(store: Store) -> None:
-    """As when a damaged pack was dropped, and the process was killed before its cleanup."""
+def test_missing_unneeded_object_is_dropped(store: Store) -> None:
+    """This occurs when a damaged pack was dropped and the process was killed before its cleanup."""
     with store.catalog.writing() as change:
         change.objects.record("e" * 64, 5, now_ns=1)
     finds_and_repairs(store, "objects")
@@ -411,7 +411,7 @@ def test_unrecorded_object_of_an_ingest_is_not_garbage(store: Store) -> None:
                 assert ingest.is_alive()
                 time.sleep(0.01)
             looking.start()
-            looking.join(0.5)  # enough to see the object, and to wait as well
+            looking.join(0.5)  # enough to see the object and to wait
         ingest.join()
         looking.join()
     assert found == []
@@ -437,7 +437,8 @@ def test_foreign_files_next_to_the_settings_are_kept(store: Store) -> None:
     fsck.run(store.parts, repair=True)
     recover(store.parts)
     assert all(settings.with_name(name).exists() for name in copies)
-    left = settings.with_name(f".config.toml.999999999-{'0' * 32}.tmp")  # of who died in `save`
+    # of a process killed in `save`
+    left = settings.with_name(f".config.toml.999999999-{'0' * 32}.tmp")
     left.write_text("half")
     finds_and_repairs(store, "garbage")
     assert not left.exists()
@@ -454,7 +455,7 @@ def test_foreign_files_next_to_the_settings_are_kept(store: Store) -> None:
         ],
     ),
 )
-def test_a_file_that_was_on_its_way_when_its_writer_died(store: Store, name: str) -> None:
+def test_staged_file_of_a_killed_writer(store: Store, name: str) -> None:
     left = store.path / name
     left.write_text("half")
     finds_and_repairs(store, "garbage")
@@ -462,7 +463,7 @@ def test_a_file_that_was_on_its_way_when_its_writer_died(store: Store, name: str
 
 
 @pytest.mark.thorough
-def test_a_video_without_its_table_is_indexed_again(store: Store) -> None:
+def test_video_without_a_frame_table_is_reindexed(store: Store) -> None:
     sql(store, "DELETE FROM frame_pages")
     finds_and_repairs(store, "videos")
     assert store["cam/a.mp4"][5].index == 5
@@ -521,7 +522,7 @@ def test_objects_and_tiles_removed_during_fsck_are_not_findings(
 
 
 @pytest.mark.thorough
-def test_sound_that_has_lost_its_index_is_indexed_again(store: Store) -> None:
+def test_audio_without_an_index_is_reindexed(store: Store) -> None:
     before = store.catalog.sound(store["cam/a.mp4"].original)
     assert before is not None
     sql(store, "DELETE FROM sound_pages")
@@ -529,7 +530,7 @@ def test_sound_that_has_lost_its_index_is_indexed_again(store: Store) -> None:
     after = store.catalog.sound(store["cam/a.mp4"].original)
     assert after is not None
     assert (after[0], after[1].packets) == (before[0], before[0].packets)
-    sql(store, "DELETE FROM frame_pages")  # and where everything is looked for again
+    sql(store, "DELETE FROM frame_pages")  # and everything is checked again
     finds_and_repairs(store, "videos")
     again = store.catalog.sound(store["cam/a.mp4"].original)
     assert again is not None
@@ -537,7 +538,7 @@ def test_sound_that_has_lost_its_index_is_indexed_again(store: Store) -> None:
 
 
 def flip_page(store: Store, table: str, at: int = 100) -> None:
-    """A bit of the first page, as on a disk that forgets."""
+    """Flip a bit in the first page, like bit rot."""
     with closing(sqlite3.connect(store.path / "catalog.sqlite3")) as raw, raw:
         number, page = raw.execute(f"SELECT rowid, data FROM {table} LIMIT 1").fetchone()
         page = page[:at] + bytes([page[at] ^ 4]) + page[at + 1 :]
@@ -546,7 +547,7 @@ def flip_page(store: Store, table: str, at: int = 100) -> None:
 
 
 @pytest.mark.parametrize("is_verified", one_in(2, [False, True]))
-def test_a_damaged_page_of_a_table_is_made_again(store: Store, is_verified: bool) -> None:
+def test_damaged_table_page_is_rebuilt(store: Store, is_verified: bool) -> None:
     if is_verified:
         store["cam/a.mp4"].verify()
     else:
@@ -567,7 +568,7 @@ def test_a_damaged_page_of_a_table_is_made_again(store: Store, is_verified: bool
 
 
 @pytest.mark.thorough
-def test_tiles_stay_where_their_table_is_made_again(store: Store) -> None:
+def test_rebuilding_a_table_keeps_tiles(store: Store) -> None:
     made = store["cam/a.mp4"].tiles.retile("uniform:2x2")
     flip_page(store, "frame_pages")
     finds_and_repairs(store, "videos")
@@ -587,7 +588,7 @@ def test_tiles_stay_where_their_table_is_made_again(store: Store) -> None:
         ],
     ),
 )
-def test_numbers_that_do_not_fit_the_pages(store: Store, change: str) -> None:
+def test_counts_that_contradict_the_pages(store: Store, change: str) -> None:
     before = store["cam/a.mp4"]
     sql(store, f"UPDATE {change}")
     finds_and_repairs(store, "videos")
@@ -595,12 +596,12 @@ def test_numbers_that_do_not_fit_the_pages(store: Store, change: str) -> None:
     assert (after.frames, after.first_pts) == (before.original.frames, before.original.first_pts)
 
 
-def test_a_damaged_page_of_sound_is_made_again(store: Store) -> None:
+def test_damaged_audio_page_is_rebuilt(store: Store) -> None:
     flip_page(store, "sound_pages")
     finds_and_repairs(store, "videos")
 
 
-def test_which_frames_are_lost_is_not_known_without_their_table(store: Store) -> None:
+def test_lost_frames_are_unknown_without_a_table(store: Store) -> None:
     path = object_of(store)
     data = path.read_bytes()
     path.chmod(0o600)
@@ -617,7 +618,7 @@ def test_which_frames_are_lost_is_not_known_without_their_table(store: Store) ->
         assert "which frames need them is not known: the frame table is damaged" in message
 
 
-def test_verify_makes_a_damaged_table_again(store: Store) -> None:
+def test_verify_rebuilds_a_damaged_table(store: Store) -> None:
     video = store["cam/a.mp4"]
     made = video.tiles.retile("uniform:2x2")
     flip_page(store, "frame_pages")
@@ -635,7 +636,7 @@ def test_verify_makes_a_damaged_table_again(store: Store) -> None:
 
 
 @pytest.mark.parametrize("link", one_in(2, [False, True]))
-def test_putting_a_video_in_again_makes_its_damaged_table_again(tmp_path: Path, link: bool) -> None:
+def test_repeated_ingest_rebuilds_a_damaged_table(tmp_path: Path, link: bool) -> None:
     source = SourceFile(CLIP, "a.mp4", CLIP.stat().st_size)
     with new_store(tmp_path / "store") as store:
         store.ingest(CLIP, "a.mp4", link=link)
@@ -655,7 +656,7 @@ def test_putting_a_video_in_again_makes_its_damaged_table_again(tmp_path: Path, 
 
 
 @pytest.mark.thorough
-def test_videos_that_are_called_otherwise_than_their_objects(store: Store) -> None:
+def test_videos_with_wrong_object_keys(store: Store) -> None:
     video = store["cam/a.mp4"]
     made = video.tiles.retile("uniform:2x2")
     sql(store, f"UPDATE videos SET digest = '{'0' * 64}'")
@@ -665,7 +666,7 @@ def test_videos_that_are_called_otherwise_than_their_objects(store: Store) -> No
     assert store.catalog.segments(store["cam/a.mp4"].info) == made
 
 
-def test_a_linked_file_that_changed(store: Store, tmp_path: Path) -> None:
+def test_changed_linked_file(store: Store, tmp_path: Path) -> None:
     mine = Path(shutil.copy(CLIP, tmp_path / "mine.mp4"))
     store.ingest(mine, link=True)
     with open(mine, "ab") as file:
@@ -694,7 +695,7 @@ def test_linked_file_being_written_is_not_reindexed(
         return found
 
     monkeypatch.setattr(examiner, "examine_open", and_then_append)
-    for _ in range(2):  # and what it is now was never stored
+    for _ in range(2):  # and its current bytes were never stored
         found = [one for one in fsck.run(store.parts, repair=True) if one.check == "videos"]
         assert [one.repaired for one in found] == [False]
     monkeypatch.undo()
@@ -722,7 +723,7 @@ def test_unreadable_object_is_reported_but_not_as_damaged(
 
 
 @pytest.mark.parametrize("is_known", [False, True])
-def test_sums_that_are_wrong_are_put_right(store: Store, is_known: bool) -> None:
+def test_wrong_checksums_are_corrected(store: Store, is_known: bool) -> None:
     sql(store, "UPDATE block_sums SET sums = zeroblob(length(sums))")
     with Store.open(store.path, read_only=not is_known) as other, pytest.raises(DamagedFileError):
         other["cam/a.mp4"].frames([5])
@@ -738,7 +739,7 @@ def test_sums_that_are_wrong_are_put_right(store: Store, is_known: bool) -> None
         assert len(other["cam/a.mp4"].frames([5]).data) == 1
 
 
-def test_a_deep_repair_makes_sums_that_are_missing(store: Store) -> None:
+def test_deep_repair_adds_missing_checksums(store: Store) -> None:
     sql(store, "DELETE FROM block_sums")
     assert fsck.run(store.parts, repair=True, deep=True) == []
     with store.catalog.reading() as seen:
@@ -746,7 +747,7 @@ def test_a_deep_repair_makes_sums_that_are_missing(store: Store) -> None:
 
 
 @pytest.mark.thorough
-def test_sizes_of_objects_that_are_wrong_are_put_right(store: Store) -> None:
+def test_wrong_object_sizes_are_corrected(store: Store) -> None:
     store["cam/a.mp4"].tiles.retile("uniform:2x2")
     with store.catalog.reading() as seen:
         sums = seen.integrity.checksums(store["cam/a.mp4"].original.place)
@@ -761,12 +762,12 @@ def test_sizes_of_objects_that_are_wrong_are_put_right(store: Store) -> None:
 
 
 def lose_row(store: Store) -> Path:
-    """Of the object of the video; where that lies."""
+    """Delete the catalog row of the video's object; return the object's path."""
     sql(store, "DELETE FROM objects")
     return object_of(store)
 
 
-def test_an_object_whose_row_has_gone_astray_is_recorded_again(store: Store) -> None:
+def test_object_without_a_row_is_recorded_again(store: Store) -> None:
     lose_row(store)
     found = fsck.run(store.parts, repair=True)
     assert all(one.repaired for one in found if one.check == "objects")
@@ -774,7 +775,7 @@ def test_an_object_whose_row_has_gone_astray_is_recorded_again(store: Store) -> 
     assert fsck.run(store.parts, deep=True) == []
 
 
-def test_a_scrub_looks_at_an_object_whose_row_has_gone_astray(store: Store, tmp_path: Path) -> None:
+def test_scrub_covers_an_object_without_a_row(store: Store, tmp_path: Path) -> None:
     path = lose_row(store)
     (found,) = Scrubber(store.parts).run()
     assert (found.names, found.repaired) == (("cam/a.mp4",), "recorded")
@@ -795,15 +796,15 @@ def test_a_scrub_looks_at_an_object_whose_row_has_gone_astray(store: Store, tmp_
     assert fsck.run(store.parts, deep=True) == []
 
 
-def test_an_ingest_of_the_same_file_records_its_object_again(store: Store) -> None:
+def test_repeated_ingest_records_the_object_again(store: Store) -> None:
     lose_row(store).unlink()
     assert restore_original_file(store.parts, SourceFile(CLIP, "cam/a.mp4", CLIP.stat().st_size))
     fsck.run(store.parts, repair=True)
     assert fsck.run(store.parts, deep=True) == []
 
 
-def test_every_check_is_in_the_docs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that there are, and no others."""
+def test_every_check_is_documented(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The documents list all checks and no others."""
     text = (Path(__file__).parents[2] / "docs" / "troubleshooting.md").read_text()
     section = text.partition("## Findings of `vfsd fsck`")[2].partition("\n## ")[0]
     told = re.findall(r"^\| `([a-z]+)`", section, re.MULTILINE)
@@ -841,7 +842,9 @@ def test_gc_takes_only_unreferenced_files(store: Store) -> None:
     assert fsck.collect(store.parts).bytes == 0
 
 
-def test_many_strays_are_collected_in_one_go(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_unreferenced_files_are_deleted_together(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     keys = [store.parts.objects.put_bytes(b"%d" % number, "garbage").key for number in range(60)]
     writing, begun = Catalog.writing, list[None]()
 

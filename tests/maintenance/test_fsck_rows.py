@@ -49,7 +49,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def talking(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store with a video that has sound."""
+    """A store with a video that has audio."""
     place = tmp_path_factory.mktemp("talking")
     with new_store(place / "store") as store:
         store.ingest(make_talking(place / "talking.mp4", "aac", frames=25), "a.mp4")
@@ -62,7 +62,7 @@ def place(made: Path, tmp_path: Path) -> Path:
 
 
 def corrupt(root: Path, table: str, column: str, value: object) -> None:
-    """In the last row of a table."""
+    """Change a value in the last row of a table."""
     with closing(sqlite3.connect(root / "catalog.sqlite3")) as raw, raw:
         raw.execute("PRAGMA ignore_check_constraints = ON")
         last = f"rowid = (SELECT max(rowid) FROM {table})"
@@ -112,9 +112,7 @@ def test_values_of_another_type(place: Path, table: str, column: str, value: obj
 
 
 @pytest.mark.parametrize(("table", "column", "value", "told"), WRONG_VALUES)
-def test_values_that_make_no_sense(
-    place: Path, table: str, column: str, value: object, told: str
-) -> None:
+def test_implausible_values(place: Path, table: str, column: str, value: object, told: str) -> None:
     corrupt(place, table, column, value)
     with Store.open(place) as store:
         found = fsck.run(store.parts)
@@ -135,7 +133,7 @@ def test_values_that_make_no_sense(
         ],
     ),
 )
-def test_of_a_video_whose_rows_make_no_sense_the_others_are_looked_at(
+def test_invalid_rows_of_a_video_do_not_stop_checks_of_others(
     tmp_path: Path, table: str, column: str, value: object
 ) -> None:
     place = tmp_path / "store"
@@ -179,7 +177,7 @@ NO_TEXT = "CAST(x'ff00' AS TEXT)"
         ],
     ),
 )
-def test_of_a_video_whose_rows_cannot_even_be_read_the_others_are_put_right(
+def test_unreadable_rows_of_a_video_do_not_stop_repairs_of_others(
     talking: Path, tmp_path: Path, change: str, is_mended: bool
 ) -> None:
     place = Path(shutil.copytree(talking, tmp_path / "store"))
@@ -199,9 +197,7 @@ def test_of_a_video_whose_rows_cannot_even_be_read_the_others_are_put_right(
 
 
 @pytest.mark.parametrize("table", ["frame_pages", "sound_pages"])
-def test_a_store_whose_pages_are_taken_for_text_is_backed_up(
-    talking: Path, tmp_path: Path, table: str
-) -> None:
+def test_backup_with_pages_stored_as_text(talking: Path, tmp_path: Path, table: str) -> None:
     place = Path(shutil.copytree(talking, tmp_path / "store"))
     with closing(sqlite3.connect(place / "catalog.sqlite3")) as raw, raw:
         raw.execute(f"UPDATE {table} SET data = CAST(data AS TEXT)")
@@ -211,7 +207,7 @@ def test_a_store_whose_pages_are_taken_for_text_is_backed_up(
         assert len(store["a.mp4"].frames(range(3))) == 3
 
 
-def test_the_checks_that_can_be_made_are_made(place: Path) -> None:
+def test_possible_checks_are_run(place: Path) -> None:
     corrupt(place, "nodes", "state", "lost")
     with Store.open(place) as store:
         with store.catalog.reading() as seen:
@@ -225,7 +221,7 @@ def test_the_checks_that_can_be_made_are_made(place: Path) -> None:
     assert not any(one.repaired for one in unable)
 
 
-def test_a_row_that_makes_no_sense_is_named(place: Path) -> None:
+def test_error_names_the_invalid_row(place: Path) -> None:
     corrupt(place, "nodes", "state", "lost")
     with Store.open(place) as store:
         with closing(sqlite3.connect(place / "catalog.sqlite3")) as raw, raw:
@@ -278,7 +274,7 @@ def test_private_bytes_with_an_invalid_row_are_kept(place: Path) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Names that make no tree: what `vfsd fsck` finds of them, and makes of them
+# Names that do not form a tree: findings and repairs of `vfsd fsck`
 
 
 CLIP = FOLDER / "portrait.mp4"
@@ -337,7 +333,7 @@ def test_entries_of_a_lost_directory_stay_in_it(store: Store) -> None:
     assert list(store) == ["sub/a.mp4"]
 
 
-def test_files_may_have_the_names_that_lost_ones_would_get(store: Store) -> None:
+def test_recovered_files_avoid_existing_names(store: Store) -> None:
     store.ingest(CLIP, LOST)
     number = store.ingest(CLIP, "a.mp4").info.ino
     forget_name(store, "a.mp4")
@@ -362,7 +358,7 @@ def test_unreachable_directory_cycle(store: Store) -> None:
     assert list(store) == [f"{LOST}/#{a}/b/c.mp4"]
 
 
-def test_a_directory_in_itself_and_elsewhere(store: Store) -> None:
+def test_directory_in_itself_and_elsewhere(store: Store) -> None:
     video = store.ingest(CLIP, "a/b/c.mp4")
     a, b = store.node("a").ino, store.node("a/b").ino
     sql(store, "INSERT INTO entries (parent, name, ino) VALUES (?, ?, ?)", b, b"again", a)
@@ -374,7 +370,7 @@ def test_a_directory_in_itself_and_elsewhere(store: Store) -> None:
     assert paths(store) == ["a", "a/b", "a/b/c.mp4"]
 
 
-def test_a_directory_with_two_parents(store: Store) -> None:
+def test_directory_with_two_parents(store: Store) -> None:
     store.ingest(CLIP, "a/c.mp4")
     with store.catalog.writing() as change:
         for name in ("x", "y"):
@@ -397,7 +393,7 @@ def test_name_below_a_file(store: Store) -> None:
     assert list(store) == ["file", f"{LOST}/#{number}"]
 
 
-def test_a_name_that_leads_nowhere(store: Store) -> None:
+def test_dangling_name(store: Store) -> None:
     number = store.ingest(CLIP, "a.mp4").info.ino
     sql(store, "INSERT INTO entries (parent, name, ino) VALUES (?, ?, ?)", ROOT, b"b.mp4", 4711)
     assert repaired(store) == [
@@ -425,7 +421,7 @@ INODES = st.integers(1, 8)
     names=st.sets(st.tuples(INODES, st.sampled_from([b"a", b"b"]), INODES), max_size=20),
     orphans=st.sets(st.integers(2, 8), max_size=2),
 )
-def test_any_names_become_a_tree(
+def test_repair_turns_arbitrary_names_into_a_tree(
     directories: set[int],
     files: set[int],
     names: set[tuple[int, bytes, int]],
@@ -446,7 +442,7 @@ def test_any_names_become_a_tree(
     for (
         ino,
         links,
-    ) in again.link_counts.items():  # where what was lost is put counts the directories
+    ) in again.link_counts.items():  # the folder of recovered files counts its directories
         if ino != ROOT:
             assert links == repair.link_counts[ino]
     parents = {name.ino: name.parent for name in after if name.ino in nodes}

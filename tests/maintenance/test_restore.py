@@ -55,8 +55,7 @@ MONDAY = ["monday.mp4", "tiled.mp4"]
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store, a backup, and what was done since by processes that ended well and one that did
-    not."""
+    """A store, a backup, and later changes by two processes, one of which was killed."""
     folder = tmp_path_factory.mktemp("made")
     with new_store(folder / "store") as store:
         store.ingest(FOLDER / "portrait.mp4", "monday.mp4")
@@ -73,7 +72,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def place(made: Path, tmp_path: Path) -> Path:
-    """A copy of that, for one test."""
+    """A copy of that folder, for one test."""
     shutil.copytree(made, tmp_path, dirs_exist_ok=True)
     return tmp_path
 
@@ -126,12 +125,12 @@ def test_replaced_store_is_kept(place: Path) -> None:
 
 @pytest.mark.parametrize("disk", ["the same", "another"])
 def test_replaced_store_behind_links_is_kept(place: Path, elsewhere: Path, disk: str) -> None:
-    """And stays where it was, too."""
+    """It also stays at its place."""
     store, there = place / "store", (place if disk == "the same" else elsewhere) / "there"
     there.mkdir()
     (store / "config.toml").write_text("tune = false\n")
     with Store.open(store):
-        pass  # what its last process left in the log is in the catalog then
+        pass  # then the catalog includes the log of its last process
     for name in (CATALOG, "config.toml"):
         shutil.move(store / name, there / name)
         (store / name).symlink_to(os.path.relpath(there / name, store))
@@ -147,7 +146,7 @@ def test_replaced_store_behind_links_is_kept(place: Path, elsewhere: Path, disk:
 def test_replaced_catalog_is_whole_despite_concurrent_opens(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Closing the catalog moves its log into it, and opening it starts another."""
+    """Closing the catalog checkpoints its log, and opening it starts another."""
     opened: list[Store] = []
 
     def come(work: _Restore) -> None:
@@ -189,7 +188,7 @@ def test_restore_removes_settings_missing_in_the_backup(place: Path) -> None:
     assert (replaced / "config.toml").read_text() == "tune = false\n"
 
 
-def test_a_store_is_made_where_none_is(place: Path) -> None:
+def test_restore_creates_a_missing_store(place: Path) -> None:
     done = restore(place / "backup", place / "new" / "store")
     assert (done.copied, done.unused, done.replaced) == (done.bytes, 0, None)
     assert _holds_monday(place / "new" / "store")
@@ -197,7 +196,7 @@ def test_a_store_is_made_where_none_is(place: Path) -> None:
         assert new.parts.directory.id == old.parts.directory.id
 
 
-def test_the_backup_and_what_is_restored_from_it_are_the_same_store(tmp_path: Path) -> None:
+def test_restored_store_has_the_identity_of_the_backup(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'elsewhere.sqlite3'}"
     with Store.create(tmp_path / "store", catalog_url=url) as store:
         store.ingest(FOLDER / "mjpeg.avi", "a.avi")
@@ -213,7 +212,7 @@ def test_the_backup_and_what_is_restored_from_it_are_the_same_store(tmp_path: Pa
 
 
 def test_backup_without_a_store_identity(place: Path) -> None:
-    """As versions have left it that did not do that."""
+    """Older versions made such backups."""
     with closing(sqlite3.connect(place / "backup" / "catalog.sqlite3")) as database, database:
         database.execute("DELETE FROM store_identity")
     restore(place / "backup", place / "store")
@@ -224,7 +223,7 @@ def test_backup_without_a_store_identity(place: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["malformed", "gone", "no marker"])
-def test_a_store_that_cannot_be_opened(place: Path, damage: str) -> None:
+def test_restore_over_an_unreadable_store(place: Path, damage: str) -> None:
     store = place / "store"
     if damage == "malformed":
         (store / "catalog.sqlite3").write_bytes(b"this is no database" * 1000)
@@ -238,7 +237,7 @@ def test_a_store_that_cannot_be_opened(place: Path, damage: str) -> None:
     assert _holds_monday(store)
 
 
-def test_another_backup_goes_on_from_there(place: Path) -> None:
+def test_next_backup_continues_after_a_restore(place: Path) -> None:
     restore(place / "backup", place / "store")
     with Store.open(place / "store") as store:
         store.ingest(FOLDER / "mjpeg.avi", "tuesday.avi")
@@ -249,7 +248,7 @@ def test_another_backup_goes_on_from_there(place: Path) -> None:
 
 
 @pytest.mark.parametrize("where", ["over the store", "anew"])
-def test_killed_anywhere_it_is_the_old_store_or_the_backup(place: Path, where: str) -> None:
+def test_kill_leaves_the_old_store_or_the_backup(place: Path, where: str) -> None:
     found = []
     for number in range(20):
         target = place / str(number)
@@ -289,16 +288,14 @@ def elsewhere(place: Path) -> Iterator[Path]:
 
 
 def _move_files(directory: Path, elsewhere: Path) -> None:
-    """Let objects and private files of a store lie on another disk."""
+    """Move objects and private files of a store to another disk."""
     elsewhere.mkdir()
     for name in ("objects", "spool"):
         shutil.move(directory / name, elsewhere / name)
         (directory / name).symlink_to(elsewhere / name)
 
 
-def test_private_files_on_another_disk_go_back_wherever_it_is_killed(
-    place: Path, elsewhere: Path
-) -> None:
+def test_private_files_on_another_disk_survive_a_kill(place: Path, elsewhere: Path) -> None:
     found = []
     for number in range(20):
         target = place / str(number)
@@ -312,7 +309,7 @@ def test_private_files_on_another_disk_go_back_wherever_it_is_killed(
         was_killed = killed_at_rename(number, work)
         with Store.open(target) as store:
             found.append(tuple(store))
-            # There may be room for one copy only, and none once the next one has the places.
+            # There may be space for one copy only, and none once the next one is in place.
             assert found[-1] != tuple(MONDAY) or not store.parts.directory.spool_copies()
         if not was_killed:
             break
@@ -327,7 +324,7 @@ def test_private_files_on_another_disk_go_back_wherever_it_is_killed(
     assert sorted(kept) == [b"of friday, and more", b"since"]
 
 
-def test_a_backup_may_have_its_private_files_on_another_disk(place: Path, elsewhere: Path) -> None:
+def test_backup_with_private_files_on_another_disk(place: Path, elsewhere: Path) -> None:
     _move_files(place / "backup", elsewhere / "backup")
     with Store.open(place / "store") as store:
         back_up(store.parts, place / "backup")
@@ -346,10 +343,10 @@ def test_a_backup_may_have_its_private_files_on_another_disk(place: Path, elsewh
         ("ro", OSError, "Read-only"),
     ],
 )
-def test_where_private_files_cannot_come_to_another_disk_the_store_stays(
+def test_store_is_kept_if_private_files_cannot_be_copied(
     place: Path, how: str, what: type[Exception], message: str
 ) -> None:
-    """The disk is full for their bytes or for their entries, or the target is not writable."""
+    """The disk has no space for their bytes or names, or the target is not writable."""
     with Store.open(place / "store") as store:
         for number in range(5):
             _write(store, f"/{number}.txt", b"of today")
@@ -430,7 +427,7 @@ def test_backup_of_an_older_version_is_restored_unchanged(place: Path) -> None:
 
 
 def test_backup_that_cannot_be_written_is_restored(place: Path) -> None:
-    """Its modes forbid writing, and its log would have to be read into the catalog."""
+    """Its modes forbid writing, and its log must still be read into the catalog."""
     backup = place / "backup"
     checkpoint_if_closed(backup / CATALOG)
     reset_wal(StoreDirectory.open(backup))
@@ -448,7 +445,7 @@ def test_backup_that_cannot_be_written_is_restored(place: Path) -> None:
     assert {path: path.read_bytes() for path in backup.rglob("*") if path.is_file()} == before
 
 
-def test_of_a_video_whose_row_makes_no_sense_the_rest_is_restored(place: Path) -> None:
+def test_invalid_row_does_not_stop_a_restore(place: Path) -> None:
     with closing(sqlite3.connect(place / "backup" / CATALOG)) as database, database:
         database.execute("UPDATE physical_videos SET parameters = '{' WHERE id = 1")
     assert restore(place / "backup", place / "store").videos == 2
@@ -543,7 +540,7 @@ def test_persistent_gc_during_a_restore_is_reported(place: Path) -> None:
         assert list(store) == before
 
 
-def test_a_file_whose_bytes_the_backup_has_lost_has_not_those_of_today(place: Path) -> None:
+def test_bytes_lost_in_the_backup_are_not_taken_from_the_store(place: Path) -> None:
     with Store.open(place / "backup") as backup:
         backup.parts.directory.spool_file(backup.node("notes.txt").ino).unlink()
     assert restore(place / "backup", place / "store").emptied == ("notes.txt",)
@@ -553,7 +550,7 @@ def test_a_file_whose_bytes_the_backup_has_lost_has_not_those_of_today(place: Pa
     assert b"of friday, and more" in kept
 
 
-def test_an_error_that_comes_when_all_is_back_says_so(
+def test_late_error_says_that_the_store_is_restored(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: object, **__: object) -> None:
@@ -571,7 +568,7 @@ def test_an_error_that_comes_when_all_is_back_says_so(
 def test_late_failure_says_that_the_new_catalog_is_complete(
     place: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
-    """The disk fails when nothing is missing any more but names."""
+    """The disk fails when only names are missing."""
     synced = fsync_path
 
     def fails(path: Path) -> None:
@@ -590,7 +587,7 @@ def test_late_failure_says_that_the_new_catalog_is_complete(
     assert _holds_monday(place / "store")
 
 
-def test_nothing_else_is_written_over(place: Path, tmp_path: Path) -> None:
+def test_other_directories_are_not_overwritten(place: Path, tmp_path: Path) -> None:
     backup, store = place / "backup", place / "store"
     with pytest.raises(UsageError, match="must be a backup"):
         restore(store, backup)
@@ -642,10 +639,10 @@ def test_concurrent_backup_or_restore_is_refused(place: Path) -> None:
 
 @pytest.mark.parametrize("there", [True, False])
 def test_wrong_sizes_in_the_catalog_do_not_block_copying(place: Path, there: bool) -> None:
-    """As after a flipped bit: the bytes are those of their names, and no others are to be had."""
+    """A bit may have flipped: the bytes match their keys, and no others exist."""
     for root in ("store", "backup"):
         with Store.open(place / root):
-            pass  # what its last process left in the log is in the catalog then
+            pass  # then the catalog includes the log of its last process
         with closing(sqlite3.connect(place / root / CATALOG)) as catalog, catalog:
             catalog.execute("UPDATE objects SET size = size + 1024")
     target = place / ("store" if there else "new")
@@ -657,7 +654,7 @@ def test_wrong_sizes_in_the_catalog_do_not_block_copying(place: Path, there: boo
 
 
 # --------------------------------------------------------------------------------------------------
-# Backups that are copied back by hand, over stores whose last process was killed
+# Backups that are copied back by hand, over stores with a killed last process
 
 
 @pytest.fixture(scope="module")
@@ -681,7 +678,7 @@ def copied(backed_up: Path, tmp_path: Path) -> Path:
 
 
 def copied_back(copied: Path) -> list[str]:
-    """The names in the store, once the backup has been copied over it and nothing is wrong."""
+    """Copy the backup over the store, check it, and return the names in it."""
     subprocess.run(["cp", "-a", f"{copied}/backup/.", copied / "store"], check=True)
     with Store.open(copied / "store") as store:
         fsck.run(store.parts, repair=True)
@@ -690,7 +687,7 @@ def copied_back(copied: Path) -> list[str]:
 
 
 @pytest.mark.thorough
-def test_a_copy_takes_the_place_of_the_log_too(copied: Path) -> None:
+def test_manual_copy_replaces_the_log(copied: Path) -> None:
     assert copied_back(copied) == ["monday.mp4"]
 
 
@@ -705,7 +702,7 @@ def test_restore_after_commands_on_the_backup(copied: Path, command: tuple[str, 
 def test_writes_to_a_backup_survive_two_closes(copied: Path) -> None:
     with Store.open(copied / "backup") as one, Store.open(copied / "backup") as other:
         one.ingest(FOLDER / "mjpeg.avi", "mine.avi")
-        one.close()  # while others have it open
+        one.close()  # while another connection is open
         assert "mine.avi" in other
     assert copied_back(copied) == ["mine.avi", "monday.mp4"]
 

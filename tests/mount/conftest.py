@@ -122,7 +122,7 @@ class Mounted:
 
 
 def users_of(place: Path) -> list[str]:
-    """The processes with a file or directory below `place`: pid, command and path."""
+    """The processes with open files below `place`: pid, command and path."""
     found = []
     for link in (*Path("/proc").glob("[0-9]*/fd/*"), *Path("/proc").glob("[0-9]*/cwd")):
         with suppress(OSError):

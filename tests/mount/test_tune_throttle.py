@@ -192,7 +192,7 @@ def test_load_of_other_processes() -> None:
 # ------------------------------------------------------------------------------------------ orders
 
 
-def test_orders_between_pictures() -> None:
+def test_commands_are_read_between_frames() -> None:
     reading, writing = os.pipe()
     orders = TunerCommands(reading)
     orders.wait_while_paused()

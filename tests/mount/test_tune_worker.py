@@ -122,7 +122,7 @@ class Place(Mounted):
         wait(
             condition,
             lambda: f"{what}; {self.state()}; the log says: {self.log.read_text()}",
-            self.hurry,
+            self.raise_priority,
         )
 
     def wait_for_the_middle(self) -> None:
@@ -158,7 +158,7 @@ class Place(Mounted):
                     return int(entry.name)
         return None
 
-    def hurry(self) -> None:
+    def raise_priority(self) -> None:
         """Give the worker normal priority; behind all other tests it might wait for minutes."""
         worker = self.worker()
         with contextlib.suppress(OSError):  # it has just ended, or this needs a capability
@@ -271,14 +271,18 @@ def test_paused_during_reads(read_place: Place, monkeypatch: pytest.MonkeyPatch)
             time.sleep(0.5)  # enough time to begin
             assert "reads" in tuner.state
             assert read_place.segments() == []
-        wait(lambda: is_under_way(tuner.state), lambda: tuner.state, read_place.hurry)
+        wait(lambda: is_under_way(tuner.state), lambda: tuner.state, read_place.raise_priority)
         with foreground.waiting():
             wait(lambda: "reads" in tuner.state, lambda: tuner.state)
             time.sleep(1)  # it may have been publishing a segment
             there = read_place.segments()
             time.sleep(1)
             assert read_place.segments() == there
-        wait(lambda: len(read_place.segments()) > len(there), lambda: tuner.state, read_place.hurry)
+        wait(
+            lambda: len(read_place.segments()) > len(there),
+            lambda: tuner.state,
+            read_place.raise_priority,
+        )
 
 
 def test_mount_reads_pause_tuning(read_place: Place) -> None:

@@ -103,7 +103,7 @@ def faults(store: Store) -> list[str]:
     return [found.message for found in check(store.parts, deep=True)]
 
 
-def test_every_picture_of_both_is_as_good_as_it_says(store: Store) -> None:
+def test_joined_frames_reach_their_reported_psnr(store: Store) -> None:
     for name in (WEST, EAST):
         exact = originals(store[name])
         shown = 0
@@ -116,7 +116,7 @@ def test_every_picture_of_both_is_as_good_as_it_says(store: Store) -> None:
     assert faults(store) == []
 
 
-def test_reads_take_them_where_they_are_good_enough(store: Store) -> None:
+def test_reads_use_joints_of_sufficient_quality(store: Store) -> None:
     take_tiles(store)
     for name in (WEST, EAST):
         video = store[name]
@@ -136,7 +136,7 @@ def test_reads_take_them_where_they_are_good_enough(store: Store) -> None:
         assert {source.kind for source in sources} == {"original"}
 
 
-def test_both_need_less_than_each_by_itself(store: Store) -> None:
+def test_joint_is_smaller_than_both_videos(store: Store) -> None:
     settings = JoinSettings(quality=24)
     split(store, WEST)
     join(store, WEST, EAST, settings)
@@ -148,12 +148,12 @@ def test_both_need_less_than_each_by_itself(store: Store) -> None:
         for one in store[name].tiles.retile("uniform:1x1", settings=coded)
     )
     assert pair.bytes < 0.85 * apart
-    # The tiles are still there, and neither replaces the other.
+    # The tiles still exist, and neither replaces the other.
     assert store.catalog.segments(store[WEST].info)
     assert len(joined(store)) == 1
 
 
-def test_the_left_one_is_only_encoded_where_it_wins(store: Store) -> None:
+def test_left_frame_is_encoded_only_where_it_dominates(store: Store) -> None:
     split(store, WEST)
     report = join(store, WEST, EAST, JoinSettings(merge="unprojected", quality=4))
     assert report.psnr is not None
@@ -161,15 +161,15 @@ def test_the_left_one_is_only_encoded_where_it_wins(store: Store) -> None:
     assert report.psnr[0] > 44
 
 
-def test_joining_again_changes_nothing(store: Store) -> None:
+def test_repeated_join_changes_nothing(store: Store) -> None:
     before = joined(store)
     report = join(store, WEST, EAST, seconds_each=0.3)
     assert (report.frames, report.before) == (0, FRAMES)
     assert joined(store) == before
 
 
-def test_already_joined_frames_stay_and_are_reported(store: Store) -> None:
-    """A frame is joined once."""
+def test_already_joined_frames_are_skipped_and_reported(store: Store) -> None:
+    """Each frame can be joined only once."""
     before = joined(store)
     report = join(store, WEST, "again.mp4", seconds_each=0.3)
     assert (report.frames, report.before) == (0, 0)
@@ -177,7 +177,7 @@ def test_already_joined_frames_stay_and_are_reported(store: Store) -> None:
     assert joined(store) == before
 
 
-def test_a_copy_is_kept_once(store: Store) -> None:
+def test_copies_are_stored_once(store: Store) -> None:
     split(store, WEST)
     report = join(store, WEST, "again.mp4")
     assert all(run.is_copy for run in report.joined)
@@ -191,11 +191,11 @@ def test_a_copy_is_kept_once(store: Store) -> None:
         np.stack([planes[0] for s in store.catalog.joined(v.info) for _, planes in kept(store, s)])
         for v in (left, right)
     )
-    assert np.abs(one.astype(int) - other).max() <= 1  # their light is not quite the same
+    assert np.abs(one.astype(int) - other).max() <= 1  # their exposure differs slightly
     assert faults(store) == []
 
 
-def test_cameras_that_are_turned_are_joined_upright(store: Store, tmp_path: Path) -> None:
+def test_rotated_cameras_are_joined_upright(store: Store, tmp_path: Path) -> None:
     write_pictures(tmp_path / "lying.mp4", map(FILMED.left, range(12)), rotation=90)
     write_pictures(tmp_path / "hanging.mp4", map(FILMED.right, range(12)), rotation=180)
     for name in ("lying.mp4", "hanging.mp4"):
@@ -237,7 +237,7 @@ def test_invalid_joins_are_refused(store: Store, clips: Path) -> None:
         split(store, EAST)
 
 
-def test_a_dry_run_stores_nothing(store: Store, tmp_path: Path) -> None:
+def test_dry_run_stores_nothing(store: Store, tmp_path: Path) -> None:
     split(store, WEST)
     objects = set(store.parts.objects.all_keys())
     store.close()
@@ -250,7 +250,7 @@ def test_a_dry_run_stores_nothing(store: Store, tmp_path: Path) -> None:
             join(opened, WEST, EAST)
 
 
-def test_splitting_leaves_the_originals(store: Store, clips: Path) -> None:
+def test_split_keeps_the_originals(store: Store, clips: Path) -> None:
     packs = packs_of(store)
     (gone,) = split(store, EAST, WEST)
     assert gone.frames == FRAMES
@@ -267,7 +267,7 @@ def test_splitting_leaves_the_originals(store: Store, clips: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [WEST, EAST])
-def test_when_one_goes_the_other_has_its_original(store: Store, name: str, clips: Path) -> None:
+def test_removing_one_video_keeps_the_other(store: Store, name: str, clips: Path) -> None:
     packs = packs_of(store)
     store.remove(name)
     assert joined(store) == []
@@ -285,13 +285,13 @@ def test_overwriting_a_video_splits_its_pair(store: Store, clips: Path) -> None:
     assert faults(store) == []
 
 
-def test_both_are_charged_and_go_together(store: Store) -> None:
+def test_both_halves_are_charged_and_evicted_together(store: Store) -> None:
     (pair,) = joined(store)
     size = sum(path.stat().st_size for path in packs_of(store))
     west, east = store[WEST], store[EAST]
     assert west.budget.usage().joined + east.budget.usage().joined == size
     assert store.budget.usage().used == size == pair.bytes
-    east.budget.pin(span=(0, 0.1))  # holds its first segment, and so that of the other
+    east.budget.pin(span=(0, 0.1))  # holds its first segment, and so also the other half
     pinned = pair.segments[0][0].size + pair.segments[0][1].size
     assert store.budget.usage().pinned == pinned
     west.budget.set(0)
@@ -315,7 +315,7 @@ def test_pinning_a_pair_evicts_in_both_budgets(store: Store) -> None:
     assert {one.id for one in gone} == {one.id for both in pair.segments for one in both}
     assert joined(store) == []
     assert west.budget.usage().used == 0
-    # It was the budget of the one that was full.
+    # Only this budget was full.
     assert {one.why for one in west.budget.evictions()} == {"video"}
     assert {one.why for one in east.budget.evictions()} == {"partner"}
     assert faults(store) == []
@@ -331,7 +331,7 @@ def test_eviction_removes_whole_pairs_and_no_more(store: Store) -> None:
     assert len(gone) == 2
     assert len({one.object_key for one in gone}) == 1
     assert store.budget.usage().used == foretold.usage.used
-    # A video's own budget takes the other one's half along, and says so.
+    # Eviction by one video's budget also evicts the other half, and reports it.
     west = store[WEST]
     foretold = west.budget.what_if(0)
     assert {one.video_id for one in foretold.gone} == {west.info.id, store[EAST].info.id}
@@ -340,9 +340,7 @@ def test_eviction_removes_whole_pairs_and_no_more(store: Store) -> None:
 
 
 @pytest.mark.thorough
-def test_pairs_that_look_the_same_have_nothing_to_do_with_each_other(
-    store: Store, clips: Path
-) -> None:
+def test_pairs_with_equal_bytes_are_independent(store: Store, clips: Path) -> None:
     for name in (WEST, EAST):
         store.ingest(clips / name, f"twin/{name}")
     join(store, f"twin/{WEST}", f"twin/{EAST}", seconds_each=0.3)
@@ -363,7 +361,7 @@ def test_pairs_that_look_the_same_have_nothing_to_do_with_each_other(
 
 
 @pytest.mark.thorough
-def test_a_picture_that_stands_still_is_joined_run_by_run(store: Store, tmp_path: Path) -> None:
+def test_still_frames_are_joined_run_by_run(store: Store, tmp_path: Path) -> None:
     for name, picture in ((WEST, FILMED.left), (EAST, FILMED.right)):
         write_pictures(tmp_path / name, [picture(0)] * FRAMES)
         store.ingest(tmp_path / name, f"still/{name}")
@@ -404,7 +402,7 @@ def test_damaged_joint_is_not_read(store: Store) -> None:
     assert faults(store) == []
 
 
-def test_a_half_without_the_other_is_found(store: Store) -> None:
+def test_single_half_is_found(store: Store) -> None:
     (pair,) = joined(store)
     (left, _), *_ = pair.segments
     database = sqlite3.connect(store.path / "catalog.sqlite3")
@@ -421,7 +419,7 @@ def test_a_half_without_the_other_is_found(store: Store) -> None:
 
 
 @pytest.mark.thorough
-def test_stopping_keeps_what_is_done(store: Store) -> None:
+def test_interrupted_join_keeps_finished_segments(store: Store) -> None:
     split(store, WEST)
 
     def give_up(done: int, total: int) -> None:
@@ -464,7 +462,7 @@ def test_concurrent_joins_of_the_same_pair(store: Store) -> None:
     assert faults(store) == []
 
 
-def test_splitting_is_all_or_nothing(store: Store) -> None:
+def test_split_is_atomic(store: Store) -> None:
     before = joined(store)
     _die(store, "split")
     assert joined(store) == before
@@ -478,7 +476,7 @@ def _die(store: Store, step: str) -> None:
 
 
 def beginning(path: Path, folder: Path, frames: int) -> Path:
-    """The packets of the first frames; the next has to be a key frame."""
+    """The packets of the first frames; the next frame must be a key frame."""
     with av.open(str(path)) as file, av.open(str(folder / path.name), "w") as out:
         stream = file.streams.video[0]
         target = out.add_stream_from_template(stream)
@@ -525,19 +523,19 @@ def test_cameras_of_one_rate() -> None:
     assert [(pair.left, pair.right) for pair in found] == [(run, run) for run in SEQUENCES]
 
 
-def test_the_shorter_one_ends_it() -> None:
+def test_pairing_ends_with_the_shorter_video() -> None:
     found = pair_frames(SEQUENCES, times(90, 30), times(70, 30))
     assert [pair.left for pair in found] == [range(0, 30), range(30, 60), range(60, 70)]
     last = pair_frames(SEQUENCES, times(90, 30), times(60 + MIN_RUN_FRAMES - 1, 30))
     assert [pair.left for pair in last] == SEQUENCES[:2]
 
 
-def test_other_rates_have_too_few_in_a_row() -> None:
+def test_different_rates_have_too_short_runs() -> None:
     assert pair_frames(SEQUENCES, times(90, 30), times(45, 15)) == []
     assert pair_frames(SEQUENCES, times(90, 30), times(1, 30)) == []
 
 
-def test_a_frame_that_is_missing_shifts_what_follows() -> None:
+def test_missing_frame_shifts_later_pairs() -> None:
     right = np.delete(times(90, 30), 40)
     found = pair_frames(SEQUENCES, times(90, 30), right)
     assert [(pair.left, pair.right) for pair in found] == [
@@ -547,7 +545,7 @@ def test_a_frame_that_is_missing_shifts_what_follows() -> None:
     ]
 
 
-def test_clocks_that_drift_never_use_a_frame_twice() -> None:
+def test_drifting_clocks_use_no_frame_twice() -> None:
     long = [range(start, start + 30) for start in range(0, 3000, 30)]
     left, right = times(3000, 30), times(3000, 29.97)
     found = pair_frames(long, left, right)

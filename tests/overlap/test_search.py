@@ -1,7 +1,4 @@
-"""Search for videos of a store that show the same scene.
-
-Candidates by colour.
-"""
+"""Search for videos of a store that show the same scene.  Candidates by color."""
 
 from __future__ import annotations
 
@@ -53,7 +50,7 @@ def store(tmp_path: Path, clips: Path) -> Iterator[Store]:
         yield opened
 
 
-def test_cameras_of_one_place_are_found_and_others_are_not(store: Store) -> None:
+def test_only_cameras_at_one_place_are_found(store: Store) -> None:
     told: list[tuple[str, int, int]] = []
     report = overlaps(store, on_progress=lambda *what: told.append(what))
     (pair,) = report.joinable
@@ -79,19 +76,19 @@ def test_cameras_of_one_place_are_found_and_others_are_not(store: Store) -> None
     )
 
 
-def test_the_same_camera_at_another_time_is_refused(store: Store) -> None:
+def test_same_camera_at_another_time_is_rejected(store: Store) -> None:
     pair = overlap(store, "later.mp4", "west.mp4")
     assert pair is not None
     assert pair.overlap.verdict is Verdict.REFUSED
 
 
-def test_videos_of_different_places_have_nothing_in_common(store: Store) -> None:
+def test_different_places_do_not_overlap(store: Store) -> None:
     assert overlap(store, "other.mp4", "west.mp4") is None
     with pytest.raises(NotFoundError):
         overlap(store, "nothing.mp4", "west.mp4")
 
 
-def test_only_the_named_ones_are_looked_at(store: Store) -> None:
+def test_search_is_limited_to_the_named_videos(store: Store) -> None:
     report = overlaps(store, ["west.mp4", "other.mp4"])
     assert (report.videos, list(report.pairs)) == (2, [])
 
@@ -103,7 +100,7 @@ def test_search_is_not_logged_as_a_read(store: Store, tmp_path: Path) -> None:
         assert list(again.catalog.reads(None)) == []
 
 
-def test_a_video_that_cannot_be_read_is_left_out(tmp_path: Path, clips: Path) -> None:
+def test_unreadable_video_is_skipped(tmp_path: Path, clips: Path) -> None:
     copies = [tmp_path / name for name in ("west.mp4", "east.mp4", "gone.mp4")]
     for path in copies:
         path.write_bytes((clips / path.name.replace("gone", "later")).read_bytes())
@@ -119,7 +116,7 @@ def test_a_video_that_cannot_be_read_is_left_out(tmp_path: Path, clips: Path) ->
             overlap(store, "gone.mp4", "west.mp4")
 
 
-def test_any_two_videos_have_moments_in_common() -> None:
+def test_compared_moments_of_any_two_videos() -> None:
     assert [float(time) for time in sample_times(Fraction(1, 3))] == [0]
     assert [float(time) for time in sample_times(Fraction(5))] == [0.5, 1, 2, 4]
     assert len(sample_times(Fraction(86400))) == len(sample_times(Fraction(5000)))
@@ -142,8 +139,7 @@ def test_filmed_pairs(tmp_path: Path, footage: Path) -> None:
 
 
 def retold(source: Path, target: Path, **told: int) -> Path:
-    """A copy with other colour properties in its stream, named as options of FFmpeg's
-    filter."""
+    """A copy with other color properties in its stream, given as options of FFmpeg's filter."""
     options = ":".join(f"{name}={value}" for name, value in told.items())
     with av.open(str(source)) as opened, av.open(str(target), "w") as out:
         stream = opened.streams.video[0]
@@ -156,7 +152,7 @@ def retold(source: Path, target: Path, **told: int) -> Path:
     return target
 
 
-def test_the_same_bytes_are_stored_once_already(store: Store, clips: Path) -> None:
+def test_equal_videos_are_not_paired(store: Store, clips: Path) -> None:
     store.ingest(clips / "west.mp4", "copy.mp4")
     (pair,) = overlaps(store, ["west.mp4", "copy.mp4"]).joinable
     assert (pair.overlap.verdict, pair.is_one_file) == (Verdict.SAME, True)
@@ -169,10 +165,8 @@ def test_the_same_bytes_are_stored_once_already(store: Store, clips: Path) -> No
 
 
 @pytest.mark.thorough
-def test_pairs_that_cannot_be_joined_are_refused_beforehand(
-    store: Store, clips: Path, tmp_path: Path
-) -> None:
-    """The default is limited range and BT.601."""
+def test_unjoinable_pairs_are_refused_early(store: Store, clips: Path, tmp_path: Path) -> None:
+    """The default color coding is limited range and BT.601."""
     store.ingest(retold(clips / "east.mp4", tmp_path / "told.mp4", video_full_range_flag=0))
     assert store["told.mp4"].original.media.color_range == "limited"
     assert store["west.mp4"].original.media.color_range is None
@@ -200,13 +194,13 @@ def plain(red: int, green: int, blue: int) -> Signature:
     return color_signature([np.full((20, 30, 3), (red, green, blue), np.uint8)])
 
 
-def test_cameras_of_one_place_are_candidates() -> None:
+def test_cameras_at_one_place_are_candidates() -> None:
     left, right = pictures(FilmedScene.of(Cameras(overlap=0.3), seed=1))
     red = plain(200, 30, 30)
     assert candidate_pairs([color_signature(left), red, color_signature(right)]) == [(0, 2)]
 
 
-def test_a_half_that_both_have_is_enough() -> None:
+def test_shared_half_suffices() -> None:
     rng = np.random.default_rng(1)
     wide = np.concatenate(
         [rng.integers(low, low + 60, (90, 100, 3)) for low in (10, 90, 180)], axis=1
@@ -217,7 +211,7 @@ def test_a_half_that_both_have_is_enough() -> None:
 
 
 def test_only_the_nearest_are_compared() -> None:
-    """Many videos of one kind: as many pairs as neighbours, not all."""
+    """For many similar videos, the number of pairs grows with the number of neighbors only."""
     rng = np.random.default_rng(2)
     some = [
         color_signature([rng.normal(100, 10 + index % 7, (30, 40, 3)).astype(np.uint8)])
@@ -229,7 +223,7 @@ def test_only_the_nearest_are_compared() -> None:
     assert {i for pair in found for i in pair} == set(range(300))
 
 
-def test_none_without_a_second_one() -> None:
+def test_single_video_has_no_candidates() -> None:
     assert candidate_pairs([]) == []
     assert candidate_pairs([plain(1, 2, 3)]) == []
     assert candidate_pairs([plain(255, 0, 0), plain(0, 0, 255)], radius=RADIUS) == []

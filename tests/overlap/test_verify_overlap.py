@@ -42,7 +42,7 @@ def compared(filmed: FilmedScene) -> Overlap:
 
 
 @pytest.mark.parametrize("overlap", [0.3, 0.5, 0.75])
-def test_cameras_side_by_side_are_to_be_joined(overlap: float) -> None:
+def test_adjacent_cameras_can_be_joined(overlap: float) -> None:
     found = compared(scene(overlap))
     assert (found.verdict, found.why) == (Verdict.JOIN, "")
     assert found.fixed
@@ -54,7 +54,7 @@ def test_cameras_side_by_side_are_to_be_joined(overlap: float) -> None:
     assert found.agreement.movement == pytest.approx(1, abs=0.05)
 
 
-def test_the_order_does_not_matter() -> None:
+def test_order_does_not_matter() -> None:
     left, right = pictures(scene())
     found = compare_videos(moments(right), moments(left))
     assert found is not None
@@ -66,8 +66,8 @@ def test_the_order_does_not_matter() -> None:
     assert found.cut.seam == pytest.approx(there.cut.seam, abs=2)
 
 
-def test_the_same_camera_later_is_refused() -> None:
-    """The same place, nearly all of whose pixels are the same: only what moves tells."""
+def test_same_camera_later_is_rejected() -> None:
+    """Nearly all pixels are equal, so only moving objects show the difference."""
     filmed = scene()
     found = compare_videos(filmed_at(filmed.left), moments([filmed.left(index) for index in LATER]))
     assert found is not None
@@ -77,7 +77,7 @@ def test_the_same_camera_later_is_refused() -> None:
     assert found.common_bytes == 0
 
 
-def test_where_nothing_moves_nothing_tells_the_time() -> None:
+def test_still_scenes_cannot_be_aligned_in_time() -> None:
     still = FilmedScene.of(Cameras(), frames=120, density=0, seed=1)
     found = compared(still)
     assert found.agreement.movement is None
@@ -85,7 +85,7 @@ def test_where_nothing_moves_nothing_tells_the_time() -> None:
     assert "without motion" in found.why
 
 
-def test_changing_light_is_not_movement() -> None:
+def test_changing_light_is_not_motion() -> None:
     still = FilmedScene.of(Cameras(noise=0), frames=120, density=0, seed=1)
     left, right = pictures(still)
     for at, picture in enumerate(left):
@@ -94,7 +94,7 @@ def test_changing_light_is_not_movement() -> None:
     assert measure_agreement(left, right, identity).movement is None
 
 
-def test_a_smaller_copy_is_a_copy() -> None:
+def test_smaller_copy_is_a_copy() -> None:
     left, _ = pictures(scene())
     small = [
         np.asarray(cv2.resize(picture, (240, 180), interpolation=cv2.INTER_AREA), np.uint8)
@@ -108,7 +108,7 @@ def test_a_smaller_copy_is_a_copy() -> None:
         assert found.common_bytes == small[0].size
 
 
-def test_a_window_of_a_video_is_to_be_joined_with_it() -> None:
+def test_cropped_video_can_be_joined_with_its_source() -> None:
     left, _ = pictures(scene())
     window = [picture[40:200, 60:260].copy() for picture in left]
     found = compare_videos(moments(window), moments(left))
@@ -118,7 +118,7 @@ def test_a_window_of_a_video_is_to_be_joined_with_it() -> None:
     assert found.shares == pytest.approx((200 * 160 / (320 * 240), 1), abs=0.01)
 
 
-def test_pairs_that_agree_at_some_moments() -> None:
+def test_pairs_that_match_at_some_moments() -> None:
     left, right = pictures(scene(0.75))
     rng = np.random.default_rng(1)
     right[-1] = rng.integers(0, 256, right[-1].shape, dtype=np.uint8)
@@ -128,7 +128,7 @@ def test_pairs_that_agree_at_some_moments() -> None:
     assert found.why == "24 dB at 3 of 4 moments"
 
 
-def test_a_place_that_looks_otherwise_is_refused() -> None:
+def test_different_place_is_rejected() -> None:
     left, right = pictures(scene(0.75))
     found = compare_videos(moments(left), moments([255 - picture // 2 for picture in right]))
     assert found is None or found.verdict is Verdict.REFUSED
@@ -137,12 +137,12 @@ def test_a_place_that_looks_otherwise_is_refused() -> None:
     assert found is None or found.verdict is Verdict.REFUSED
 
 
-def test_videos_without_a_moment_in_common() -> None:
+def test_videos_without_common_moments() -> None:
     left, right = pictures(scene())
     assert compare_videos(moments(left), moments(right, LATER)) is None
 
 
-def test_a_longer_video_counts_with_the_time_that_both_have() -> None:
+def test_only_the_common_time_counts() -> None:
     left, right = pictures(scene())
     longer = moments(left)
     longer = dataclasses.replace(longer, duration=longer.duration * 3, bytes=longer.bytes * 3)
@@ -152,7 +152,7 @@ def test_a_longer_video_counts_with_the_time_that_both_have() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Finding homographies: those of known cameras, and none where there is none
+# Homography estimation: known cameras are found, unrelated ones are not
 
 
 SIZE = (320, 240)
@@ -166,7 +166,7 @@ def test_known_cameras_are_found(overlap: float, seed: int) -> None:
     found = align_videos(matched(*pictures(FilmedScene.of(cameras, seed=seed))), SIZE, SIZE)
     assert found is not None
     assert found.fixed
-    # Where both see something: outside, nothing tells.
+    # Only the overlap counts: nothing is known outside of it.
     grid = np.stack(np.meshgrid([5.0, 120, 235], [5.0, 120, 235]), axis=-1).reshape(-1, 2)
     inside = project_points(cameras.homography, grid)[:, 0] < SIZE[0]
     off = project_points(found.matrices[0], grid) - project_points(cameras.homography, grid)
@@ -180,7 +180,7 @@ def test_different_scenes_do_not_align() -> None:
 
 
 def test_same_overlay_in_different_scenes_is_not_an_overlap() -> None:
-    """Cameras of one make write the same into the same corner."""
+    """Cameras of one make write the same text into the same corner."""
     scenes = [Scene(frames=60, seed=seed, numbered=False) for seed in (3, 4)]
     sign = RNG.integers(0, 2, (8, 20)).repeat(4, axis=0).repeat(4, axis=1)[:, :, None] * 255
     shown = []
@@ -189,19 +189,19 @@ def test_same_overlay_in_different_scenes_is_not_an_overlap() -> None:
         for picture in shown[-1]:
             picture[8:40, 8:88] = sign
     found = matched(*shown)
-    assert min(map(len, found)) > 20  # there is something to be fooled by
+    assert min(map(len, found)) > 20  # the overlay alone would match
     assert align_videos(found, SIZE, SIZE) is None
 
 
 def points(matrix: np.ndarray, count: int = 60, *, wrong: int = 0) -> Matches:
-    """Points all over the right picture, and where they are in the left one."""
+    """Points all over the right frame, and their positions in the left frame."""
     right = RNG.uniform((0, 0), SIZE, (count, 2))
     left = project_points(matrix, right)
     left[:wrong] = RNG.uniform((0, 0), SIZE, (wrong, 2))
     return Matches(left, right)
 
 
-def test_some_points_may_be_wrong() -> None:
+def test_outliers_are_ignored() -> None:
     matrix = Cameras().homography
     found = fit_homography(points(matrix, wrong=20), SIZE, SIZE)
     assert found is not None
@@ -209,22 +209,22 @@ def test_some_points_may_be_wrong() -> None:
     assert fit_homography(points(matrix, wrong=50), SIZE, SIZE) is None
 
 
-def test_a_mirror_image_is_not_believed() -> None:
+def test_mirror_image_is_rejected() -> None:
     mirror = np.array([[-1, 0, 319], [0, 1, 0], [0, 0, 1]], np.float64)
     assert fit_homography(points(mirror), SIZE, SIZE) is None
 
 
-def test_points_in_one_place_are_not_believed() -> None:
+def test_clustered_points_are_rejected() -> None:
     right = RNG.uniform((100, 100), (140, 130), (60, 2))
     assert fit_homography(Matches(right + np.array([20, 0]), right), SIZE, SIZE) is None
 
 
-def test_the_same_few_points_at_every_moment_do_not_become_many() -> None:
+def test_repeated_points_do_not_accumulate() -> None:
     few = points(Cameras().homography, 12)
     assert align_videos([few] * 5, SIZE, SIZE) is None
 
 
-def test_cameras_that_move_against_each_other_have_one_a_moment() -> None:
+def test_moving_cameras_have_one_homography_per_moment() -> None:
     ways = [Cameras(overlap=overlap).homography for overlap in (0.5, 0.6, 0.7)]
     found = align_videos([points(way) for way in ways], SIZE, SIZE)
     assert found is not None
@@ -235,7 +235,7 @@ def test_cameras_that_move_against_each_other_have_one_a_moment() -> None:
         np.testing.assert_allclose(matrix, inverse_homography(way), atol=1e-3, rtol=1e-3)
 
 
-def test_one_moment_among_many_is_not_enough() -> None:
+def test_one_moment_is_not_enough() -> None:
     nothing = Matches(np.zeros((0, 2)), np.zeros((0, 2)))
     ways = [points(Cameras(overlap=overlap).homography) for overlap in (0.5, 0.7)]
     assert align_videos([*ways, nothing], SIZE, SIZE) is not None

@@ -1,4 +1,4 @@
-"""The chroma location follows the original, whatever a read is made from."""
+"""The chroma location follows the original, whatever the source of a read."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from vfsd.api.video import Video
 from vfsd.core.frames import Pixels
 from vfsd.derive.tile_encoder import TileSettings
 
-TOLD_NOTHING = "ffv1"  # its pictures say nothing of it
+TOLD_NOTHING = "ffv1"  # its frames do not signal it
 TOLD_LEFT = "libx264"
 ROUNDING = 1e-9
 
 
 def blocks(count: int, pixel_format: str) -> list[av.VideoFrame]:
-    """Sharp colours of one luma, a sample of chroma each."""
+    """Saturated colors of equal luma, one chroma sample each."""
     rng = np.random.default_rng(7)
     found = []
     for _ in range(count):
@@ -40,7 +40,7 @@ def blocks(count: int, pixel_format: str) -> list[av.VideoFrame]:
 
 
 def specks(count: int) -> list[av.VideoFrame]:
-    """Every sample as far from its neighbours as possible."""
+    """Samples that differ from their neighbors as much as possible."""
     rng = np.random.default_rng(1)
     found = []
     for _ in range(count):
@@ -63,7 +63,8 @@ def clip(
 
 
 def least_psnr(found: Pixels, exact: Pixels, highest: int) -> float:
-    """Of any picture the plane or channel that has least; planes of one size lie one by one."""
+    """The lowest PSNR of any frame, over planes or channels; planes of one size are compared
+    separately."""
     axes = tuple(range(1, found.ndim - 1))
     if found.ndim == 3:
         found, exact = (data.reshape(len(data), 3, -1) for data in (found, exact))
@@ -113,7 +114,7 @@ def test_tiles_reach_their_reported_psnr(
 def test_renditions_in_bgr24_reach_their_reported_psnr(
     store: Store, tmp_path: Path, codec: str
 ) -> None:
-    """FFmpeg scales to bgr24 by other sums than to rgb24."""
+    """FFmpeg scales to bgr24 with other rounding than to rgb24."""
     video = clip(store, tmp_path / "a.mkv", TOLD_LEFT, "yuv420p", specks(8))
     size = (WIDTH, HEIGHT // 2)
     video.renditions.make(

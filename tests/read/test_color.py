@@ -56,14 +56,14 @@ Pictures = np.ndarray[Any, np.dtype[np.uint8]]
 
 
 def least_psnr(pictures: Pictures, wanted: Pictures) -> float:
-    """Of the worst picture."""
+    """PSNR of the worst frame."""
     assert pictures.shape == wanted.shape
     errors = np.square(pictures.astype(float) - wanted).mean(axis=(1, 2, 3))
     return 10 * math.log10(255**2 / max(float(errors.max()), 1e-9))
 
 
 def decoded(path: Path | io.BytesIO) -> Pictures:
-    """As RGB, by FFmpeg."""
+    """Frames as RGB, decoded by FFmpeg."""
     with av.open(path if isinstance(path, io.BytesIO) else str(path), mode="r") as file:
         return np.stack([frame.to_ndarray(format="rgb24") for frame in file.decode(video=0)])
 
@@ -95,7 +95,7 @@ def video(store: Store, tmp_path: Path) -> Video:
         ("both", "mixed.ts"),
     ],
 )
-def test_reads_use_the_colour_properties_of_each_frame(
+def test_reads_use_the_color_properties_of_each_frame(
     store: Store, tmp_path: Path, change: str, name: str
 ) -> None:
     parts = CHANGES[change]
@@ -103,14 +103,14 @@ def test_reads_use_the_colour_properties_of_each_frame(
     assert least_psnr(video.read().data, truth(len(parts))) > 41
     gray = video.read(format="gray").data
     wanted = truth(len(parts)) @ [0.299, 0.587, 0.114]
-    limits = {"bt709": 8, "smpte170m": 2}  # luma of BT.709 is another one
+    limits = {"bt709": 8, "smpte170m": 2}  # luma of BT.709 differs
     for number, part in enumerate(parts):
         frames = slice(number * FRAMES, (number + 1) * FRAMES)
         limit = limits[part.matrix or "smpte170m"]
         assert np.abs(gray[frames, :, :, 0] - wanted[frames]).mean() < limit
 
 
-def test_hevc_may_go_over_to_a_format_of_another_name(store: Store, tmp_path: Path) -> None:
+def test_hevc_may_change_to_an_equivalent_pixel_format(store: Store, tmp_path: Path) -> None:
     video = mixed(store, tmp_path, CHANGES["both"], "mixed.hevc")
     assert least_psnr(video.read().data, truth()) > 41
     assert least_psnr(video.read(frames=[25, 3]).data, truth()[[25, 3]]) > 41
@@ -130,7 +130,7 @@ def test_hevc_may_go_over_to_a_format_of_another_name(store: Store, tmp_path: Pa
 def test_earlier_frames_of_a_decoder_do_not_matter(
     store: Store, tmp_path: Path, parts: list[Coding], threads: int
 ) -> None:
-    """With silent parameter sets a decoder keeps the previous values."""
+    """If parameter sets do not signal them, a decoder keeps the previous values."""
     video = mixed(store, tmp_path, parts)
     original = video.original
     told = media_coding(original.media)
@@ -155,7 +155,7 @@ def test_earlier_frames_of_a_decoder_do_not_matter(
             assert frame_coding(picture, told) == wanted[frame]
 
 
-def test_gray_is_that_of_each_picture(store: Store, tmp_path: Path) -> None:
+def test_gray_uses_the_properties_of_each_frame(store: Store, tmp_path: Path) -> None:
     video = mixed(store, tmp_path, CHANGES["range"])
     frames = [5, FRAMES + 5, 6, FRAMES + 6]
     together = video.read(frames=frames, format="gray").data
@@ -182,7 +182,7 @@ def test_gray_is_that_of_each_picture(store: Store, tmp_path: Path) -> None:
     ),
     ids=str,
 )
-def test_encoded_views_show_what_is_read(
+def test_encoded_views_equal_reads(
     store: Store, tmp_path: Path, change: str, asked: dict[str, Any]
 ) -> None:
     video = mixed(store, tmp_path, CHANGES[change])
@@ -190,12 +190,12 @@ def test_encoded_views_show_what_is_read(
     form = {key: value for key, value in asked.items() if key != "codec"}
     found, wanted = decoded(tmp_path / "view.mkv"), video.read(**form).data
     assert least_psnr(found, wanted) > 37
-    if asked == {"codec": "ffv1"}:  # what is brought to it is rounded, and nothing else
+    if asked == {"codec": "ffv1"}:  # converted frames differ by rounding only
         assert least_psnr(found, wanted) > 47
         assert np.array_equal(found[:FRAMES], wanted[:FRAMES])
 
 
-def test_copied_views_are_the_stream(store: Store, tmp_path: Path) -> None:
+def test_copied_views_equal_the_stream(store: Store, tmp_path: Path) -> None:
     for name in ("mixed.mp4", "mixed.mkv"):
         video = mixed(store, tmp_path, CHANGES["matrix"], name)
         for view in ("full.mp4", "full.mkv", "t=0.8-1.6.mkv"):
@@ -206,8 +206,8 @@ def test_copied_views_are_the_stream(store: Store, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", one_in(2, ["range", "range back", "matrix", "both"]))
-def test_planes_mean_the_same_in_all_pictures(store: Store, tmp_path: Path, change: str) -> None:
-    """Such a file says once what its samples mean, or not at all."""
+def test_raw_views_have_one_color_coding(store: Store, tmp_path: Path, change: str) -> None:
+    """Such a file signals the meaning of its samples once or not at all."""
     video = mixed(store, tmp_path, CHANGES[change])
     media = video.original.media
     full = 2 if media.color_range == "full" else 1
@@ -228,7 +228,7 @@ def test_planes_mean_the_same_in_all_pictures(store: Store, tmp_path: Path, chan
     assert np.array_equal(given[:FRAMES], as_stored[:FRAMES])
 
 
-def test_stills_show_what_is_read(video: Video) -> None:
+def test_stills_equal_reads(video: Video) -> None:
     wanted = video.read().data
     for number in (3, FRAMES + 3):
         still = video.read(frames=[number]).data
@@ -242,7 +242,9 @@ def test_stills_show_what_is_read(video: Video) -> None:
 
 @pytest.mark.parametrize("codec", ["fast", "lossless"])
 @pytest.mark.parametrize("change", ["range", "matrix"])
-def test_it_is_not_tiled_or_rendered(store: Store, tmp_path: Path, change: str, codec: str) -> None:
+def test_changing_colors_are_not_tiled_or_rendered(
+    store: Store, tmp_path: Path, change: str, codec: str
+) -> None:
     video = mixed(store, tmp_path, CHANGES[change])
     video.budget.set("none")
     before = video.read(psnr=math.inf).data
@@ -257,10 +259,8 @@ def test_it_is_not_tiled_or_rendered(store: Store, tmp_path: Path, change: str, 
         )
 
 
-def test_views_become_renditions_only_where_nothing_was_brought_to_it(
-    store: Store, tmp_path: Path
-) -> None:
-    """They are held to decibels, in which the rounding would not be seen."""
+def test_views_with_converted_frames_are_not_promoted(store: Store, tmp_path: Path) -> None:
+    """Renditions are checked by PSNR, which would hide the rounding."""
     pictures = [shown(number) for number in range(100)]
     path = concatenated(tmp_path / "long.mp4", [LIMITED_601, LIMITED_709], pictures)
     video = store.ingest(path)
@@ -269,7 +269,7 @@ def test_views_become_renditions_only_where_nothing_was_brought_to_it(
     with store.catalog.writing() as change:
         change.costs.put(dear)
     views = Views(store.parts, store.tools)
-    for _ in range(3):  # so often that it pays to keep what was encoded
+    for _ in range(3):  # so often that keeping the segments pays off
         Shelf(store, views).read("long.mp4", "size=64x48.mp4")
     views.close()
     failed: list[str] = []
@@ -281,8 +281,10 @@ def test_views_become_renditions_only_where_nothing_was_brought_to_it(
 
 
 @pytest.mark.parametrize("change", one_in(3, ["range", "matrix", "both"]))
-def test_it_takes_no_place_of_an_original(store: Store, tmp_path: Path, change: str) -> None:
-    """The new file would say once what all of its samples mean."""
+def test_original_with_changing_colors_is_not_replaced(
+    store: Store, tmp_path: Path, change: str
+) -> None:
+    """The new file would signal the meaning of all samples only once."""
     video = mixed(store, tmp_path, CHANGES[change], "mixed.mp4")
     video.policy.set("original=replaceable,psnr=30")
     before = video.read().data
@@ -292,7 +294,7 @@ def test_it_takes_no_place_of_an_original(store: Store, tmp_path: Path, change: 
 
 
 @pytest.mark.thorough
-def test_runs_of_other_colours_are_not_joined(store: Store, tmp_path: Path) -> None:
+def test_runs_with_different_colors_are_not_joined(store: Store, tmp_path: Path) -> None:
     filmed = FilmedScene.of(Cameras(overlap=0.6), frames=40, seed=1)
     write_pictures(tmp_path / "west.mp4", map(filmed.left, range(40)))
     right = [filmed.right(number) for number in range(40)]
@@ -311,22 +313,20 @@ def test_runs_of_other_colours_are_not_joined(store: Store, tmp_path: Path) -> N
 
 
 @pytest.mark.thorough
-def test_cameras_whose_colours_are_coded_in_other_ways_are_not_joined(
-    store: Store, tmp_path: Path
-) -> None:
+def test_cameras_with_different_color_coding_are_not_joined(store: Store, tmp_path: Path) -> None:
     filmed = FilmedScene.of(Cameras(overlap=0.6), frames=30, seed=1)
     pictures = ([filmed.left(n) for n in range(30)], [filmed.right(n) for n in range(30)])
     for name, coding, shots in zip(
         ("west.mp4", "east.mp4"), (LIMITED_601, LIMITED_709), pictures, strict=True
     ):
         store.ingest(concatenated(tmp_path / name, [coding], shots))
-    (pair,) = overlaps(store).pairs  # found all the same: the search uses RGB
+    (pair,) = overlaps(store).pairs  # still found, since the search uses RGB
     assert {pair.left.name, pair.right.name} == {"west.mp4", "east.mp4"}
     with pytest.raises(UsageError, match="must have the same color coding"):
         join(store, "west.mp4", "east.mp4")
 
 
-def test_offered_pictures_of_another_matrix_are_brought_to_that_of_the_video(video: Video) -> None:
+def test_imported_frames_are_converted_to_the_matrix_of_the_video(video: Video) -> None:
     media = video.original.media
     given = [codings.coded(shown(number), FULL_601) for number in range(3)]
     for picture in given:
@@ -339,14 +339,14 @@ def test_offered_pictures_of_another_matrix_are_brought_to_that_of_the_video(vid
     assert least_psnr(found, truth(1)[:3]) > 41
 
 
-def test_pictures_of_another_size_are_scaled(store: Store, tmp_path: Path) -> None:
+def test_frames_of_another_size_are_scaled(store: Store, tmp_path: Path) -> None:
     large = [shown(number) for number in range(FRAMES)]
     small = [picture[:64, :96] for picture in large]
     video = store.ingest(concatenated(tmp_path / "a.h264", [UNTOLD, UNTOLD], large + small))
     assert {frame.data.shape for frame in video.iterate()} == {(96, 128, 3)}
 
 
-def test_the_file_of_a_test_means_what_it_says(tmp_path: Path) -> None:
+def test_generated_file_signals_its_coding(tmp_path: Path) -> None:
     for coding in (UNTOLD, LIMITED_709, FULL_601):
         path = codings.part(tmp_path / "part", coding, list(truth(1)))
         assert least_psnr(decoded(path), truth(1)) > 41

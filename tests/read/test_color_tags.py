@@ -28,14 +28,14 @@ SIZE = (64, 48)
 
 
 def told_by_container(path: Path, coding: Coding) -> Path:
-    """FFV1, which has no place for it; of Matroska."""
+    """FFV1 in Matroska: the codec cannot signal colors itself."""
     frames = [coded(pixels, coding) for pixels in truth(1)]
     told = {"color_range": 2 if coding.range == "pc" else 1, "colorspace": coding.number}
     return encoded(path, "ffv1", frames, told=told)
 
 
 def packets_that_do_not_tell(path: Path) -> Path:
-    """H.264 of limited range by BT.709; the container tells it."""
+    """H.264 in limited range and BT.709, signalled by the container only."""
     frames = [coded(pixels, LIMITED_709) for pixels in truth(1)]
     options = {"crf": "8", "g": "10", "x264-params": "colormatrix=undef"}
     return encoded(path, "libx264", frames, options, told={"color_range": 1, "colorspace": 1})
@@ -86,13 +86,13 @@ def test_copied_packets_keep_the_container_tags(store: Store, tmp_path: Path) ->
     assert np.array_equal(again.read().data, video.read().data)
 
 
-def test_a_view_of_what_tells_nothing_tells_nothing(store: Store, tmp_path: Path) -> None:
+def test_views_of_untagged_sources_are_untagged(store: Store, tmp_path: Path) -> None:
     video = store.ingest(part(tmp_path / "a.mp4", UNTOLD, list(truth(1))))
     with video.views.open("full.mp4") as file:
         assert b"colr" not in file.read()
 
 
-def test_video_written_with_colours_is_read_with_them(store: Store) -> None:
+def test_written_color_tags_are_read_back(store: Store) -> None:
     planes = np.stack([coded(shown(n), FULL_709).to_ndarray() for n in range(8)])
     video = store.write(
         "a.mkv",
@@ -108,7 +108,7 @@ def test_video_written_with_colours_is_read_with_them(store: Store) -> None:
     assert least_psnr(video.read().data, truth(1)[:8]) > 43
 
 
-def test_gray_is_encoded_in_the_range_that_it_has(store: Store, tmp_path: Path) -> None:
+def test_gray_keeps_its_range(store: Store, tmp_path: Path) -> None:
     levels = np.tile(np.arange(0, 256, 2, dtype=np.uint8), (96, 1))
     rolled = [np.roll(levels, number, axis=1) for number in range(5)]
     frames = [av.VideoFrame.from_ndarray(one, format="gray") for one in rolled]

@@ -50,7 +50,7 @@ def everything(objects: ObjectStore, segment: Segment) -> list[bytes]:
     return [bytes(packet) for cell in pack.cells for packet in pack.packets(cell, 0, frames)]
 
 
-def test_every_flipped_bit_of_a_pack_is_noticed(store: Store, video: Video) -> None:
+def test_every_flipped_bit_of_a_pack_is_detected(store: Store, video: Video) -> None:
     segment = video.tiles.retile("uniform:2x2", span=(0, 1))[0]
     path = store.parts.objects.path(segment.object_key)
     before = everything(store.parts.objects, segment)
@@ -65,7 +65,9 @@ def test_every_flipped_bit_of_a_pack_is_noticed(store: Store, video: Video) -> N
 
 
 @pytest.mark.parametrize("how", one_in(3, ["read", "stream", "scan"]))
-def test_readers_do_not_notice_and_the_tiles_are_gone(store: Store, video: Video, how: str) -> None:
+def test_reads_fall_back_and_damaged_tiles_are_removed(
+    store: Store, video: Video, how: str
+) -> None:
     made = video.tiles.retile("uniform:1x1", settings=TileSettings("lossless"))
     take_tiles(store)
     region = (40, 40, 120, 100)
@@ -85,7 +87,7 @@ def test_readers_do_not_notice_and_the_tiles_are_gone(store: Store, video: Video
     assert fsck.run(store.parts, deep=True) == []
 
 
-def test_a_store_that_may_not_be_written_keeps_what_is_damaged(store: Store, video: Video) -> None:
+def test_read_only_store_keeps_damaged_packs(store: Store, video: Video) -> None:
     (made,) = video.tiles.retile("uniform:1x1", span=(0, 1), settings=TileSettings("lossless"))
     exact = video.read(span=(0, 1), psnr=math.inf).data
     flip(store.parts.objects.path(made.object_key), 8 * made.cells[0].position + 4001)
@@ -121,7 +123,7 @@ def _pack() -> bytes:
     return buffer.getvalue()
 
 
-def test_a_pack_that_is_made_again_does_not_rely_on_the_one_that_is_there(store: Store) -> None:
+def test_new_pack_does_not_reuse_a_damaged_one(store: Store) -> None:
     objects = store.parts.objects
     key = objects.put_bytes(b"a pack", "tiles").key
     flip(objects.path(key), 9)

@@ -25,7 +25,7 @@ CLIPS = ("traffic.mp4", "open-gop.mkv", "mpeg4.avi", "portrait.mp4", "transport.
 
 @pytest.fixture
 def fed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The packets that decoders are fed from now on."""
+    """The packets that decoders receive from now on."""
     packets: list[int] = []
     read = PacketReader.packets
 
@@ -55,7 +55,7 @@ def random_frames(video: Video, count: int, seed: int = 0) -> list[int]:
 
 @pytest.mark.parametrize("memory", one_in(2, [1, 2 << 20, 512 << 20]))
 @pytest.mark.parametrize("clip", one_in(3, CLIPS))
-def test_random_frames_are_those_of_a_full_decode(tmp_path: Path, clip: str, memory: int) -> None:
+def test_random_frames_equal_a_full_decode(tmp_path: Path, clip: str, memory: int) -> None:
     with ingest(tmp_path / "store", clip, decoder_memory=memory) as store:
         video = store["video"]
         expected = [frame.data for frame in video]
@@ -77,7 +77,7 @@ def test_several_threads_read_the_same_frames(store: Store) -> None:
     expected = [frame.data for frame in video]
 
     def read(seed: int) -> bool:
-        indices = random_frames(video, 80, seed % 2)  # two threads are after the same frames
+        indices = random_frames(video, 80, seed % 2)  # two threads read the same frames
         return all(np.array_equal(video[index].data, expected[index]) for index in indices)
 
     with ThreadPoolExecutor(4) as threads:
@@ -85,7 +85,7 @@ def test_several_threads_read_the_same_frames(store: Store) -> None:
 
 
 @pytest.mark.thorough
-def test_the_memory_stays_within_its_budget(tmp_path: Path) -> None:
+def test_memory_stays_within_the_budget(tmp_path: Path) -> None:
     budget = 3 << 20
     with ingest(tmp_path / "store", "traffic.mp4", decoder_memory=budget) as store:
         most = 0
@@ -111,7 +111,7 @@ def test_pooled_frames_are_not_decoded_again(store: Store, clip: str, fed: list[
 
 
 @pytest.mark.parametrize("clip", one_in(3, CLIPS))
-def test_frame_after_frame_is_a_single_pass(store: Store, clip: str, fed: list[int]) -> None:
+def test_sequential_reads_decode_once(store: Store, clip: str, fed: list[int]) -> None:
     store.ingest(FOLDER / clip, "video")
     video = store["video"]
     fed.clear()
@@ -120,8 +120,8 @@ def test_frame_after_frame_is_a_single_pass(store: Store, clip: str, fed: list[i
     assert len(fed) <= context_of(video).table.packets + 16
 
 
-def test_only_so_many_idle_decoders_have_files_open(tmp_path: Path) -> None:
-    """Small pictures take little of the budget, and each decoder has a descriptor."""
+def test_number_of_idle_decoders_is_limited(tmp_path: Path) -> None:
+    """Small frames use little of the memory budget, but each decoder has a descriptor."""
     with ingest(tmp_path / "store", "portrait.mp4", decoder_memory=1 << 40) as store:
         video, pool = store["video"], store.tools.pool
         before = len(os.listdir("/proc/self/fd"))
@@ -132,7 +132,7 @@ def test_only_so_many_idle_decoders_have_files_open(tmp_path: Path) -> None:
         assert len(os.listdir("/proc/self/fd")) <= before + 64
 
 
-def test_of_what_is_forgotten_nothing_is_kept(store: Store, fed: list[int]) -> None:
+def test_forgotten_videos_release_their_decoders(store: Store, fed: list[int]) -> None:
     kept, gone = (store.ingest(FOLDER / clip) for clip in ("traffic.mp4", "open-gop.mkv"))
     pool = store.tools.pool
     assert kept[20].data.any()
@@ -143,7 +143,7 @@ def test_of_what_is_forgotten_nothing_is_kept(store: Store, fed: list[int]) -> N
     assert pool.memory > held
     pool.forget(gone.original.id)
     assert pool.memory == held
-    assert len(list(pictures)) == 29  # of who reads on
+    assert len(list(pictures)) == 29  # of a reader that continues
     assert pool.memory == held
     assert len(os.listdir("/proc/self/fd")) == descriptors
     np.testing.assert_array_equal(gone[20].data, expected)
@@ -167,7 +167,7 @@ def test_idle_decoders_are_released(store: Store, clip: str, fed: list[int]) -> 
     fed.clear()
     pool.evict_idle(0)
     assert pool.memory == 0
-    assert len(os.listdir("/proc/self/fd")) <= descriptors + 8  # those of the catalog
+    assert len(os.listdir("/proc/self/fd")) <= descriptors + 8  # descriptors of the catalog
     for index, data in zip(indices, before, strict=True):
         np.testing.assert_array_equal(video[index].data, data)
     assert fed  # the frames were decoded again

@@ -31,7 +31,7 @@ from vfsd.errors import ChangedSizeError, VfsdError
 
 SIZE = (96, 64)
 CASES = [
-    # Layout; width, height, offsets of the clean aperture; what is cropped.
+    # Layout; width, height, offsets of the clean aperture; cropped pixels.
     ("yuv420p", (80, 1), (48, 1), (0, 1), (0, 1), (8, 8, 8, 8)),
     ("yuv420p", (80, 1), (48, 1), (2, 1), (-4, 1), (10, 4, 6, 12)),
     ("yuv420p", (71, 1), (45, 1), (7, 2), (-3, 2), (16, 8, 10, 12)),
@@ -89,7 +89,7 @@ def test_clean_aperture(
 
 
 def _require_shown_by_ffmpeg(clip: Path, video: Video) -> None:
-    """As a recent ffmpeg shows it, if there is one: earlier ones ignore crops of containers."""
+    """Check the frame with a recent ffmpeg, if installed: older ones ignore crops of containers."""
     command = recent_ffmpeg()
     if command is None:
         return
@@ -147,7 +147,7 @@ def _filter_packets(source: Path, target: Path, filters: str) -> None:
 
 
 def test_older_coded_crop(tmp_path: Path) -> None:
-    """A video that was indexed with columns that its stream crops is corrected, boxes included."""
+    """A video that was indexed with cropped columns included is corrected, including its boxes."""
     plain, clip = make_plain(tmp_path / "plain.mp4"), tmp_path / "clip.mp4"
     _filter_packets(plain, clip, "h264_metadata=crop_left=26:crop_top=6")
     with new_store(tmp_path / "store") as store:
@@ -233,7 +233,7 @@ def test_replace_refused(tmp_path: Path) -> None:
 
 
 def test_older_rows(tmp_path: Path) -> None:
-    """A video that was indexed before crops were known is corrected, and its boxes with it."""
+    """A video that was indexed before crops were supported is corrected, including its boxes."""
     plain = make_plain(tmp_path / "plain.mp4")
     clip = with_aperture(tmp_path / "clip.mp4", plain, (80, 1), (48, 1), (2, 1), (-4, 1))
     with new_store(tmp_path / "store") as store:
@@ -259,7 +259,7 @@ def test_older_rows(tmp_path: Path) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# The size and pixel shape of displayed pictures, compared with those that FFmpeg shows
+# The size and pixel aspect of displayed frames, compared with FFmpeg
 
 
 _ENCODERS = {"h264": "libx264", "hevc": "libx265"}
@@ -361,7 +361,7 @@ def _check(clip: Path, size: tuple[int, int], ratio: Fraction, views: tuple[str,
         (2, (72, 64), Fraction(32, 27)),
         (2, (48, 32), Fraction(8, 9)),
         (3, (96, 48), Fraction(8, 9)),
-        # Else to the coded size.
+        # Otherwise it refers to the coded size.
         (2, (80, 48), Fraction(8, 9)),
         (4, (72, 64), Fraction(221, 150)),
     ],
@@ -388,7 +388,7 @@ def test_coded_crop_aspect(
     if container == "ts":
         filters = f"{codec}_mp4toannexb,{filters}"
     clip = _filtered(tmp_path / f"a.{container}", plain, filters)
-    # MP4 and Matroska tell a shape of their own, which comes first.
+    # MP4 and Matroska have their own aspect ratio, which takes precedence.
     ratio = Fraction(16, 11) if outer is None or container == "ts" else outer
     _check(clip, (82, 56), ratio)
 
@@ -396,7 +396,7 @@ def test_coded_crop_aspect(
 @pytest.mark.parametrize("view", _VIEWS)
 @pytest.mark.parametrize("outer", [None, Fraction(1), Fraction(4, 3)])
 def test_view_aspect(tmp_path: Path, view: str, outer: Fraction | None) -> None:
-    """Views keep the exact shape, square pixels of a container included."""
+    """Views keep the exact aspect ratio, including square pixels of a container."""
     plain = _encode(tmp_path / "plain.mp4", "libx264", outer)
     filters = f"h264_metadata=sample_aspect_ratio=16/11:{_CODED_CROP}"
     clip = _filtered(tmp_path / "a.mp4", plain, filters)
@@ -409,7 +409,7 @@ def test_view_aspect(tmp_path: Path, view: str, outer: Fraction | None) -> None:
 def test_aperture_aspect(
     tmp_path: Path, codec: str, filters: str, size: tuple[int, int], outer: Fraction
 ) -> None:
-    """A clean aperture crops what the stream's own crop leaves; pasp tells the shape."""
+    """A clean aperture applies after the stream's own crop; pasp gives the aspect ratio."""
     plain = _encode(tmp_path / "plain.mp4", _ENCODERS[codec], outer)
     bitstream = f"{codec}_metadata=sample_aspect_ratio=16/11{filters}"
     coded = _filtered(tmp_path / "coded.mp4", plain, bitstream)
@@ -439,7 +439,7 @@ def test_matroska_display(
     plain = _encode(tmp_path / "plain.mp4", "libx264")
     filters = f"h264_metadata=sample_aspect_ratio=16/11:{_CODED_CROP}" if is_coded else "null"
     coded = _filtered(tmp_path / "coded.mp4", plain, filters)
-    # The second step gives the container the size that the stream's own crop leaves.
+    # The second step sets the container's size to that after the stream's own crop.
     matroska = _filtered(tmp_path / "coded.mkv", coded, "null")
     clip = with_display(tmp_path / "a.mkv", matroska, _CROP | fields)
     width, height = (68, 50) if is_coded else (82, 58)

@@ -34,7 +34,7 @@ def packet_bytes(video: Video, first: int, end: int) -> int:
     return int(context_of(video).table.columns(first, end).size.sum())
 
 
-def test_without_tiles_both_ways_are_the_same(video: Video) -> None:
+def test_without_tiles_both_plans_are_equal(video: Video) -> None:
     found = video.explain(region=REGION)
     (source,) = found.sources
     assert source.segment is None
@@ -47,7 +47,7 @@ def test_without_tiles_both_ways_are_the_same(video: Video) -> None:
     assert (found.pixel_gain, found.time_gain) == (1, 1)
 
 
-def test_tiles_are_counted_by_their_pictures(video: Video) -> None:
+def test_decoded_tiles_are_counted_per_frame(video: Video) -> None:
     segments = video.tiles.retile("uniform:3x4")
     found = video.explain(region=REGION)
     assert [source.segment for source in found.sources] == segments
@@ -59,14 +59,14 @@ def test_tiles_are_counted_by_their_pictures(video: Video) -> None:
     assert found.pixel_gain == pytest.approx(320 * 240 / tile.area)
     assert found.time_gain > 1
     assert found.seconds == sum(source.seconds for source in found.sources)
-    # All that a tile has lost may have been lost in the region.
+    # All loss of a tile may be inside the region.
     share = 10 * math.log10(tile.area / REGION.area)
     worst = min(segment.cells[0].colour for segment in segments)
     assert found.plan.psnr == pytest.approx(worst - share)
     assert len(video.explain(region=REGION, psnr=math.inf).sources) == 1
 
 
-def test_a_part_with_tiles_lies_between_parts_without(video: Video) -> None:
+def test_tiled_part_between_untiled_parts(video: Video) -> None:
     (segment,) = video.tiles.retile("uniform:3x4", span=(1, 2))
     found = video.explain(region=REGION)
     assert [(source.segment, source.span) for source in found.sources] == [
@@ -89,7 +89,7 @@ def test_sparse_frames_are_counted_from_their_key_frames(video: Video) -> None:
     assert one.untiled == one.work
 
 
-def test_of_no_frames_nothing_is_decoded(video: Video) -> None:
+def test_empty_selection_decodes_nothing(video: Video) -> None:
     video.tiles.retile("uniform:1x1")
     for none in (range(5, 5), slice(5, 5), range(5, 2)):
         found = video.explain(frames=none, region=REGION)
@@ -126,7 +126,7 @@ def test_explain_matches_the_saved_view(video: Video) -> None:
 
 
 @pytest.mark.parametrize("way", ["90", "transpose"])
-def test_the_ends_of_a_spliced_view_lie_as_they_are_stored(
+def test_ends_of_a_spliced_view_are_in_stored_orientation(
     store: Store, tmp_path: Path, way: str
 ) -> None:
     video = store.ingest(
@@ -158,7 +158,7 @@ def why(video: Video, **asked: object) -> list[tuple[range, UnusedReason]]:
     return [(one.span, one.why) for one in found.passed_over]
 
 
-def test_used_tiles_are_not_listed_as_passed_over(video: Video) -> None:
+def test_used_tiles_are_not_listed_as_unused(video: Video) -> None:
     video.tiles.retile("uniform:3x4")
     assert why(video, region=REGION) == []
     assert why(video, region=REGION, psnr=math.inf) == []  # exact reads never use tiles
@@ -186,7 +186,7 @@ def test_more_expensive_tiles_are_listed_with_both_costs(video: Video) -> None:
 
 
 def test_every_tiled_frame_is_used_or_listed(video: Video) -> None:
-    """Of made-up tiles, which cover each other in part, and may lack some of themselves."""
+    """The generated tiles partly cover each other, and some are missing."""
     rng = np.random.default_rng(5)
     seen: set[UnusedReason] = set()
     for _ in range(200):
@@ -219,7 +219,7 @@ def test_every_tiled_frame_is_used_or_listed(video: Video) -> None:
     }
 
 
-def test_a_view_tells_which_tiles_it_is_not_made_from(video: Video) -> None:
+def test_explain_of_a_view_lists_unused_tiles(video: Video) -> None:
     video.tiles.retile("uniform:3x4", span=(1, 2))
     found = video.views.explain("roi=40x40+20+20,psnr=70,codec=h264.mp4")
     assert [(one.span, one.why) for one in found.passed_over] == [

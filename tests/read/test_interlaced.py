@@ -1,4 +1,4 @@
-"""Interlaced frames are scaled and converted alike, whatever they are read from."""
+"""Interlaced frames are scaled and converted alike from every source."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FINE = TileSettings(psnr=50)
 
 @pytest.fixture
 def video(store: Store, tmp_path: Path) -> Video:
-    """320x240; its rows alternate between two fields."""
+    """A video of 320x240 with rows that alternate between two fields."""
     path = tmp_path / "fields.mp4"
     write_fields(path, interlaced=True)
     video = store.ingest(path)
@@ -58,7 +58,7 @@ def write_fields(path: Path, *, interlaced: bool) -> None:
 
 
 def least_psnr(video: Video, form: str, **view: object) -> float:
-    """Of any frame, that of what a read gives against the same from the original."""
+    """The lowest PSNR of any frame, for a read against the same read from the original."""
     found = video.read(format=form, **view)  # type: ignore[arg-type]
     assert any(source.segment is not None for source in video.explain(format=form, **view).sources)  # type: ignore[arg-type]
     exact = video.read(format=form, psnr=math.inf, **view)  # type: ignore[arg-type]
@@ -76,9 +76,7 @@ def _psnr(data: Pixels, exact: Pixels) -> float:
 @pytest.mark.parametrize(
     "form", one_in(3, ["gray", "gray16", "yuv420p", "yuv444p", "nv12", "rgb24", "rgb48"])
 )
-def test_a_rendition_is_what_the_original_is_scaled_to(
-    store: Store, video: Video, form: str
-) -> None:
+def test_rendition_equals_the_scaled_original(store: Store, video: Video, form: str) -> None:
     video.renditions.make((160, 120), settings=FINE)
     take_tiles(store)
     for view in (
@@ -86,12 +84,12 @@ def test_a_rendition_is_what_the_original_is_scaled_to(
         {"size": (80, 60)},
         {"size": (80, 60), "region": Rect(0, 0, 160, 120)},
     ):
-        # Colours lose half of their resolution, and then half of that once more.
+        # Chroma is halved in resolution twice.
         assert least_psnr(video, form, **view) > (30 if "rgb" in form else 44), view
 
 
 @pytest.mark.parametrize("form", one_in(3, ["gray", "yuv420p", "yuv444p", "rgb24", "rgb48"]))
-def test_tiles_are_scaled_and_converted_as_the_original_is(
+def test_tiles_are_scaled_and_converted_like_the_original(
     store: Store, video: Video, form: str
 ) -> None:
     video.tiles.retile("uniform:2x2", settings=FINE)
@@ -102,10 +100,10 @@ def test_tiles_are_scaled_and_converted_as_the_original_is(
 
 @pytest.mark.parametrize("order", one_in(2, [[True], [True, False], [False, True]]))
 @pytest.mark.parametrize("codec", ["fast", "stitchable"])
-def test_reported_psnr_of_colours_matches_the_original(
+def test_reported_psnr_of_chroma_matches_the_original(
     store: Store, tmp_path: Path, order: list[bool], codec: str, kvazaar: None
 ) -> None:
-    """Where a decoder calls some pictures interlaced and others not, too."""
+    """This includes decoders that report some frames as interlaced and others not."""
     pieces = []
     for interlaced in order:
         write_fields(tmp_path / "piece.h264", interlaced=interlaced)
@@ -122,9 +120,7 @@ def test_reported_psnr_of_colours_matches_the_original(
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_pictures_of_the_other_kind_are_scaled_as_the_first_is(
-    store: Store, tmp_path: Path, first: bool
-) -> None:
+def test_all_frames_are_scaled_like_the_first(store: Store, tmp_path: Path, first: bool) -> None:
     path = tmp_path / "all.h264"
     with open(path, "wb") as both:
         for interlaced in (first, not first):
@@ -145,7 +141,7 @@ def test_pictures_of_the_other_kind_are_scaled_as_the_first_is(
 @pytest.mark.parametrize("form", one_in(3, ["rgb24", "bgr24", "rgb48"]))
 @pytest.mark.parametrize("pixel_format", ["yuv420p", "yuv422p"])
 @pytest.mark.parametrize("height", one_in(2, [44, 46, 47, 49]))
-def test_regions_of_odd_fields_are_those_of_the_whole_picture(
+def test_regions_of_odd_fields_equal_parts_of_the_frame(
     video: Video, height: int, pixel_format: str, form: str
 ) -> None:
     picture = blank(64, height, pixel_format, "left", interlaced=True)
@@ -177,17 +173,17 @@ def test_tiles_of_odd_fields_reach_their_reported_psnr(store: Store, tmp_path: P
 
 @pytest.mark.parametrize("form", one_in(3, ["rgb24", "yuv444p", "rgb48"]))
 @pytest.mark.parametrize("size", [(160, 120), (240, 180), (320, 120)])
-def test_scaled_pictures_have_no_chroma_from_below_them(
+def test_scaling_uses_no_chroma_below_the_frame(
     store: Store, tmp_path: Path, size: tuple[int, int], form: str
 ) -> None:
-    """Where the last pair of rows of a field, which share chroma, has no second row."""
+    """The last pair of rows of a field, which shares chroma, may lack its second row."""
     path = write_odd_fields(tmp_path / "odd.mkv", "yuv420p")
     video = store.ingest(path)
     converter = PixelConverter(video.original.media, pixel_format=form, size=size)
     with av.open(str(path)) as container:
         picture = next(container.decode(video=0))
     copy = blank_like(picture, picture.width, picture.height)
-    copy_picture(picture, copy)  # into memory in which something else lies below
+    copy_picture(picture, copy)  # into memory with other data below
     assert np.array_equal(converter.convert(picture), converter.convert(copy))
     video.renditions.make((160, 120), settings=FINE)
     take_tiles(store)
@@ -209,20 +205,18 @@ def write_odd_fields(path: Path, pixel_format: str) -> Path:
     return path
 
 
-def test_fields_that_a_rendition_cuts_are_read_from_the_original(
-    store: Store, video: Video
-) -> None:
+def test_fields_cut_by_a_rendition_come_from_the_original(store: Store, video: Video) -> None:
     video.renditions.make((160, 120), settings=FINE)
     take_tiles(store)
     for size, region in (
         ((60, 45), Rect(0, 0, 240, 180)),  # the first field would have half a row more
-        ((80, 60), Rect(0, 2, 160, 122)),  # and begin with what is the second one's
+        ((80, 60), Rect(0, 2, 160, 122)),  # and begin with a row of the second field
     ):
         sources = video.explain(size=size, region=region).sources
         assert all(source.segment is None for source in sources)
 
 
-def test_all_layouts_are_scaled_alike(video: Video) -> None:
+def test_all_pixel_formats_are_scaled_alike(video: Video) -> None:
     gray = video.read(size=(160, 120), format="gray16", psnr=math.inf).data[..., 0] / 257
     luma = video.read(size=(160, 120), format="yuv420p").data[:, :120].astype(float)
     assert _psnr((luma - 16) / 219 * 255, gray.clip(0, 255).astype(np.uint8)) > 45
@@ -234,7 +228,7 @@ def test_stills_and_views_are_scaled_field_by_field(video: Video) -> None:
     with video.views.open("frames=0-4,size=320x120,pix=yuv420p.raw") as file:
         samples = np.frombuffer(file.read(), np.uint8).reshape(4, 180, 320)
     assert np.array_equal(samples[:, :120], shown)
-    # Means of two rows of one field, not of two moments.
+    # Means of two rows of one field, not of two fields.
     fields = whole.reshape(4, 60, 2, 2, 320).astype(float).mean(axis=2)
     assert _psnr(shown, fields.reshape(4, 120, 320).round().astype(np.uint8)) > 40
 
@@ -247,8 +241,9 @@ def test_stills_and_views_are_scaled_field_by_field(video: Video) -> None:
         *(("rgb24", "gbrp"), ("bgra", "gbrp"), ("rgb48le", "gbrp16le"), ("ayuv", "yuv444p")),
     ],
 )
-def test_packed_pictures_are_scaled_field_by_field(packed: str, planar: str, region: Rect) -> None:
-    """As the same samples are in planes, whether the picture says that it is interlaced or not."""
+def test_packed_frames_are_scaled_field_by_field(packed: str, planar: str, region: Rect) -> None:
+    """The result equals that of planar samples, whether or not the frame is flagged as
+    interlaced."""
     moments = np.zeros((48, 64, 3), np.uint8)
     moments[0::2, :30], moments[1::2, 20:] = (200, 90, 120), (80, 160, 210)
     picture = av.VideoFrame.from_ndarray(moments, "rgb24").reformat(format=packed)
@@ -269,7 +264,7 @@ def test_packed_pictures_are_scaled_field_by_field(packed: str, planar: str, reg
 
 @pytest.mark.parametrize("pixel_format", ["yuv420p", "yuvj422p", "yuv444p10le", "gray", "gray10le"])
 @pytest.mark.parametrize("siting", SITINGS[:3])
-def test_a_picture_says_what_is_known_of_the_video(pixel_format: str, siting: str) -> None:
+def test_frames_report_the_interlacing_of_the_video(pixel_format: str, siting: str) -> None:
     rng = np.random.default_rng(3)
     told, untold = (blank(96, 64, pixel_format, siting, interlaced=so) for so in (True, False))
     for plane, same in zip(plane_samples(told), plane_samples(untold), strict=True):
@@ -284,8 +279,8 @@ def test_a_picture_says_what_is_known_of_the_video(pixel_format: str, siting: st
             assert fingerprint(one) == fingerprint(two)
 
 
-def test_a_region_off_the_grid_has_the_chroma_of_its_field(video: Video) -> None:
-    """Chroma of one field, scaled, is of one colour where that field is."""
+def test_unaligned_region_keeps_the_chroma_of_its_field(video: Video) -> None:
+    """Where a field has one color, its scaled chroma has one color as well."""
     picture = blank(64, 64, "yuv420p", "left", interlaced=True)
     for number, plane in enumerate(plane_samples(picture)):
         plane[0::2], plane[1::2] = (90, 160) if number else (100, 150)
@@ -304,7 +299,7 @@ def test_a_region_off_the_grid_has_the_chroma_of_its_field(video: Video) -> None
             assert np.all(plane[1::2] == second)
 
 
-def test_views_without_loss_do_not_claim_that_fields_are_whole_pictures(
+def test_lossless_views_do_not_claim_to_be_progressive(
     video: Video, store: Store, tmp_path: Path
 ) -> None:
     progressive = store.ingest(FOLDER / "traffic.mp4")

@@ -1,4 +1,4 @@
-"""Mirrored and rotated frames are displayed as by the `ffmpeg` command."""
+"""Mirrored and rotated frames are displayed like by the `ffmpeg` command."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def by_ffmpeg(path: Path, *options: str, pixel_format: str = "yuv420p") -> bytes
 
 @pytest.mark.parametrize("pixel_format", one_in(4, ["yuv420p", "rgb24", "gray"]))
 @pytest.mark.parametrize("way", ORIENTATIONS)
-def test_frames_are_those_of_the_command(
+def test_frames_equal_the_ffmpeg_command(
     store: Store, tmp_path: Path, way: str, pixel_format: str
 ) -> None:
     video, path = clip(store, tmp_path, way)
@@ -69,7 +69,7 @@ def test_frames_are_those_of_the_command(
 
 
 @pytest.mark.parametrize("way", one_in(4, ORIENTATIONS))
-def test_views_are_displayed_so_too(store: Store, tmp_path: Path, way: str) -> None:
+def test_views_equal_the_ffmpeg_command(store: Store, tmp_path: Path, way: str) -> None:
     video, path = clip(store, tmp_path, way)
     expected = by_ffmpeg(path)
     stored = tmp_path / "view"
@@ -101,9 +101,7 @@ def test_rotation_is_recorded(store: Store, tmp_path: Path, way: str) -> None:
 
 
 @pytest.mark.parametrize("way", one_in(2, MIRRORED))
-def test_tiles_and_boxes_lie_where_they_are_displayed(
-    store: Store, tmp_path: Path, way: str
-) -> None:
+def test_tiles_and_boxes_use_display_coordinates(store: Store, tmp_path: Path, way: str) -> None:
     video, _ = clip(store, tmp_path, way)
     whole = video.read().data
     box = (16.0, 32.0, 64.0, 96.0)
@@ -127,7 +125,7 @@ def test_tiles_and_boxes_lie_where_they_are_displayed(
 
 @pytest.mark.parametrize("way", one_in(4, MIRRORED))
 @pytest.mark.usefixtures("kvazaar")
-def test_a_mirrored_video_is_stitched_into_mp4(store: Store, tmp_path: Path, way: str) -> None:
+def test_mirrored_video_is_stitched_into_mp4(store: Store, tmp_path: Path, way: str) -> None:
     video, _ = clip(store, tmp_path, way)
     video.tiles.retile("192+128x128+112", settings=TileSettings("stitchable"))
     shown = to_display_rect(Rect(0, 128, 192, 240), video.original.media)
@@ -136,7 +134,7 @@ def test_a_mirrored_video_is_stitched_into_mp4(store: Store, tmp_path: Path, way
     with video.views.open(f"{place}.mp4") as file:
         stored.write_bytes(file.read())
     with av.open(str(stored)) as opened:
-        assert opened.streams.video[0].codec_context.name == "hevc"  # no other is encoded as that
+        assert opened.streams.video[0].codec_context.name == "hevc"  # no other container can mirror
     region = (shown.x1, shown.y1, shown.x2, shown.y2)
     expected = video.read(region=region, format="yuv420p").data.reshape(-1).astype(int)
     found = np.frombuffer(by_ffmpeg(stored), np.uint8)
@@ -144,7 +142,7 @@ def test_a_mirrored_video_is_stitched_into_mp4(store: Store, tmp_path: Path, way
 
 
 @pytest.mark.parametrize("rotation", [0, 90, 180, 270])
-def test_places_are_mapped_there_and_back(rotation: int) -> None:
+def test_coordinates_round_trip(rotation: int) -> None:
     lying = MediaInfo("mp4", "h264", None, 70, 40, "yuv420p", Fraction(1, 25), None)
     media = replace(lying, rotation=rotation, mirrored=True)
     picture = np.arange(70 * 40).reshape(40, 70)
@@ -167,8 +165,8 @@ def test_places_are_mapped_there_and_back(rotation: int) -> None:
     assert not lying.is_turned
 
 
-def test_an_old_row_is_corrected_by_a_look_at_the_file(store: Store, tmp_path: Path) -> None:
-    """Catalogs from before know nothing of mirrors."""
+def test_old_row_is_corrected_from_the_file(store: Store, tmp_path: Path) -> None:
+    """Older catalogs do not record mirroring."""
     video, path = clip(store, tmp_path, "transpose")
     place = store.path / CATALOG
     with closing(sqlite3.connect(place)) as catalog, catalog:

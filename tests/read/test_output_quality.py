@@ -38,7 +38,7 @@ NAME = "a.mkv"
 
 
 def saturated(path: Path, pixel_format: str) -> Path:
-    """Edges between saturated colours of about the same luma, which move: chroma tells them."""
+    """Moving edges between saturated colors of nearly equal luma, visible only in chroma."""
     colours = np.array([[255, 0, 0], [0, 130, 0], [70, 70, 255], [255, 0, 255], [0, 140, 140]])
     with av.open(str(path), "w") as container:
         stream = container.add_stream("libx264", 25, options={"crf": "8", "g": "12"})
@@ -54,7 +54,7 @@ def saturated(path: Path, pixel_format: str) -> Path:
 
 
 def worst_psnr(data: Pixels, exact: Pixels, form: str) -> float:
-    """dB of the worst channel, or plane, of the worst picture."""
+    """PSNR in dB of the worst channel or plane of the worst frame."""
     layout = pixel_layout(form)
     squares = (data.astype(float) - exact) ** 2
     if layout.channels:
@@ -72,7 +72,7 @@ def worst_psnr(data: Pixels, exact: Pixels, form: str) -> float:
 
 
 def holds(video: Video, form: str, size: tuple[int, int] | None, frames: slice, psnr: float) -> int:
-    """Checks the requested and the reported PSNR of a read; returns the pixels from tiles."""
+    """Check the requested and the reported PSNR of a read; return the pixels from tiles."""
     found = video.read(frames=frames, size=size, format=form, psnr=psnr)
     exact = video.read(frames=frames, size=size, format=form, psnr=math.inf)
     has = worst_psnr(found.data, exact.data, form)
@@ -90,7 +90,7 @@ def holds(video: Video, form: str, size: tuple[int, int] | None, frames: slice, 
 def stored(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Store]:
-    """A store with a video that has tiles and renditions, good ones and others."""
+    """A store with a video that has tiles and renditions of high and low quality."""
     folder = tmp_path_factory.mktemp("honoured")
     with new_store(folder / "store") as store:
         video = store.ingest(saturated(folder / NAME, request.param))
@@ -109,14 +109,14 @@ def stored(
     count=st.integers(1, 6),
     psnr=st.integers(12, 70),
 )
-def test_a_cut_off_holds_in_every_form_and_size(
+def test_requested_psnr_is_reached_in_every_format_and_size(
     stored: Store, form: str, size: tuple[int, int] | None, first: int, count: int, psnr: int
 ) -> None:
     holds(stored[NAME], form, size, slice(first, min(FRAMES, first + count)), float(psnr))
 
 
-def test_it_is_not_held_by_never_taking_anything(stored: Store) -> None:
-    """Reads that ask for no more than the recorded PSNR of cells are served from them."""
+def test_requested_psnr_is_reached_with_derived_data(stored: Store) -> None:
+    """Reads that ask for at most the recorded PSNR of cells are served from them."""
     video = stored[NAME]
     segments = stored.catalog.segments(video.info) + stored.catalog.renditions(video.info)
     form = video.original.media.pixel_format.removesuffix("le")
@@ -144,7 +144,7 @@ def test_lost_chroma_is_reported_and_counts(tmp_path: Path) -> None:
         assert video.explain(size=HALF, format="gray", psnr=90).plan.tiled
         for form in ("rgb24", "bgr24", "rgb48", "yuv444p"):
             assert not video.explain(size=HALF, format=form, psnr=35).plan.tiled, form
-        # Without a limit the PSNR of luma counts, as usual, and that of the colours is reported.
+        # Without a limit the PSNR of luma counts, as usual, and that of chroma is reported.
         found = video.read(size=HALF)
         assert video.explain(size=HALF).plan.tiled
         assert found.psnr == pytest.approx(min(one.cells[0].colour for one in segments))
@@ -155,7 +155,7 @@ def test_lost_chroma_is_reported_and_counts(tmp_path: Path) -> None:
         assert not video.explain(size=(64, 48), format="yuv420p", psnr=35).plan.tiled
 
 
-def test_views_are_held_to_it(tmp_path: Path) -> None:
+def test_views_reach_the_requested_psnr(tmp_path: Path) -> None:
     with new_store(tmp_path / "store") as store:
         video = store.ingest(saturated(tmp_path / NAME, "yuv420p"))
         video.renditions.make(HALF, settings=TileSettings("lossless"))
@@ -171,7 +171,7 @@ def test_views_are_held_to_it(tmp_path: Path) -> None:
         assert planes == video.read(size=HALF, format="yuv420p", psnr=math.inf).data.tobytes()
 
 
-def test_crops_are_held_to_it(tmp_path: Path) -> None:
+def test_crops_reach_the_requested_psnr(tmp_path: Path) -> None:
     with new_store(tmp_path / "store") as store:
         video = store.ingest(saturated(tmp_path / NAME, "yuv420p"))
         tiles = video.tiles.retile("uniform:2x2", settings=TileSettings(psnr=40))
@@ -187,7 +187,7 @@ def test_crops_are_held_to_it(tmp_path: Path) -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("codec", ["hevc", "h264"])
 def test_earlier_loss_counts_in_every_format(tmp_path: Path, codec: str) -> None:
-    """Errors of an original that took the place of another, of tiles of it, and renditions."""
+    """Loss adds up over a replaced original, its tiles and its renditions."""
     ways = [(form, size) for form in PIXEL_FORMATS for size in SIZES]
     with new_store(tmp_path / "store") as store:
         video = store.ingest(saturated(tmp_path / "a.mp4", "yuv420p"))
@@ -214,7 +214,7 @@ SPOT = Rect(32, 32, 64, 64)
 
 
 def spotted(path: Path) -> Path:
-    """Gray, but for one spot of noise: all that tiles lose they lose there."""
+    """Gray with one spot of noise, where tiles have all their loss."""
     rng = np.random.default_rng(5)
     with av.open(str(path), "w") as container:
         stream = container.add_stream("libx264", 25, options={"crf": "1", "g": "12"})
@@ -233,7 +233,7 @@ def spotted(path: Path) -> Path:
 @pytest.mark.parametrize(
     "region", one_in(2, [SPOT, Rect(33, 32, 63, 64), Rect(0, 0, 64, 64), Rect(32, 32, 160, 128)])
 )
-def test_reported_psnr_of_tiles_holds_for_a_part(tmp_path: Path, form: str, region: Rect) -> None:
+def test_reported_psnr_of_tiles_holds_for_regions(tmp_path: Path, form: str, region: Rect) -> None:
     with new_store(tmp_path / "store") as store:
         video = store.ingest(spotted(tmp_path / NAME))
         video.tiles.retile("uniform:2x2", settings=TileSettings(psnr=36))
@@ -249,7 +249,7 @@ def test_reported_psnr_of_tiles_holds_for_a_part(tmp_path: Path, form: str, regi
 
 
 def test_resampled_chroma_has_no_higher_psnr(tmp_path: Path) -> None:
-    """Of an odd picture that is turned, an even region may begin between samples of chroma."""
+    """In a rotated frame of odd size, an even region may begin between chroma samples."""
     with new_store(tmp_path / "store") as store:
         media = store.ingest(saturated(tmp_path / NAME, "yuv420p")).original.media
     turned = replace(media, width=WIDTH - 1, height=HEIGHT - 1, rotation=90)
@@ -257,7 +257,7 @@ def test_resampled_chroma_has_no_higher_psnr(tmp_path: Path) -> None:
     for region, is_on_grid in ((Rect(0, 0, 64, 64), False), (Rect(1, 0, 65, 64), True)):
         form = ReadOutput(turned, region, (64, 64), "yuv420p")
         told = form.psnr_of([cell], (turned.width, turned.height))
-        # All that is lost may be lost in the region: 4 of 256 x 192 samples have what they share.
+        # All loss may be inside the region: 4 of 256 x 192 samples have the whole error.
         share = 10 * math.log10(256 * 192 / region.area)
         assert (told == pytest.approx(cell.planes - share)) == is_on_grid
         assert told <= cell.planes
@@ -267,7 +267,7 @@ def test_resampled_chroma_has_no_higher_psnr(tmp_path: Path) -> None:
 
 
 def odd_noise(path: Path, pixel_format: str) -> Path:
-    """Three pictures of 65x17: noise, which repeated at the edge is coded better than it is."""
+    """Three noise frames of 65x17; the repeated edge is coded better than the noise."""
     rng = np.random.default_rng(7)
     with av.open(str(path), "w") as container:
         stream = container.add_stream("ffv1", 25)
@@ -304,7 +304,7 @@ def test_padding_odd_tiles_does_not_raise_psnr(
 
 
 def test_odd_tiles_of_older_versions_are_corrected(tmp_path: Path) -> None:
-    """All that they have lost may lie in what is read, which is less than was measured."""
+    """All their loss may be in the pixels that are read, which are fewer than were measured."""
     with new_store(tmp_path / "store") as store:
         media = store.ingest(odd_noise(tmp_path / NAME, "yuv444p")).original.media
     whole = Rect.of_size(media.width, media.height)
@@ -321,7 +321,7 @@ def test_odd_tiles_of_older_versions_are_corrected(tmp_path: Path) -> None:
 
 
 def forget_likeness(store: Store) -> None:
-    """Cells from before PSNR was measured in more than luma."""
+    """Make cells look like those from before PSNR was measured in chroma."""
     with store.catalog.writing() as change:
         change.segments._connection.exec_driver_sql("UPDATE cells SET gray=0, planes=0, colour=0")
 
@@ -344,7 +344,7 @@ CORNER = (0, 0, 64, 64)
 
 
 @pytest.mark.thorough
-def test_a_policy_says_what_reads_of_a_video_ask_for(store: Store) -> None:
+def test_policy_sets_the_default_psnr_of_reads(store: Store) -> None:
     """It replaces the store's 40 dB; an explicit argument of a read takes precedence."""
     names = ("a/one.mp4", "b/two.mp4")
     coarse = TileSettings("fast", quality=46)
@@ -362,7 +362,7 @@ def test_a_policy_says_what_reads_of_a_video_ask_for(store: Store) -> None:
 
     assert are_tiled() == [False, False]
     store.set_policy("a", f"reads={int(worst)}")
-    assert are_tiled() == [True, False]  # also in Python's videos that are open already
+    assert are_tiled() == [True, False]  # also in `Video` objects that are already open
     assert one.explain(region=CORNER).plan.tiled
     assert one.views.explain("roi=64x64+0+0.rgb").steps[0].origin == "tiles"
     assert two.views.explain("roi=64x64+0+0.rgb").steps[0].origin == "original"

@@ -45,10 +45,11 @@ def known(
         yield video.original, context_of(video).table
 
 
-def test_nothing_is_cheaper_than_what_is_chosen(
+def test_plans_are_optimal(
     known: tuple[PhysicalVideo, FrameTable],
 ) -> None:
-    """Thousands of small cases, all ways of each tried; and a greedy choice is never better."""
+    """Thousands of small cases are compared with all possible plans; a greedy choice is never
+    better."""
     original, table = known
     rng = np.random.default_rng(len(table))
     tried = tiled = better = 0
@@ -76,10 +77,10 @@ def test_nothing_is_cheaper_than_what_is_chosen(
     assert better, "dependencies never mattered"
 
 
-def test_an_integer_programme_finds_nothing_cheaper(
+def test_plans_equal_an_integer_program(
     known: tuple[PhysicalVideo, FrameTable],
 ) -> None:
-    """Cases with too many ways to try them all, solved by HiGHS, a hundred at a time."""
+    """Cases with too many plans to enumerate are solved by HiGHS, a hundred at a time."""
     original, table = known
     rng = np.random.default_rng(2 * len(table))
     needed = in_full_size(original.media, REGION)
@@ -111,11 +112,11 @@ def test_an_integer_programme_finds_nothing_cheaper(
 def best_ways(
     oracles: Sequence[Oracle], cases: Sequence[Sequence[Sequence[Way]]]
 ) -> list[list[Way]]:
-    """The cheapest way through the parts of each case, as VSS (SIGMOD 2021) puts it: an integer
-    programme, of all cases together, which have nothing to do with each other.
+    """The cheapest plan of each case, as VSS (SIGMOD 2021) states it: one integer program for all
+    cases, which are independent.
 
-    Of each part one way is taken (variables x).  Going on with what the part before was read from
-    saves what that has decoded: a variable of its own (y) that is at most either x.
+    For each part one source is chosen (variables x).  Continuing with the source of the previous
+    part saves the frames that it has decoded: a separate variable (y) that is at most either x.
     """
     prices: list[float] = []
     one_each: list[list[int]] = []
@@ -140,7 +141,7 @@ def best_ways(
     lower = np.array([1.0] * len(one_each) + [-np.inf] * len(limits))
     upper = np.array([1.0] * len(one_each) + [0.0] * len(limits))
     solved = milp(
-        np.array(prices) / max(prices) * 1e3,  # or its tolerances would be larger than some prices
+        np.array(prices) / max(prices) * 1e3,  # otherwise its tolerances would exceed some costs
         integrality=np.ones(len(prices)),
         bounds=Bounds(0, 1),
         constraints=LinearConstraint(
@@ -153,10 +154,11 @@ def best_ways(
     return [[part[next(taken)] for part in case] for case in cases]
 
 
-def test_tiles_of_one_segment_keep_one_core_busy(
+def test_decoder_threads_per_source(
     known: tuple[PhysicalVideo, FrameTable],
 ) -> None:
-    """A decoder of a large original has two; those of segments side by side have one each."""
+    """A decoder of a large original has two threads; decoders of parallel segments have one
+    each."""
     original, table = known
     media = replace(original.media, width=640, height=480)
     original = replace(original, media=media)
@@ -184,11 +186,11 @@ def test_tiles_of_one_segment_keep_one_core_busy(
 
     assert chosen(30) == []
     assert chosen(30, 60) == [1, 2]
-    assert chosen(30, 31) == []  # the second is done long before the first
+    assert chosen(30, 31) == []  # the second finishes long before the first
     assert chosen(30, threads=1) == [1]
 
 
-def test_each_frame_is_in_one_run_of_a_segment_that_has_it(
+def test_each_frame_is_in_one_run(
     known: tuple[PhysicalVideo, FrameTable],
 ) -> None:
     original, table = known

@@ -33,19 +33,19 @@ NAME = "traffic.mp4"
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A store with one video, not open."""
+    """A closed store with one video."""
     with new_store(tmp_path / "store") as store:
         store.ingest(FOLDER / NAME)
     return tmp_path / "store"
 
 
 def remembered(place: Path) -> list[LoggedRead]:
-    """The oldest first."""
+    """Logged reads, the oldest first."""
     with Store.open(place, read_only=True) as store:
         return list(store.catalog.reads())[::-1]
 
 
-def test_every_way_to_read_is_remembered(place: Path) -> None:
+def test_every_kind_of_read_is_logged(place: Path) -> None:
     before = time.time_ns()
     with Store.open(place) as store:
         video = store[NAME]
@@ -70,7 +70,7 @@ def test_every_way_to_read_is_remembered(place: Path) -> None:
     assert all(one.source == "original" and not one.tiles for one in found)
 
 
-def test_figures_are_those_of_explain(place: Path) -> None:
+def test_logged_costs_equal_explain(place: Path) -> None:
     with Store.open(place) as store:
         video = store[NAME]
         video.tiles.retile("uniform:2x2")
@@ -88,7 +88,7 @@ def test_figures_are_those_of_explain(place: Path) -> None:
     assert untiled.pixels == untiled.untiled_pixels == told.untiled.pixels
 
 
-def test_scans_say_what_was_looked_for(place: Path) -> None:
+def test_scans_log_their_query(place: Path) -> None:
     with Store.open(place) as store:
         video = store[NAME]
         video.tiles.retile("uniform:2x2", span=(0, 1))
@@ -114,7 +114,7 @@ def test_reads_of_detectors_have_their_own_kind(place: Path) -> None:
     assert {one.kind for one in remembered(place)} == {"detect"}
 
 
-def test_nothing_is_noted_where_nothing_may_be_written(place: Path) -> None:
+def test_read_only_store_logs_nothing(place: Path) -> None:
     with Store.open(place, read_only=True) as store:
         store[NAME][0]
     assert remembered(place) == []
@@ -129,7 +129,7 @@ def test_queries_are_not_logged_as_reads(place: Path) -> None:
     assert remembered(place) == []
 
 
-def test_reads_go_with_their_video(place: Path, tmp_path: Path) -> None:
+def test_logged_reads_are_removed_with_their_video(place: Path, tmp_path: Path) -> None:
     with Store.open(place) as store:
         store.ingest(FOLDER / NAME, "b.mp4")
         store[NAME][0]
@@ -139,13 +139,13 @@ def test_reads_go_with_their_video(place: Path, tmp_path: Path) -> None:
         store.remove(NAME)
         assert [one.video_id for one in store.catalog.reads()] == [kept.id]
         stale = store["b.mp4"]
-        stale[3]  # noted, but of bytes that are gone when it is written
+        stale[3]  # pending when its bytes are removed
         store.ingest(FOLDER / "open-gop.mkv", "b.mp4", replace=True)
     assert remembered(place) == []
 
 
 @pytest.mark.parametrize(("most", "kept"), [(5, [4, 5, 6, 7, 8]), (1 << 64, [*range(9)])])
-def test_the_newest_are_kept(place: Path, most: int, kept: list[int]) -> None:
+def test_newest_reads_are_kept(place: Path, most: int, kept: list[int]) -> None:
     (place / "config.toml").write_text(f"remembered_reads = {most}\n")
     with Store.open(place) as store:
         for number in range(9):
@@ -153,7 +153,7 @@ def test_the_newest_are_kept(place: Path, most: int, kept: list[int]) -> None:
     assert [one.first_frame for one in remembered(place)] == kept
 
 
-def test_reads_are_found_by_video_and_time_and_forgotten(place: Path) -> None:
+def test_find_and_delete_logged_reads(place: Path) -> None:
     with Store.open(place) as store:
         store.ingest(FOLDER / NAME, "b.mp4")
         for name in (NAME, "b.mp4", "b.mp4"):
@@ -171,7 +171,7 @@ def test_reads_are_found_by_video_and_time_and_forgotten(place: Path) -> None:
         assert list(catalog.reads()) == []
 
 
-def test_a_store_that_stays_open_writes_what_it_has(place: Path) -> None:
+def test_open_store_writes_its_log_periodically(place: Path) -> None:
     with Store.open(place) as store:
         store[NAME][0]
         end = time.monotonic() + 120
@@ -180,7 +180,7 @@ def test_a_store_that_stays_open_writes_what_it_has(place: Path) -> None:
             time.sleep(0.05)
 
 
-def test_a_fork_writes_its_own_reads_and_no_others(place: Path) -> None:
+def test_fork_logs_only_its_own_reads(place: Path) -> None:
     with Store.open(place) as store:
         video = store[NAME]
         video[1]
@@ -198,7 +198,7 @@ def test_a_fork_writes_its_own_reads_and_no_others(place: Path) -> None:
     assert sorted(one.first_frame for one in remembered(place)) == [1, 2, 3]
 
 
-def test_a_busy_catalog_costs_the_note_and_not_the_read(place: Path) -> None:
+def test_busy_catalog_drops_the_log_entry_not_the_read(place: Path) -> None:
     with Store.open(place) as store:
         video = store[NAME]
         other = sqlite3.connect(place / "catalog.sqlite3", isolation_level=None)
@@ -224,14 +224,14 @@ def test_dropped_reads_are_counted(place: Path) -> None:
         def account() -> LoggedRead:
             raise OSError
 
-        for _ in range(10_000):  # more than may wait
+        for _ in range(10_000):  # more than the queue holds
             reads.note(video.info.digest, lambda: read)
         reads.note(video.info.digest, account)
         reads.close()
         assert 0 < len(list(store.catalog.reads())) == 10_001 - reads.dropped
 
 
-def test_a_program_that_closes_nothing_is_remembered_as_well(place: Path) -> None:
+def test_reads_of_an_unclosed_store_are_logged(place: Path) -> None:
     program = (
         "import sys\n"
         "from vfsd.api.store import Store\n"
@@ -276,8 +276,8 @@ def test_sql_view_of_reads(place: Path) -> None:
         ],
     ),
 )
-def test_a_program_ends_in_the_middle_of_a_read(place: Path, begun: str) -> None:
-    """Which is noted when there are no new threads any more."""
+def test_program_exit_during_a_read(place: Path, begun: str) -> None:
+    """The read is logged when threads can no longer be started."""
     program = (
         "import sys\n"
         "from vfsd import Store\n"

@@ -1,7 +1,5 @@
-"""Decoding ahead: in order, within bounds, and cancelled without leftovers.
-
-Sequential tasks on shared threads.
-"""
+"""Prefetching decoded frames: in order, within bounds, and cancelled without leftovers.
+Sequential tasks on shared threads."""
 
 from __future__ import annotations
 
@@ -38,7 +36,7 @@ class Made:
 
 
 class Rows:
-    """Fills rows of pictures with the numbers of frames."""
+    """Fills rows of frames with frame numbers."""
 
     def __init__(self, frames: Sequence[int], rows: slice, made: Made, *, bad: int | None) -> None:
         self._frames = iter(frames)
@@ -84,7 +82,7 @@ class Rows:
 def stretches(
     lengths: Sequence[int], made: Made, *, hands: int = 1, bad: int | None = None
 ) -> Iterator[PrefetchRun | InlineRun]:
-    """Of frames that follow each other; those below 0 are made by who takes them."""
+    """Stretches of consecutive frames; those below 0 are produced by the consumer."""
     at = 0
     for number, length in enumerate(lengths):
         frames = range(at, at + abs(length))
@@ -113,7 +111,7 @@ def reading(
 
 
 def small_parts(monkeypatch: pytest.MonkeyPatch, *, ahead: int, part: int) -> None:
-    """Bounds, in pictures."""
+    """Bounds, in frames."""
     monkeypatch.setattr(readahead, "_AHEAD_BYTES", ahead * PICTURE_BYTES)
     monkeypatch.setattr(readahead, "_BATCH_BYTES", part * PICTURE_BYTES)
 
@@ -135,7 +133,7 @@ def test_frames_arrive_in_order_for_any_schedule(
 
 
 def test_next_stretch_starts_before_the_previous_ends() -> None:
-    """The first of them cannot end until the second one has begun."""
+    """The first one cannot end until the second one has begun."""
     second_begun = threading.Event()
 
     class Waiting:
@@ -165,8 +163,8 @@ def test_next_stretch_starts_before_the_previous_ends() -> None:
     assert shown == list(range(20))
 
 
-def test_stretches_of_one_source_are_not_made_side_by_side() -> None:
-    """The second goes on with what the first one has left."""
+def test_stretches_of_one_source_are_sequential() -> None:
+    """The second one continues with the decoder of the first."""
     at_work = threading.Lock()
     finished: list[str] = []
 
@@ -199,8 +197,8 @@ def test_stretches_of_one_source_are_not_made_side_by_side() -> None:
     assert finished == [str(at) for at in range(0, 50, 5)]
 
 
-def test_no_more_is_made_than_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However slow the caller: there is time for all that will be made."""
+def test_prefetch_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This holds for a slow consumer, which gives producers time for all that they would make."""
     small_parts(monkeypatch, ahead=10, part=4)
     made = Made()
     threads = 2
@@ -223,7 +221,7 @@ def test_reading_one_frame_decodes_few() -> None:
     assert made.filled <= 4
 
 
-def test_pictures_larger_than_all_that_may_be_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_frames_larger_than_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readahead, "_AHEAD_BYTES", 1)
     monkeypatch.setattr(readahead, "_BATCH_BYTES", 1)
     made = Made()
@@ -258,7 +256,7 @@ def test_stopped_reader_after_shutdown_leaves_no_worker() -> None:
     assert made.at_work == 0
 
 
-def test_an_error_comes_when_it_is_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_is_raised_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     small_parts(monkeypatch, ahead=30, part=3)
     made = Made()
     shown: list[int] = []
@@ -267,15 +265,15 @@ def test_an_error_comes_when_it_is_its_turn(monkeypatch: pytest.MonkeyPatch) -> 
         with pytest.raises(OSError, match="19"):
             shown.extend(int(data.flat[0]) for _, data in pictures)
     assert shown == list(range(len(shown)))
-    assert 16 <= len(shown) <= 19  # those of the part before are whole
+    assert 16 <= len(shown) <= 19  # the frames of the previous part are complete
     assert made.at_work == 0
 
 
 # --------------------------------------------------------------------------------------------------
-# Jobs in a row on threads that are shared
+# Sequential tasks on shared threads
 
 
-def test_jobs_follow_each_other_whichever_threads_do_them() -> None:
+def test_tasks_of_a_strand_run_in_order() -> None:
     done: list[list[int]] = [[], [], []]
     with ThreadPoolExecutor(4) as workers:
         strands = [SerialExecutor(workers) for _ in done]
@@ -299,7 +297,7 @@ def test_strands_take_turns_on_one_thread() -> None:
     assert order == ["one", "other"] * 3
 
 
-def test_an_error_is_its_own_jobs_and_the_next_goes_on() -> None:
+def test_error_affects_only_its_task() -> None:
     with ThreadPoolExecutor(2) as workers:
         strand = SerialExecutor(workers)
         wrong = strand.submit(lambda: [].pop())

@@ -42,7 +42,7 @@ def psnr_of(data: Pixels, exact: Pixels) -> float:
 
 
 def worst_psnr(data: Pixels, exact: Pixels) -> float:
-    """Of the worst channel of the worst picture."""
+    """PSNR of the worst channel of the worst frame."""
     return min(
         psnr_of(one[..., channel], other[..., channel])
         for one, other in zip(data, exact, strict=True)
@@ -58,7 +58,7 @@ def is_from_rendition(video: Video, size: tuple[int, int], region: Rect | None =
 
 
 def by_hand(store: Store, segments: list[Segment], video: Video, form: str) -> Pixels:
-    """A rendition decoded packet by packet and converted picture by picture."""
+    """A rendition decoded packet by packet and converted frame by frame."""
     shown = []
     media = store.catalog.physicals(video.info)[-1].media
     converter = PixelConverter(media, pixel_format=form)
@@ -76,7 +76,7 @@ def by_hand(store: Store, segments: list[Segment], video: Video, form: str) -> P
 
 
 @pytest.mark.parametrize("clip", one_in(3, CLIPS))
-def test_a_read_in_its_size_is_the_rendition(store: Store, clip: str) -> None:
+def test_read_in_the_size_of_a_rendition(store: Store, clip: str) -> None:
     video = store.ingest(FOLDER / clip)
     size = (video.width // 4 * 2, video.height // 4 * 2)
     segments = video.renditions.make(size)
@@ -114,7 +114,7 @@ def test_matching_rendition_is_the_only_source(store: Store, video: Video) -> No
 
 
 @pytest.mark.thorough
-def test_sizes_that_are_not_simple_fractions(store: Store, video: Video) -> None:
+def test_arbitrary_sizes(store: Store, video: Video) -> None:
     video.renditions.make((240, 180), settings=TileSettings(psnr=50))
     take_tiles(store)
     for size in ((240, 180), (120, 90), (80, 60)):
@@ -126,7 +126,7 @@ def test_sizes_that_are_not_simple_fractions(store: Store, video: Video) -> None
 
 
 @pytest.mark.thorough
-def test_tiles_and_renditions_go_side_by_side(store: Store, video: Video) -> None:
+def test_tiles_and_renditions_coexist(store: Store, video: Video) -> None:
     tiled = video.tiles.retile("uniform:2x2")
     small = video.renditions.make((160, 120))
     smaller = video.renditions.make((80, 60), span=(0, 2))
@@ -153,7 +153,7 @@ def test_tiles_and_renditions_go_side_by_side(store: Store, video: Video) -> Non
     assert [one.role for one in store.catalog.physicals(video.info)].count(Role.RENDITION) == 0
 
 
-def test_scans_and_layouts_take_no_notice(store: Store, video: Video) -> None:
+def test_scans_and_layouts_ignore_renditions(store: Store, video: Video) -> None:
     video.renditions.make((160, 120))
     take_tiles(store)
     region = Rect(16, 16, 80, 80)
@@ -163,7 +163,7 @@ def test_scans_and_layouts_take_no_notice(store: Store, video: Video) -> None:
         assert np.array_equal(area.data, exact[area.frame])
 
 
-def test_sizes_that_cannot_be(video: Video) -> None:
+def test_impossible_sizes_are_refused(video: Video) -> None:
     for size, word in (
         ((161, 120), "even"),
         ((0, 0), "even"),
@@ -177,13 +177,13 @@ def test_sizes_that_cannot_be(video: Video) -> None:
 
 
 @pytest.mark.parametrize("jobs", one_in(3, [-1, 0, 1.5]))
-def test_jobs_are_one_at_least(store: Store, video: Video, jobs: Any) -> None:
+def test_jobs_must_be_at_least_one(store: Store, video: Video, jobs: Any) -> None:
     with pytest.raises(UsageError, match="jobs"):
         video.renditions.make((160, 120), jobs=jobs)
     assert store.catalog.renditions(video.info) == []
 
 
-def test_a_rendition_that_is_damaged_or_gone_is_done_without(store: Store, video: Video) -> None:
+def test_reads_fall_back_from_damaged_renditions(store: Store, video: Video) -> None:
     segments = video.renditions.make((160, 120))
     take_tiles(store)
     exact = video.read(size=(160, 120), psnr=math.inf).data
@@ -199,7 +199,7 @@ def test_existing_segments_are_not_made_again(store: Store, video: Video) -> Non
     assert video.renditions.make((160, 120)) == []
 
 
-def test_it_is_deleted_with_its_video(store: Store, video: Video) -> None:
+def test_rendition_is_deleted_with_its_video(store: Store, video: Video) -> None:
     (key, *_) = [segment.object_key for segment in video.renditions.make((160, 120))]
     store.remove(video.name)
     assert not store.parts.objects.path(key).exists()
@@ -211,8 +211,8 @@ def test_it_is_deleted_with_its_video(store: Store, video: Video) -> None:
         assert objects(seen) == 0
 
 
-def test_gray_of_a_colour_rendition_is_not_exact(store: Store, tmp_path: Path) -> None:
-    """It is made of them when they are scaled, or before: the colours are the same, it is not."""
+def test_gray_from_a_color_rendition_is_not_exact(store: Store, tmp_path: Path) -> None:
+    """Gray may be computed before or after scaling; colors are equal, but gray is not."""
     path = tmp_path / "rgb.mkv"
     with av.open(str(FOLDER / "traffic.mp4")) as container:
         pictures = [picture.to_rgb() for picture in islice(container.decode(video=0), 10)]

@@ -71,7 +71,7 @@ def exact(made: Path) -> np.ndarray:
 
 
 def flip(path: Path, at: int) -> None:
-    """A bit of that byte; the file's times stay, as they do where a disk forgets."""
+    """Flip a bit of that byte and keep the file's times, like bit rot."""
     found = path.stat()
     path.chmod(0o600)
     with open(path, "r+b") as file:
@@ -111,7 +111,7 @@ def scrubbed(store: Store, *sources: Path) -> list[ScrubDamage]:
 # ------------------------------------------------------------------------------------------- sums
 
 
-def test_sums_do_not_depend_on_how_the_bytes_come() -> None:
+def test_checksums_are_independent_of_chunk_sizes() -> None:
     data = os.urandom(3 * BLOCK_BYTES + 17)
     found = set()
     for step in (1 << 20, BLOCK_BYTES, 1000, 7777):
@@ -131,7 +131,7 @@ def test_sums_do_not_depend_on_how_the_bytes_come() -> None:
 
 
 @pytest.mark.parametrize("how", ["ingest", "link", "write", "settled"])
-def test_every_way_in_makes_them(tmp_path: Path, how: str) -> None:
+def test_every_ingest_path_adds_checksums(tmp_path: Path, how: str) -> None:
     with new_store(tmp_path / "store") as store:
         if how == "write":
             store.write("a.mp4", np.zeros((3, 32, 32, 3), np.uint8), fps=5)
@@ -183,12 +183,12 @@ def test_damaged_frames_are_refused_and_others_are_exact(tmp_path: Path, clip: s
         told = {number for part in caught.value.frames or () for number in part}
         if video.original.access is Access.EXTENT:
             assert sorted(told) == lost
-        assert told >= set(lost)  # what a demuxer cuts up is not known to the byte
+        assert told >= set(lost)  # packet positions after a demuxer's parser are not exact
         for word in ("a is damaged", str(at // BLOCK_BYTES * BLOCK_BYTES), str(lost[-1])):
             assert word in str(caught.value)
 
 
-def test_damage_is_remembered_until_it_is_gone(place: Path, exact: np.ndarray) -> None:
+def test_damage_is_recorded_until_it_is_repaired(place: Path, exact: np.ndarray) -> None:
     path = damaged(place)
     with Store.open(place) as store, pytest.raises(DamagedFileError):
         store["cam/a.mp4"].read()
@@ -209,10 +209,10 @@ def test_damage_is_remembered_until_it_is_gone(place: Path, exact: np.ndarray) -
 
 @pytest.mark.parametrize("known", one_in(3, [False, True]))
 @pytest.mark.parametrize("how", ["read", "stream", "view"])
-def test_tiles_show_what_the_original_has_lost(
+def test_tiles_serve_frames_lost_in_the_original(
     place: Path, exact: np.ndarray, how: str, known: bool
 ) -> None:
-    """Though reads take the original where it can be read: it costs less than raw tiles."""
+    """Where the original is readable, reads use it, since it costs less than raw tiles."""
     with Store.open(place) as store:
         video = store["cam/a.mp4"]
         video.budget.set("none")
@@ -236,7 +236,7 @@ def test_tiles_show_what_the_original_has_lost(
             video.read(psnr=math.inf)
 
 
-def test_a_disk_that_stammers_is_not_damaged(
+def test_transient_read_errors_are_not_damage(
     place: Path, exact: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = os.pread
@@ -261,7 +261,7 @@ def test_a_disk_that_stammers_is_not_damaged(
             assert seen.integrity.damaged() == []
 
 
-def test_a_disk_that_does_not_read_is_not_written_down(
+def test_unreadable_disk_is_not_recorded_as_damage(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(fd: int, size: int, at: int) -> bytes:
@@ -277,9 +277,7 @@ def test_a_disk_that_does_not_read_is_not_written_down(
             assert seen.integrity.damaged() == []
 
 
-def test_an_open_reader_takes_the_good_copy_that_is_put_back(
-    place: Path, exact: np.ndarray, tmp_path: Path
-) -> None:
+def test_open_reader_uses_the_restored_copy(place: Path, exact: np.ndarray, tmp_path: Path) -> None:
     with Store.open(place) as store:
         back_up(store.parts, tmp_path / "backup")
         path = object_of(store)
@@ -318,7 +316,7 @@ def test_damaged_file_is_not_read_during_its_repair(
             with pytest.raises(DamagedFileError):
                 file.read_some(LAST.start, 10)
             assert [one.repaired for one in scrubbed(store, tmp_path / "backup")] == ["put back"]
-            with closing(stored.open()) as good:  # who has seen all of the copy by now
+            with closing(stored.open()) as good:  # who has read all of the copy by now
                 assert good.read_some(LAST.start, 10) == right
             exchange = os.dup2
             others = [threading.Thread(target=look, args=(file,)) for _ in range(2)]
@@ -339,8 +337,8 @@ def test_damaged_file_is_not_read_during_its_repair(
     assert (read, damaged) == ([right] * 4, [])
 
 
-def test_a_file_is_not_taken_for_the_one_that_had_its_inode(tmp_path: Path) -> None:
-    """File systems give the number of a deleted file to the next, and times are what users say."""
+def test_reused_inode_number_is_detected(tmp_path: Path) -> None:
+    """File systems reuse inode numbers of deleted files, and users can set any times."""
     padded = [CLIP.read_bytes() + _padding(byte) for byte in (b"a", b"b")]
     with new_store(tmp_path / "store") as store:
         for name, data in zip(("a.mp4", "b.mp4"), padded, strict=True):
@@ -363,7 +361,7 @@ def test_a_file_is_not_taken_for_the_one_that_had_its_inode(tmp_path: Path) -> N
 
 
 def _padding(byte: bytes) -> bytes:
-    """A box that says nothing."""
+    """An empty free box."""
     return struct.pack(">I4s", 8 + BLOCK_BYTES, b"free") + byte * BLOCK_BYTES
 
 
@@ -383,13 +381,13 @@ def test_linked_files_are_verified_until_they_change(tmp_path: Path) -> None:
             store["a"].frames([0])
         (found,) = scrubbed(store)
         assert "has changed since it was indexed" in found.message
-    shutil.copyfile(CLIP, mine)  # its bytes are what they were, and only its time is another
+    shutil.copyfile(CLIP, mine)  # its bytes are unchanged, and only its time differs
     with Store.open(tmp_path / "store") as store:
         assert scrubbed(store) == []
         assert len(store["a"].read()) == 120
 
 
-def test_bytes_put_in_again_heal(place: Path, exact: np.ndarray) -> None:
+def test_repeated_ingest_repairs_damage(place: Path, exact: np.ndarray) -> None:
     damaged(place)
     with Store.open(place) as store:
         with pytest.raises(DamagedFileError):
@@ -401,7 +399,7 @@ def test_bytes_put_in_again_heal(place: Path, exact: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("how", one_in(2, ["ingest", "stream", "mount", "settled"]))
-def test_bytes_that_come_again_do_not_rely_on_those_that_are_there(
+def test_repeated_ingest_does_not_trust_existing_bytes(
     place: Path, exact: np.ndarray, how: str
 ) -> None:
     """A change on the disk is not detected before the data is read."""
@@ -430,7 +428,7 @@ def test_bytes_that_come_again_do_not_rely_on_those_that_are_there(
 def test_replacement_does_not_reuse_a_damaged_object(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As when the same original was replaced before, and that has changed on the disk since."""
+    """The same original was replaced before, and the result has changed on the disk since."""
     put = ObjectStore.adopt
 
     def adopt(self: ObjectStore, source: Path, key: str) -> None:
@@ -450,7 +448,7 @@ def test_replacement_does_not_reuse_a_damaged_object(
         assert fsck.run(store.parts, deep=True) == []
 
 
-def test_damage_that_was_noticed_is_forgotten_with_the_damaged_bytes(place: Path) -> None:
+def test_recorded_damage_is_removed_with_its_bytes(place: Path) -> None:
     damaged(place)
     with Store.open(place) as store:
         with pytest.raises(DamagedFileError):
@@ -463,7 +461,7 @@ def test_damage_that_was_noticed_is_forgotten_with_the_damaged_bytes(place: Path
         assert scrubbed(store) == []
 
 
-def test_frames_that_are_hit_are_those_that_need_the_packets(made: Path) -> None:
+def test_damaged_frames_are_those_that_need_the_packets(made: Path) -> None:
     with Store.open(made, read_only=True) as store:
         video = store["cam/a.mp4"]
         table = context_of(video).table
@@ -486,7 +484,7 @@ def test_frames_that_are_hit_are_those_that_need_the_packets(made: Path) -> None
 # ------------------------------------------------------------------------------------------ scrub
 
 
-def test_scrub_finds_heals_and_tells(place: Path, tmp_path: Path) -> None:
+def test_scrub_finds_repairs_and_reports_damage(place: Path, tmp_path: Path) -> None:
     with Store.open(place) as store:
         video = store["cam/a.mp4"]
         segments = video.tiles.retile("uniform:2x2")
@@ -508,7 +506,7 @@ def test_scrub_finds_heals_and_tells(place: Path, tmp_path: Path) -> None:
         assert fsck.run(store.parts, deep=True) == []
 
 
-def test_scrub_makes_sums_that_are_missing_or_wrong(place: Path) -> None:
+def test_scrub_adds_missing_and_corrects_wrong_checksums(place: Path) -> None:
     with Store.open(place) as store:
         where = store["cam/a.mp4"].original.place
         with store.catalog.reading() as seen:
@@ -527,7 +525,7 @@ def test_scrub_makes_sums_that_are_missing_or_wrong(place: Path) -> None:
             assert found.repaired == "recomputed"
 
 
-def test_an_interrupted_scrub_goes_on(place: Path) -> None:
+def test_interrupted_scrub_resumes(place: Path) -> None:
     with Store.open(place) as store:
         store["cam/a.mp4"].tiles.retile("uniform:2x2")
 
@@ -551,7 +549,7 @@ def test_an_interrupted_scrub_goes_on(place: Path) -> None:
 
 
 class EnoughError(Exception):
-    """Of who interrupts."""
+    """Raised by tests to interrupt a scrub."""
 
 
 @pytest.fixture
@@ -567,7 +565,7 @@ def large(tmp_path: Path) -> Path:
 
 
 def interrupted(store: Store, after: int) -> Scrubber:
-    """A scrub that has got as far as that many bytes of what there was to do."""
+    """Interrupt a scrub after that many bytes of its work."""
 
     def stop(done: int, total: int) -> None:
         if done >= after:
@@ -579,7 +577,7 @@ def interrupted(store: Store, after: int) -> Scrubber:
     return scrubber
 
 
-def test_a_scrub_goes_on_within_a_file(large: Path) -> None:
+def test_scrub_resumes_within_a_file(large: Path) -> None:
     with Store.open(large) as store:
         path = store.parts.originals.path_of(store["a.mp4"].original)
         size = path.stat().st_size
@@ -595,7 +593,7 @@ def test_a_scrub_goes_on_within_a_file(large: Path) -> None:
 
 
 @pytest.mark.parametrize("place", [1000, 4 << 20])
-def test_a_scrub_that_goes_on_finds_damage_before_and_behind(large: Path, place: int) -> None:
+def test_resumed_scrub_finds_damage_in_both_parts(large: Path, place: int) -> None:
     with Store.open(large) as store:
         flip(store.parts.originals.path_of(store["a.mp4"].original), place)
         interrupted(store, 2 << 20)
@@ -606,9 +604,7 @@ def test_a_scrub_that_goes_on_finds_damage_before_and_behind(large: Path, place:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("place", [1000, 4 << 20])
-def test_a_scrub_that_goes_on_does_not_believe_damage_by_wrong_sums(
-    large: Path, place: int
-) -> None:
+def test_resumed_scrub_detects_wrong_checksums(large: Path, place: int) -> None:
     with Store.open(large) as store:
         original = store["a.mp4"].original
         with store.catalog.writing() as change:
@@ -624,8 +620,8 @@ def test_a_scrub_that_goes_on_does_not_believe_damage_by_wrong_sums(
         assert fsck.run(store.parts, deep=True) == []
 
 
-def test_a_second_look_that_is_interrupted_goes_on_to_its_end(large: Path) -> None:
-    """Else a file that takes longer than any run would never be reported."""
+def test_interrupted_second_check_resumes(large: Path) -> None:
+    """Otherwise a file that takes longer than any run would never be reported."""
     with Store.open(large) as store:
         path = store.parts.originals.path_of(store["a.mp4"].original)
         flip(path, 1000)
@@ -647,7 +643,7 @@ def test_a_second_look_that_is_interrupted_goes_on_to_its_end(large: Path) -> No
         assert found.ranges == (range(BLOCK_BYTES),)
 
 
-def test_the_note_of_a_widely_damaged_file_is_short(large: Path) -> None:
+def test_progress_record_of_a_widely_damaged_file_is_short(large: Path) -> None:
     with Store.open(large) as store:
         original = store["a.mp4"].original
         path, size = store.parts.originals.path_of(original), original.size
@@ -661,7 +657,7 @@ def test_the_note_of_a_widely_damaged_file_is_short(large: Path) -> None:
         assert found.ranges == (range(size),)
 
 
-def test_of_damage_in_too_many_places_no_note_is_made(tmp_path: Path) -> None:
+def test_damage_in_too_many_places_saves_no_progress(tmp_path: Path) -> None:
     note, summer = ScrubCheckpoint(tmp_path / "note"), BlockChecksummer()
     damage = [range(at, at + 1) for at in range(0, 1 << 18, 2)]
     note.write(
@@ -711,12 +707,12 @@ def test_scrub_of_other_files_starts_over(large: Path, what: str) -> None:
 
 
 def test_scrub_saves_progress_while_reading(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A killed scrub does nothing at its end."""
+    """A killed scrub cannot save its progress at the end."""
     clock = [100.0]
     monkeypatch.setattr("vfsd.maintenance.scrub.time.monotonic", lambda: clock[0])
     with Store.open(large) as store:
         store.ingest(CLIP, "small.mp4")
-        with store.catalog.writing() as change:  # it is the large one's turn last
+        with store.catalog.writing() as change:  # the large file comes last
             change.integrity.record_inspection(store["a.mp4"].original.place, (), now_ns=1)
 
         def tick(done: int, total: int) -> None:
@@ -739,9 +735,7 @@ def test_scrub_saves_progress_while_reading(large: Path, monkeypatch: pytest.Mon
         assert len({at for _, at in noted}) > 1
 
 
-def test_a_scrub_tells_what_it_passes_over_and_knows_to_be_damaged(
-    place: Path, tmp_path: Path
-) -> None:
+def test_scrub_reports_skipped_known_damage(place: Path, tmp_path: Path) -> None:
     backup = tmp_path / "backup"
     with Store.open(place) as store:
         back_up(store.parts, backup)
@@ -787,7 +781,7 @@ def test_unreadable_linked_file_does_not_stop_the_scrub(place: Path, tmp_path: P
         shutil.rmtree(folder)
         folder.touch()
         flip(object_of(store), LAST[100])
-        with store.catalog.writing() as change:  # it is the linked one's turn first
+        with store.catalog.writing() as change:  # the linked file comes first
             change.integrity.add_damage(linked, [range(5)], now_ns=1)
             change.integrity.record_inspection(
                 store["cam/a.mp4"].original.place, (), now_ns=time.time_ns()
@@ -817,7 +811,7 @@ def test_failed_repair_is_reported_and_others_are_repaired(
         else:
             shutil.rmtree(folder)
             folder.touch()
-        with store.catalog.writing() as change:  # it is that one's turn first
+        with store.catalog.writing() as change:  # that file comes first
             for at_ns, name in enumerate(("cam/a.mp4", "b.mp4"), 1):
                 change.integrity.record_inspection(store[name].original.place, (), now_ns=at_ns)
         scrubber = Scrubber(
@@ -831,7 +825,7 @@ def test_failed_repair_is_reported_and_others_are_repaired(
             assert len(seen.integrity.damaged()) == (what == "link")
 
 
-def test_scrub_keeps_to_its_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scrub_stays_within_its_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [100.0]
     monkeypatch.setattr("vfsd.maintenance.scrub.time.monotonic", lambda: clock[0])
     monkeypatch.setattr(
@@ -847,7 +841,7 @@ def test_scrub_keeps_to_its_pace(monkeypatch: pytest.MonkeyPatch) -> None:
 # ----------------------------------------------------------------------------------- fsck, backup
 
 
-def test_sums_that_cannot_be_right(place: Path) -> None:
+def test_impossible_checksums(place: Path) -> None:
     with Store.open(place) as store:
         where = store["cam/a.mp4"].original.place
         summer = BlockChecksummer()
@@ -865,12 +859,13 @@ def test_sums_that_cannot_be_right(place: Path) -> None:
             assert seen.integrity.with_checksums() == {where}
 
 
-def test_a_backup_knows_nothing_of_damage_elsewhere(place: Path, tmp_path: Path) -> None:
+def test_backup_does_not_inherit_damage_records(place: Path, tmp_path: Path) -> None:
     with Store.open(place) as store:
         back_up(store.parts, tmp_path / "backup")
         flip(object_of(store), LAST[100])
         assert len(scrubbed(store)) == 1
-        assert len(back_up(store.parts, tmp_path / "backup").damaged) == 0  # it has a good one
+        # the backup has a good copy
+        assert len(back_up(store.parts, tmp_path / "backup").damaged) == 0
         with store.catalog.writing() as change:
             change.integrity.drop_checksums(store["cam/a.mp4"].original.place)
     with Store.open(tmp_path / "backup") as copy:

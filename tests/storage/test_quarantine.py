@@ -1,4 +1,4 @@
-"""Files that may have crashed a mount: their restrictions, and how these end."""
+"""Files that may have crashed a mount: their restrictions, and the end of these."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 def add_crash(store: Store) -> None:
-    """As the next mount does, which is another process."""
+    """Record a crash like the next mount, which is another process."""
     with Store.open(store.path) as other:
         other.parts.quarantine.add_crash(other["v.mp4"].original, "Segmentation fault")
 
 
 def verifies(store: Store, seconds: float) -> bool:
-    """Whether the part of a mount that verifies lifts it."""
+    """Whether background verification of a mount lifts the restriction."""
     verifier = BackgroundVerifier(store)
     end = time.monotonic() + seconds
     try:
@@ -45,7 +45,7 @@ def verifies(store: Store, seconds: float) -> bool:
         verifier.close()
 
 
-def test_a_suspect_is_not_decoded_until_it_was_decoded_elsewhere(store: Store) -> None:
+def test_suspect_is_not_decoded_before_a_successful_verify(store: Store) -> None:
     video = store["v.mp4"]
     assert len(video.read(frames=slice(0, 2)).data) == 2
     add_crash(store)
@@ -54,7 +54,7 @@ def test_a_suspect_is_not_decoded_until_it_was_decoded_elsewhere(store: Store) -
     assert verifies(store, 60)
     assert len(video.read(frames=slice(4, 6)).data) == 2
     add_crash(store)
-    assert not verifies(store, 3)  # the second time it is for people to say
+    assert not verifies(store, 3)  # after the second crash only a user may lift it
     suspicion = store.parts.quarantine.of(video.original)
     assert suspicion is not None
     assert suspicion.crashes == 2
@@ -62,8 +62,8 @@ def test_a_suspect_is_not_decoded_until_it_was_decoded_elsewhere(store: Store) -
     assert len(video.read(frames=slice(6, 8)).data) == 2
 
 
-def test_of_accusations_at_the_same_time_none_is_lost(store: Store) -> None:
-    """A mount adds accusations while `vfsd verify` lifts others."""
+def test_concurrent_crash_records_are_kept(store: Store) -> None:
+    """A mount adds records while `vfsd verify` removes others."""
     originals = []
     for name in ("traffic.mp4", "late-start.mp4", "open-gop.mkv"):
         originals.append(store.ingest(FOLDER / name, name).original)
@@ -93,13 +93,13 @@ def test_of_accusations_at_the_same_time_none_is_lost(store: Store) -> None:
         '{"/\\ud800": {"crashes": 1, "at": 1, "how": "", "barred": true}}',
     ],
 )
-def test_unreadable_quarantine_file_accuses_no_video(store: Store, told: str) -> None:
+def test_unreadable_quarantine_file_restricts_no_video(store: Store, told: str) -> None:
     (store.path / "suspects.json").write_text(told)
     assert store.parts.quarantine.barred() == {}
     assert len(store["v.mp4"].read(frames=slice(0, 1)).data) == 1
 
 
-def test_the_note_of_a_process_that_ended_well_is_gone(store: Store) -> None:
+def test_clean_exit_removes_the_crash_marker(store: Store) -> None:
     suspects, note = store.parts.quarantine, store.parts.directory.decoding_note
     with suspects.record_decoding(note):
         with suspects.decoding(store["v.mp4"].original):

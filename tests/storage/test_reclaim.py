@@ -27,8 +27,8 @@ LEFT_BEHIND = "00" * 32
 
 @pytest.fixture
 def video(store: Store) -> Video:
-    """With tiles, former tiles and a rendition; also the row of an object from a process that
-    was killed before it could delete it."""
+    """A video with tiles, retired tiles and a rendition, and the row of an object whose deletion
+    was interrupted by a kill."""
     found = store.ingest(FOLDER / "portrait.mp4", "cam1/a.mp4")
     found.budget.set("none")
     found.tiles.retile("uniform:2x2")
@@ -98,7 +98,7 @@ def counted_anew(store: Store, video: Video) -> None:
         ],
     ),
 )
-def test_only_what_went_is_looked_at(
+def test_only_removed_data_is_checked(
     store: Store, video: Video, happens: Callable[[Store, Video], None]
 ) -> None:
     happens(store, video)
@@ -123,8 +123,8 @@ def test_shared_objects_are_looked_up_in_one_query(store: Store) -> None:
     assert not list(store.parts.objects.all_keys())
 
 
-def test_nothing_is_gone_through_for_what_goes(store: Store) -> None:
-    """Neither all videos nor all sums, where some are linked or joined."""
+def test_removal_does_not_scan_the_catalog(store: Store) -> None:
+    """Neither all videos nor all checksums are read, even if some videos are linked or joined."""
     store.ingest(FOLDER / "mjpeg.avi", "linked.avi", link=True)
     plans: list[str] = []
 

@@ -1,9 +1,5 @@
-"""Files are examined in sandboxed processes of their own.
-
-Media that refer to other files or to network addresses: these are never opened.
-
-An installation that cannot examine files reports the cause.
-"""
+"""Files are examined in sandboxed processes.  Media that refer to other files or to network
+addresses: these are never opened.  An installation that cannot examine files reports the cause."""
 
 from __future__ import annotations
 
@@ -61,7 +57,7 @@ def children(pid: int) -> list[int]:
 
 
 class Signalling:
-    """Sends a signal to the examiner process as soon as it is at work."""
+    """Sends a signal to the examiner process as soon as it is working."""
 
     def __init__(self, number: int) -> None:
         self._number = number
@@ -88,7 +84,7 @@ def refusal(examiner: Examiner, clip: Path, number: int) -> str:
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_another_process_finds_what_this_one_finds(examiner: Examiner, name: str) -> None:
+def test_sandbox_returns_the_same_result(examiner: Examiner, name: str) -> None:
     assert alike(examiner.examine(FOLDER / name), examine(FOLDER / name))
 
 
@@ -107,7 +103,7 @@ def test_sandboxed_refusal_has_the_same_message(examiner: Examiner, tmp_path: Pa
 
 
 def many_streams(path: Path, count: int) -> Path:
-    """The same pictures so many times side by side."""
+    """The same frames in that many parallel streams."""
     with av.open(str(FOLDER / "traffic.mp4")) as clip, av.open(str(path), "w") as made:
         pictures = clip.streams.video[0]
         streams = [made.add_stream_from_template(pictures) for _ in range(count)]
@@ -122,8 +118,8 @@ def many_streams(path: Path, count: int) -> Path:
 
 
 @pytest.mark.parametrize("suffix", one_in(3, ["mkv", "mov", "ts"]))
-def test_a_file_has_200_streams_at_most(examiner: Examiner, tmp_path: Path, suffix: str) -> None:
-    """Whether FFmpeg says nothing of more, or that memory ran out."""
+def test_streams_are_limited_to_200(examiner: Examiner, tmp_path: Path, suffix: str) -> None:
+    """FFmpeg may ignore the others silently, or run out of memory."""
     most = examiner.examine(many_streams(tmp_path / f"most.{suffix}", 200))
     assert len(most.media.side_streams) == 199
     for count in (201, 400):
@@ -133,9 +129,7 @@ def test_a_file_has_200_streams_at_most(examiner: Examiner, tmp_path: Path, suff
                 way(more)
 
 
-def test_a_file_that_crashes_the_decoder_is_refused_and_the_next_is_not(
-    examiner: Examiner, wide_clip: Path
-) -> None:
+def test_file_that_crashes_the_decoder_is_refused(examiner: Examiner, wide_clip: Path) -> None:
     assert "crashes (SIGSEGV)" in refusal(examiner, wide_clip, signal.SIGSEGV)
     assert "crashes (SIGABRT)" in refusal(examiner, wide_clip, signal.SIGABRT)
     assert "was killed" in refusal(examiner, wide_clip, signal.SIGKILL)
@@ -143,7 +137,7 @@ def test_a_file_that_crashes_the_decoder_is_refused_and_the_next_is_not(
 
 
 @pytest.mark.thorough
-def test_a_file_on_which_the_decoder_hangs_is_refused(wide_clip: Path) -> None:
+def test_file_that_hangs_the_decoder_is_refused(wide_clip: Path) -> None:
     impatient = Examiner(SandboxLimits(silent_seconds=2))
     try:
         assert "hangs" in refusal(impatient, wide_clip, signal.SIGSTOP)
@@ -153,7 +147,7 @@ def test_a_file_on_which_the_decoder_hangs_is_refused(wide_clip: Path) -> None:
 
 
 def raw(path: Path, width: int, height: int, frames: int) -> Path:
-    """Black pictures that take no room on the disk."""
+    """Black frames that use no disk space."""
     head = f"YUV4MPEG2 W{width} H{height} F25:1\n".encode()
     with open(path, "wb") as file:
         file.write(head)
@@ -182,7 +176,7 @@ def _examined_within(limits: SandboxLimits, path: Path) -> Examination:
 
 
 @pytest.mark.thorough
-def test_cancelling_ends_the_examination(examiner: Examiner, wide_clip: Path) -> None:
+def test_cancellation_ends_the_examination(examiner: Examiner, wide_clip: Path) -> None:
     class EnoughError(Exception):
         pass
 
@@ -194,7 +188,7 @@ def test_cancelling_ends_the_examination(examiner: Examiner, wide_clip: Path) ->
     assert len(examiner.examine(wide_clip).order) == 60
 
 
-def test_a_process_that_was_killed_while_idle_is_replaced(examiner: Examiner) -> None:
+def test_killed_idle_process_is_replaced(examiner: Examiner) -> None:
     examiner.examine(FOLDER / "portrait.mp4")
     idle = [c for c in children(os.getpid()) if b"sandbox_start" in _command(c)]
     assert idle
@@ -207,7 +201,7 @@ def _command(pid: int) -> bytes:
     return Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
-def test_a_process_with_thousands_of_files_open_has_files_examined() -> None:
+def test_examination_with_thousands_of_open_files() -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     if before[1] < 4096:
         pytest.skip("not so many files may be open")
@@ -231,12 +225,12 @@ EXAMINED = {name: examine(FOLDER / name) for name in ("traffic.mp4", "late-start
 
 
 @pytest.mark.parametrize("name", EXAMINED)
-def test_an_examination_is_the_same_when_it_arrives(name: str) -> None:
+def test_examination_survives_its_transport(name: str) -> None:
     size = (FOLDER / name).stat().st_size
     packed = pack_examination(EXAMINED[name])
     assert alike(unpack_examination(packed, size), EXAMINED[name])
     with pytest.raises(IntegrityError):
-        unpack_examination(packed, size // 2)  # of a file that is shorter than what it tells of
+        unpack_examination(packed, size // 2)  # of a file shorter than its description
 
 
 def _with_head(change: Callable[[dict[str, Any]], object]) -> bytes:
@@ -348,7 +342,7 @@ def test_tags_that_are_not_utf8_arrive() -> None:
 
 
 @given(data=st.data())
-def test_no_answer_does_more_than_be_refused(data: st.DataObject) -> None:
+def test_arbitrary_answers_are_refused(data: st.DataObject) -> None:
     size = (FOLDER / "late-start.mp4").stat().st_size
     packed = bytearray(pack_examination(EXAMINED["late-start.mp4"]))
     for _ in range(data.draw(st.integers(1, 4))):
@@ -364,7 +358,7 @@ def test_no_answer_does_more_than_be_refused(data: st.DataObject) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Media that name other files, or places in the network: nothing of it is ever opened
+# Media that refer to other files or to network addresses: these are never opened
 
 
 TRAFFIC = FOLDER / "traffic.mp4"
@@ -394,7 +388,7 @@ def traps(tmp_path: Path) -> Iterator[Traps]:
 
 
 def looked_at(examiner: Examiner, path: Path) -> None:
-    """By this process as well: what it does not do needs no process that may not."""
+    """Examine a file, also in this process: operations that are skipped here need no sandbox."""
     for look in (examine, examiner.examine):
         try:
             look(path)
@@ -402,8 +396,8 @@ def looked_at(examiner: Examiner, path: Path) -> None:
             continue
 
 
-def test_the_traps_catch(tmp_path: Path, traps: Traps) -> None:
-    """FFmpeg does open what these name, where it is let."""
+def test_traps_detect_access(tmp_path: Path, traps: Traps) -> None:
+    """FFmpeg opens the references of these files if permitted."""
     assert not traps.met()
     playlist = tmp_path / "list.txt"
     playlist.write_text(f"ffconcat version 1.0\nfile '{traps.video}'\n")
@@ -446,7 +440,7 @@ def test_playlists_open_no_other_files(
 
 
 @pytest.mark.parametrize("name", ["trap/%d.mp4", "trap/*.mp4", "concat:trap|secret.mp4"])
-def test_names_that_are_patterns_open_nothing_else(
+def test_names_with_patterns_open_no_other_files(
     tmp_path: Path, traps: Traps, examiner: Examiner, name: str
 ) -> None:
     path = tmp_path / name.replace("/", "_")
@@ -456,7 +450,7 @@ def test_names_that_are_patterns_open_nothing_else(
 
 
 def _with_reference(data: bytes, entry: bytes) -> bytes:
-    """A movie whose tracks all say that their media lie elsewhere: what `entry` of dref tells."""
+    """A movie with media in another file for all tracks, as given by the dref box `entry`."""
     made, at = [], 0
     while at < len(data):
         size, kind = int.from_bytes(data[at : at + 4]), data[at + 4 : at + 8]
@@ -472,7 +466,7 @@ def _with_reference(data: bytes, entry: bytes) -> bytes:
 
 
 def _alias(path: str) -> bytes:
-    """A QuickTime alias record of an absolute path, as far as FFmpeg reads it."""
+    """A QuickTime alias record of an absolute path, with the parts that FFmpeg reads."""
     text = path.encode()
     tagged = struct.pack(">HH", 2, len(text)) + text + b"\0" * (len(text) % 2)
     tagged += struct.pack(">HH", 18, len(text)) + text + b"\0" * (len(text) % 2)
@@ -483,7 +477,7 @@ def _alias(path: str) -> bytes:
 
 
 @pytest.mark.parametrize("suffix", [".mp4", ".mov"])
-def test_media_that_lie_in_another_file_are_not_looked_for(
+def test_media_in_another_file_is_not_opened(
     tmp_path: Path, traps: Traps, examiner: Examiner, suffix: str
 ) -> None:
     data = TRAFFIC.read_bytes()
@@ -501,8 +495,8 @@ def test_media_that_lie_in_another_file_are_not_looked_for(
 
 
 @pytest.mark.thorough
-def test_attachments_stay_what_they_are(tmp_path: Path, traps: Traps, examiner: Examiner) -> None:
-    """A playlist, a font and a subtitle that a Matroska file has with it."""
+def test_attachments_are_not_interpreted(tmp_path: Path, traps: Traps, examiner: Examiner) -> None:
+    """A playlist, a font and a subtitle attached to a Matroska file."""
     source, path = tmp_path / "a.mkv", tmp_path / "attached.mkv"
     scene = Scene(96, 64, frames=8, rate=Fraction(25), seed=1)
     write(scene, Encoding("h264", gop=4, bframes=0, preset="ultrafast"), source)
@@ -524,7 +518,7 @@ def test_attachments_stay_what_they_are(tmp_path: Path, traps: Traps, examiner: 
 
 
 # --------------------------------------------------------------------------------------------------
-# An installation that cannot examine files says so, and names the cause
+# An installation that cannot examine files reports the cause
 
 
 VIDEO = FOLDER / "portrait.mp4"
@@ -557,7 +551,7 @@ def test_doctor_finds_broken_examiner(tmp_path: Path, kind: str, cause: str) -> 
     [("unloadable", "undefined symbol"), ("other keywords", "unexpected keyword argument")],
 )
 def test_ingest_names_cause(tmp_path: Path, kind: str, cause: str) -> None:
-    """One line of an error, and the store stays as it was."""
+    """The error has one line, and the store is unchanged."""
     new_store(tmp_path / "store").close()
     env = environment(tmp_path / "path", kind)
     done = run(env, "-s", tmp_path / "store", "ingest", VIDEO, VIDEO.parent / "traffic.mp4")
@@ -602,7 +596,7 @@ def test_examiner_that_dies_at_start(
     error: type[Exception],
     words: str,
 ) -> None:
-    """A library that crashes, hangs, or ends the process while it is loaded."""
+    """A library crashes, hangs, or ends the process while it is loaded."""
     (tmp_path / "av").mkdir()
     (tmp_path / "av/__init__.py").write_text(code)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))

@@ -1,4 +1,4 @@
-"""Small generated clips with sound."""
+"""Small generated clips with audio."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from av.video.stream import VideoStream
 from tests.support.clips import pictures
 
 RATE = 48_000
-_BLOCK = 1920  # samples of a picture at 25 a second
+_BLOCK = 1920  # samples per frame at 25 fps
 
 
 def make_talking(
@@ -27,7 +27,7 @@ def make_talking(
     video_codec: str = "libx264",
     options: dict[str, str] | None = None,
 ) -> Path:
-    """Pictures with B-frames, and sound that never repeats and starts `late` seconds later.
+    """A clip with B-frames, and audio that never repeats and starts `late` seconds later.
 
     `options` are those of the muxer.
     """
@@ -49,7 +49,7 @@ def make_talking(
 
 
 def make_pausing(path: Path, clip: Path, at: Fraction, pause: int) -> Path:
-    """A `clip` of `make_talking` in Matroska, in which `pause` seconds pass at second `at`."""
+    """A Matroska `clip` of `make_talking` with a pause of `pause` seconds at second `at`."""
     with av.open(str(clip)) as opened, av.open(str(path), "w", format="matroska") as output:
         streams = {
             stream.index: output.add_stream_from_template(stream) for stream in opened.streams
@@ -62,7 +62,7 @@ def make_pausing(path: Path, clip: Path, at: Fraction, pause: int) -> Path:
         for index, stream in streams.items():
             mine = [packet for packet in found if packet.stream_index == index]
             times = sorted(packet.pts or 0 for packet in mine)
-            # Each picture is decoded when the one two places before it is shown.
+            # Each frame is decoded when the frame two positions earlier is displayed.
             delay = 2 if stream.type == "video" else 0
             step = times[1] - times[0]
             early = [times[0] - step * number for number in range(delay, 0, -1)]

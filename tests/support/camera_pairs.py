@@ -29,7 +29,7 @@ def matched(left: Sequence[PixelArray], right: Sequence[PixelArray]) -> list[Mat
 def moments(
     shown: Sequence[PixelArray], at: Sequence[int] = AT, *, bytes: int = 1_000_000
 ) -> VideoSamples:
-    """Of a video with these frames."""
+    """The compared moments of a video with these frames."""
     by_time = {Fraction(index, 30): picture for index, picture in zip(at, shown, strict=True)}
     features = {time: features_of(picture) for time, picture in by_time.items()}
     return VideoSamples(image_size(shown[0]), Fraction(4), bytes, by_time, features)

@@ -16,7 +16,7 @@ from vfsd.core.model import MediaInfo
 
 
 def pictures(count: int, width: int, height: int, *, seed: int = 1) -> list[av.VideoFrame]:
-    """A drifting texture with noise, so that all pictures differ."""
+    """A drifting texture with noise, so that all frames differ."""
     chance = np.random.default_rng(seed)
     texture = chance.integers(0, 256, (height + count, width + count, 3), dtype=np.uint8)
     texture = (texture // 4 + np.arange(width + count, dtype=np.uint8)[:, np.newaxis]).astype(
@@ -75,7 +75,7 @@ def remuxed(
 def media_of(
     width: int, height: int, pixel_format: str, rotation: int = 0, *, mirrored: bool = False
 ) -> MediaInfo:
-    """The metadata of a video with these pictures."""
+    """The metadata of a video with these frames."""
     return MediaInfo(
         container="mp4",
         codec="h264",

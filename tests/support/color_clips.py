@@ -1,4 +1,4 @@
-"""Files in which the color coding of the samples changes at one picture."""
+"""Files with a change of the color coding at one frame."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Coding:
 
     @property
     def number(self) -> int:
-        """FFmpeg's number of the matrix."""
+        """FFmpeg's number of the color matrix."""
         return _NUMBERS[self.matrix or "smpte170m"]
 
 
@@ -43,7 +43,7 @@ FULL_601 = Coding("pc", "smpte170m")
 
 
 def shown(number: int) -> Rgb:
-    """The picture of frame `number`: colours, never gray, that change slowly across it."""
+    """The picture of frame `number`: colors, never gray, that change slowly across it."""
     y, x = np.mgrid[0:HEIGHT, 0:WIDTH]
     planes = [40 + x * 1.4, 30 + y * 1.5 + number % 50, 220 - (x + y) * 0.7 - number % 50]
     return np.stack(planes, axis=-1).astype(np.uint8)

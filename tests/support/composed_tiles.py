@@ -64,7 +64,7 @@ class Composed:
                     self.segments[frame] = segment
 
     def holds(self, frame: int, view: View, form: str) -> bool:
-        """Whether tiles cover all of it."""
+        """Whether tiles cover the whole region."""
         segment = self.segments[frame]
         return segment.holds(segment.layout.covering(self._converter(view, form).needed))
 

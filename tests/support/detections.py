@@ -90,7 +90,7 @@ def write(
     examined: list[Examined],
     options: LabelWriteOptions | None = None,
 ) -> Path:
-    """The files of an export; the file or folder that was asked for."""
+    """Write an export; return the requested file or folder."""
     path = place / "labels"
     folder = format in ("yolo", "voc")
     if folder:

@@ -17,7 +17,7 @@ def main(place: str, name: str, first: int) -> None:
         print("busy", flush=True)
         for number in itertools.count(first):
             settings = TileSettings(quality=20 + number % 20)
-            with suppress(OverBudgetError):  # fine pictures are large
+            with suppress(OverBudgetError):  # high quality makes large frames
                 video.renditions.make((160 - 16 * (number % 3), 120), settings=settings)
 
 

@@ -29,15 +29,16 @@ def checksum(frame: av.VideoFrame) -> str:
 
 
 def ffmpeg_checksums(path: Path, most: int | None = None) -> list[str]:
-    """Those of every frame of the first video stream, or of the first, decoded in order by one
-    thread."""
+    """Checksums of every frame of the first video stream, or of the first frame, decoded in
+    order by one thread."""
     command = shutil.which("ffmpeg")
     if command is None:
         pytest.skip("there is no ffmpeg command")
     done = subprocess.run(
         [
             *(command, "-nostdin", "-v", "quiet", "-threads", "1", "-noautorotate"),
-            *("-flags", "unaligned", "-i", path),  # crop as the stream says, not on aligned edges
+            # crop exactly as the stream says, not at aligned edges
+            *("-flags", "unaligned", "-i", path),
             *("-map", "0:v:0", "-fps_mode", "passthrough"),
             *([] if most is None else ["-frames:v", str(most)]),
             *("-f", "framehash", "-hash", "CRC32", "-"),
@@ -50,7 +51,7 @@ def ffmpeg_checksums(path: Path, most: int | None = None) -> list[str]:
 
 
 def ffmpeg_packets(path: Path) -> int:
-    """The packets of the first video stream, counted."""
+    """The number of packets in the first video stream."""
     command = shutil.which("ffprobe")
     if command is None:
         pytest.skip("there is no ffprobe command")
@@ -65,7 +66,7 @@ def ffmpeg_packets(path: Path) -> int:
 
 
 def pyav_checksums(path: Path) -> list[str]:
-    """The same by PyAV, with whatever version of FFmpeg is in it."""
+    """The same by PyAV, with its bundled FFmpeg."""
     found: list[str] = []
     with av.open(str(path)) as container:
         stream = container.streams.video[0]

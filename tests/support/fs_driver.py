@@ -70,7 +70,7 @@ class Driver:
 
 
 def failing(action: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
-    """The name of the errno that an action fails with; "" when it does not."""
+    """The name of the errno that an action fails with; "" if it succeeds."""
     try:
         action(*args, **kwargs)
     except OSError as error:

@@ -63,7 +63,7 @@ def tiles(
 
 
 def by_ffmpeg(packets: Iterable[bytes], sets: Sequence[bytes] = ()) -> list[Planes]:
-    """Every picture; damage is an error."""
+    """All frames; damage is an error."""
     context = av.CodecContext.create("hevc", "r")
     assert isinstance(context, VideoCodecContext)
     context.extradata = b"".join(nal.START_CODE + unit for unit in sets) or None
@@ -86,7 +86,7 @@ def samples(frame: av.VideoFrame) -> Planes:
 
 
 def by_libde265(program: str, packets: Sequence[bytes], folder: Path) -> list[Planes]:
-    """Every picture of an elementary stream in which all pictures have the same size."""
+    """All frames of an elementary stream with one frame size."""
     height, width = by_ffmpeg(packets[:1])[0][0].shape
     return file_by_libde265(program, b"".join(packets), width, height, folder)
 
@@ -120,7 +120,7 @@ def cut(picture: Planes, rect: Rect) -> Planes:
 
 
 def are_equal(some: Sequence[Planes], others: Sequence[Planes]) -> bool:
-    """Whether both have the same number of pictures and equal samples in every plane."""
+    """Whether both have the same number of frames and equal samples in every plane."""
     return len(some) == len(others) and all(
         np.array_equal(one, other)
         for picture, likewise in zip(some, others, strict=True)
@@ -131,9 +131,9 @@ def are_equal(some: Sequence[Planes], others: Sequence[Planes]) -> bool:
 def differing_tiles(
     pictures: Sequence[Planes], origin: Rect, parts: Iterable[TileStream]
 ) -> list[Rect]:
-    """The tiles that differ in any of `pictures` from the same tile decoded alone.
+    """The tiles that differ in any frame from the same tile decoded alone.
 
-    `origin` is the region that the pictures show.
+    `origin` is the region that the frames show.
     """
     found = []
     for part in parts:
@@ -151,6 +151,6 @@ def rects(widths: Sequence[int], heights: Sequence[int]) -> list[Rect]:
 
 
 def crop(frame: av.VideoFrame, rect: Rect) -> npt.NDArray[np.uint8]:
-    """Part of a picture, as the encoders take it."""
+    """Part of a frame, as the encoders accept it."""
     flat: npt.NDArray[np.uint8] = np.concatenate([p.ravel() for p in cut(samples(frame), rect)])
     return flat.reshape(-1, rect.width)

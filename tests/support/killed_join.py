@@ -15,7 +15,7 @@ from vfsd.overlap import join, split
 
 
 def dying(function: Callable[..., Any], calls: int) -> Callable[..., Any]:
-    """The same, killed when the call of that number is done."""
+    """The same function, killed when the call of that number is done."""
     left = [calls]
 
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Matroska files with laced or compressed sound, written element by element."""
+"""Matroska files with laced or compressed audio, written element by element."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def make_laced(
     groups: bool = False,
     compression: str = "none",
 ) -> Path:
-    """The streams of `clip`, a Matroska file of H.264 and sound, with so many packets of sound in a
+    """The streams of `clip`, a Matroska file of H.264 and audio, with that many audio packets per
     block.
 
-    `groups` puts blocks of sound into BlockGroups with a duration.
+    `groups` puts audio blocks into BlockGroups with a duration.
     """
     with av.open(str(clip)) as opened:
         video = opened.streams.video[0]

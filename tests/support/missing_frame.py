@@ -15,7 +15,7 @@ HOLE = 49
 
 
 def make_clip(path: Path) -> Path:
-    """A clip of 64x48 in which each picture is brighter than the one before."""
+    """A clip of 64x48 in which each frame is brighter than the previous one."""
     with av.open(str(path), "w") as output:
         stream = output.add_stream("libx264", rate=25, options={"g": "10", "bf": "0", "crf": "10"})
         assert isinstance(stream, VideoStream)

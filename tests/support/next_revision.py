@@ -21,9 +21,9 @@ def midway() -> None:
 
 @contextmanager
 def next_program(stop: Callable[[], None] = midway) -> Iterator[None]:
-    """Catalogs that are opened in the block are brought to the second revision.
+    """Upgrade catalogs that are opened in the block to the second revision.
 
-    `stop` is called in the middle of that.
+    `stop` is called in the middle of the upgrade.
     """
     with (
         patch.object(open_catalog, "REVISIONS", (FIRST, NEXT)),
@@ -35,7 +35,7 @@ def next_program(stop: Callable[[], None] = midway) -> Iterator[None]:
 
 @contextmanager
 def program_of(catalog: Path) -> Iterator[None]:
-    """In the block catalogs are opened by the program that the SQLite file `catalog` needs."""
+    """Open catalogs in the block by the program that the SQLite file `catalog` needs."""
     revision = None
     if catalog.exists():
         # SQLite has to recover the file after a crash, which is left to the program under test.

@@ -1,4 +1,4 @@
-"""Logged reads that never happened, as if a store had been used for months."""
+"""Logged reads that never happened, as after months of use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vfsd.tiling import Rect
 
 
 def region_read(video: Video, frames: range, region: Rect) -> LoggedRead:
-    """Reading a region of frames in a row."""
+    """A read of a region of consecutive frames."""
     plan = plan_view(context_of(video), View(frames=(frames.start, frames.stop, 1), region=region))
     timing = ReadTiming(time.time_ns(), 0.01)
     return describe_planned_read(
@@ -24,13 +24,13 @@ def region_read(video: Video, frames: range, region: Rect) -> LoggedRead:
 
 
 def label_read(video: Video, frames: range, *labels: str) -> LoggedRead:
-    """A scan for boxes that carry any of `labels`."""
+    """A scan for boxes with any of `labels`."""
     whole = region_read(video, frames, video.original.media.frame_rect)
     return replace(whole, kind="scan", labels=(tuple(labels),))
 
 
 def remember(store: Store, video: Video, *reads: LoggedRead, times: int = 1) -> None:
-    """Log each of these reads so many times in a row."""
+    """Log each of these reads that many times in a row."""
     now = time.time_ns()
     many = [
         (video.info.digest, replace(read, at_ns=now + number))

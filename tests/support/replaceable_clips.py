@@ -10,7 +10,7 @@ import numpy as np
 
 
 def rich_clip(path: Path) -> Path:
-    """Two seconds of noise that moves, with sound, a title and a chapter."""
+    """Two seconds of moving noise, with audio, a title and a chapter."""
     rng = np.random.default_rng(3)
     with av.open(str(path), "w") as out:
         out.metadata["title"] = "a street"
@@ -37,7 +37,7 @@ def rich_clip(path: Path) -> Path:
 
 
 def time_coded_clip(folder: Path) -> Path:
-    """The same with a track of time codes, as cameras make them."""
+    """The same with a time code track, like from cameras."""
     path = folder / "coded.mp4"
     with (
         av.open(str(rich_clip(folder / "rich.mp4"))) as source,
@@ -53,7 +53,7 @@ def time_coded_clip(folder: Path) -> Path:
 
 
 def captioned_clip(folder: Path) -> Path:
-    """The same with a track of EIA-608 captions, which the muxer of MP4 does not take."""
+    """The same with a track of EIA-608 captions, which the MP4 muxer does not accept."""
     path = folder / "captioned.mp4"
     with (
         av.open(str(rich_clip(folder / "rich.mp4"))) as source,

@@ -3,8 +3,8 @@
 `--all` runs every test.  So does `-m` with one of the two markers in its expression, for the tests
 that the expression selects.  A test whose file or node id is given on the command line always runs.
 
-`--time-budget SECONDS` skips the tests that have not begun after that time, and the end of the run
-says which files they are of.
+`--time-budget SECONDS` skips the tests that have not begun after that time, and the run's summary
+names their files.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ class _Named:
         self._path = (config.invocation_params.dir / path).resolve()
 
     def has(self, item: pytest.Item) -> bool:
-        """Whether the argument names the test or its file; no folder does."""
+        """Whether the argument names the test or its file; a folder does not count."""
         if Path(item.path).resolve() != self._path:
             return False
         within = item.nodeid.partition("::")[2]

@@ -17,7 +17,7 @@ ENTRY_FIELDS = 78
 
 
 def noisy_clip(path: Path, message: bytes = b"", *, sound: bool = True) -> Path:
-    """Ten pictures of noise; each packet of pictures starts with `message`, a NAL unit."""
+    """Ten noise frames; each video packet starts with `message`, a NAL unit."""
     rng = np.random.default_rng(7)
     with av.open(str(path), "w") as out:
         options = {"crf": "2", "preset": "ultrafast", "tune": "zerolatency"}
@@ -56,7 +56,7 @@ def sei(kind: int, payload: bytes) -> bytes:
 
 
 def with_box(path: Path, place: str, added: bytes) -> Path:
-    """Put a box at the end of the one at `place` of a file whose moov box is the last one.
+    """Append a box to the box at `place` of a file with its moov box at the end.
 
     `place` is like ``moov/trak 1/udta``; empty for the file itself.
     """
@@ -66,7 +66,7 @@ def with_box(path: Path, place: str, added: bytes) -> Path:
 
 
 def fast_start(path: Path) -> Path:
-    """The same file with the moov box ahead of the samples."""
+    """The same file with the moov box before the samples."""
     found = list(_boxes(path.read_bytes()))
     moov = next(body for name, body in found if name == b"moov")
     growth = 8 + len(moov)
@@ -80,7 +80,7 @@ def fast_start(path: Path) -> Path:
 
 
 def _behind_samples(found: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """Boxes other than moov that followed the samples, and come before them now."""
+    """Boxes other than moov that followed the samples, and now precede them."""
     names = [name for name, _ in found]
     return [one for one in found[names.index(b"mdat") + 1 :] if one[0] != b"moov"]
 
@@ -98,7 +98,7 @@ def _moved(data: bytes, growth: int) -> bytes:
 
 
 def _added(data: bytes, place: list[str], added: bytes, skip: int) -> bytes:
-    """`data` are boxes behind `skip` bytes of something else."""
+    """`data` are boxes after `skip` bytes of other data."""
     if not place:
         return data + added
     kind, _, number = place[0].partition(" ")
@@ -132,7 +132,7 @@ def _boxes(data: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def value_at(path: Path, place: str) -> bytes | None:
-    """The content of the box at `place`; None where it is not there."""
+    """The content of the box at `place`; None if it does not exist."""
     data = path.read_bytes()
     skip = 0
     for part in place.split("/"):
@@ -159,12 +159,12 @@ def spherical() -> bytes:
 
 
 def element(identifier: str, body: bytes) -> bytes:
-    """An element of Matroska."""
+    """A Matroska element."""
     return bytes.fromhex(identifier) + (1 << 56 | len(body)).to_bytes(8, "big") + body
 
 
 def with_element(path: Path, added: bytes) -> Path:
-    """Put an element at the end of the segment of a Matroska file."""
+    """Append an element to the segment of a Matroska file."""
     data = bytearray(path.read_bytes())
     at = data.index(bytes.fromhex("18538067")) + 4
     size = int.from_bytes(data[at : at + 8], "big") & (1 << 56) - 1

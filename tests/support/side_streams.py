@@ -1,4 +1,5 @@
-"""Clips of a second with one more stream: subtitles, data, attachments, chapters, covers."""
+"""Clips of one second with one additional stream: subtitles, data, attachments, chapters,
+covers."""
 
 from __future__ import annotations
 
@@ -62,7 +63,7 @@ def _pgs() -> bytes:
 
 
 def _vobsub() -> bytes:
-    """A subpicture of DVD: 2x2 pixels, shown at once."""
+    """A DVD subpicture of 2x2 pixels, shown at once."""
     pixels = b"\x40\x40"
     control = bytes.fromhex("0000") + struct.pack(">H", 4 + len(pixels))
     control += bytes.fromhex("01 03 3210 04 ffff 05 000001000001 06 0004 0005 ff")
@@ -75,7 +76,7 @@ _JPEG_SIZE = 32
 
 
 def _jpeg() -> bytes:
-    """A cover."""
+    """A cover image."""
     encoder = av.CodecContext.create("mjpeg", "w")
     assert isinstance(encoder, av.VideoCodecContext)
     encoder.width = encoder.height = _JPEG_SIZE
@@ -87,7 +88,7 @@ def _jpeg() -> bytes:
 
 
 def _picture_block() -> str:
-    """A cover as comments of Ogg hold it."""
+    """A cover as Ogg comments store it."""
     kind, jpeg = b"image/jpeg", _jpeg()
     head = struct.pack(">II", 3, len(kind)) + kind
     size = struct.pack(">IIIII", 0, _JPEG_SIZE, _JPEG_SIZE, 24, 0)
@@ -96,7 +97,7 @@ def _picture_block() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Packets:
-    """A stream of packets that are all the same."""
+    """A stream of equal packets."""
 
     codec: str
     payload: bytes
@@ -108,7 +109,7 @@ class Packets:
 
 @dataclass(frozen=True, slots=True)
 class Clip:
-    """A recipe for a clip, and the streams to be found in it besides the video."""
+    """A recipe for a clip, and its expected streams besides the video."""
 
     suffix: str
     add: Packets | Callable[[OutputContainer], None] | None = None
@@ -120,7 +121,7 @@ class Clip:
     patch: Callable[[bytes], bytes] | None = None
 
     def make(self, folder: Path, name: str) -> Path:
-        """Write it."""
+        """Write the clip."""
         path = folder / f"{name}.{self.suffix}"
         muxer = self.muxer or _MUXERS[self.suffix]
         with open_output(str(path), format=muxer, options=self.options) as output:
@@ -198,7 +199,7 @@ def _add_cover(output: OutputContainer) -> None:
 
 
 def _renamed(old: bytes, new: bytes) -> Callable[[bytes], bytes]:
-    """A patch of the type of a sample entry or a handler."""
+    """A patch of the type in a sample entry or a handler."""
 
     def patch(data: bytes) -> bytes:
         assert old in data
@@ -235,7 +236,7 @@ def _with_flv_tags(data: bytes) -> bytes:
 
 
 def _gab2() -> bytes:
-    """Subtitles of AVI: a file of SubRip in one packet."""
+    """AVI subtitles: a SubRip file in one packet."""
     lines = b"1\r\n00:00:00,000 --> 00:00:00,200\r\n" + _LINE + b"\r\n\r\n"
     name = "line".encode("utf-16-le") + b"\0\0"
     head = b"GAB2\0" + struct.pack("<HI", 2, len(name)) + name
@@ -243,7 +244,7 @@ def _gab2() -> bytes:
 
 
 def _second_handler(kind: bytes) -> Callable[[bytes], bytes]:
-    """A patch of the type of the second stream of an AVI."""
+    """A patch of the type of the second stream in an AVI."""
 
     def patch(data: bytes) -> bytes:
         first = data.index(b"strh")

@@ -1,4 +1,4 @@
-"""A process that carries out the proposals: ``python -m tests.support.tuning STORE``.
+"""A process that applies the proposals: ``python -m tests.support.tuning STORE``.
 
 It prints ``tuning`` when it begins, and a line for each decision.
 """

@@ -9,7 +9,7 @@ from vfsd.core.frames import Pixels
 
 
 def smooth(count: int, width: int, height: int) -> Pixels:
-    """Different RGB pictures of slow waves of colour."""
+    """Different RGB frames of slow waves of color."""
     t, y, x, c = np.meshgrid(
         np.arange(count), np.arange(height), np.arange(width), np.arange(3), indexing="ij"
     )
@@ -18,7 +18,7 @@ def smooth(count: int, width: int, height: int) -> Pixels:
 
 
 def is_as_before(store: Store, names: list[str]) -> bool:
-    """Whether the store holds only those videos, also on disk."""
+    """Whether the store contains only those videos, also on disk."""
     tmp = store.parts.directory.objects_tmp
     with store.catalog.reading() as seen:
         recorded = set(seen.objects.sizes())

@@ -16,9 +16,7 @@ wanted = st.lists(st.tuples(rects(600, 600, 200), st.integers(0, 29)), max_size=
 
 
 @given(layouts, wanted)
-def test_counts_are_those_of_the_naive_count(
-    layout: TileLayout, wanted: list[tuple[Rect, int]]
-) -> None:
+def test_counts_equal_the_naive_count(layout: TileLayout, wanted: list[tuple[Rect, int]]) -> None:
     boxes, frames = [box for box, _ in wanted], [frame for _, frame in wanted]
     array = np.array([(b.x1, b.y1, b.x2, b.y2) for b in boxes], np.int32).reshape(-1, 4)
     later = [frame + 1000 for frame in frames]
@@ -27,7 +25,7 @@ def test_counts_are_those_of_the_naive_count(
     assert decoded_pixels(layout, array, later, 1000) == naive.decoded(layout, boxes, frames)
 
 
-def test_a_tile_is_decoded_once_up_to_its_last_wanted_frame() -> None:
+def test_tile_is_decoded_once_up_to_its_last_wanted_frame() -> None:
     layout = TileLayout((100, 100), (100,))
     boxes = [Rect(0, 0, 10, 10), Rect(20, 0, 30, 10), Rect(95, 0, 105, 10)]
     assert decoded_pixels(layout, boxes, [12, 14, 11], first_frame=10) == (70_000, 2)
@@ -52,6 +50,6 @@ def test_boxes_outside_of_the_frame_cost_nothing() -> None:
         ([Rect(0, 0, 1, 1)], [-1]),
     ],
 )
-def test_nonsense_is_refused(boxes: list[Rect], frames: list[int] | None) -> None:
+def test_invalid_arguments_are_refused(boxes: list[Rect], frames: list[int] | None) -> None:
     with pytest.raises(UsageError):
         decoded_pixels(TileLayout.untiled(10, 10), boxes, frames)

@@ -1,9 +1,5 @@
-"""Layouts are exact partitions, have a text form, and find tiles like a linear search.
-
-Layouts with one tile for a region.
-
-Uniform layouts follow the rules, and are as equal as these permit.
-"""
+"""Layouts are exact partitions, have a text form, and find tiles like a linear search.  Layouts
+with one tile for a region.  Uniform layouts follow the rules, and are as equal as these permit."""
 
 from __future__ import annotations
 
@@ -31,14 +27,14 @@ def test_every_pixel_is_in_exactly_one_tile(layout: TileLayout) -> None:
 
 
 @given(layouts, rects(600, 600, 300))
-def test_tiles_are_found_as_by_looking_at_each(layout: TileLayout, rect: Rect) -> None:
+def test_tile_lookup_equals_a_linear_search(layout: TileLayout, rect: Rect) -> None:
     touched = [n for n, tile in enumerate(layout.tiles) if tile.intersection(rect)]
     assert layout.covering(rect) == touched
     assert layout.cuts(rect) == (len(touched) > 1)
 
 
 @given(layouts)
-def test_text_and_pickle_hold_all_of_it(layout: TileLayout) -> None:
+def test_text_and_pickle_round_trip(layout: TileLayout) -> None:
     assert TileLayout.parse(str(layout)) == layout
     assert pickle.loads(pickle.dumps(layout)) == layout
     inner = layout.column_edges[1:-1], layout.row_edges[1:-1]
@@ -64,7 +60,7 @@ def test_invalid_layouts_are_refused(nonsense: str) -> None:
 @pytest.mark.parametrize(
     ("widths", "heights"), [((), (1,)), ((1,), ()), ((1, 0), (1,)), ((1,), (-1,))]
 )
-def test_parts_hold_pixels(widths: tuple[int, ...], heights: tuple[int, ...]) -> None:
+def test_empty_parts_are_refused(widths: tuple[int, ...], heights: tuple[int, ...]) -> None:
     with pytest.raises(UsageError):
         TileLayout(widths, heights)
 
@@ -90,12 +86,12 @@ def test_untiled_is_a_layout_of_one_tile() -> None:
         (
             "64+64x63",
             "row .* got 63",
-        ),  # a picture below the minimum is not cut in the other direction
+        ),  # a frame below the minimum is not cut in the other direction
         ("30x20", None),
         ("64+64+64x64+64", "tiles, got 6"),
     ],
 )
-def test_rules_name_what_is_broken(text: str, broken: str | None) -> None:
+def test_errors_name_the_broken_rule(text: str, broken: str | None) -> None:
     rules = LayoutRules(maximum_tiles=4)
     if broken is None:
         rules.check(TileLayout.parse(text))
@@ -142,10 +138,10 @@ def cases(draw: st.DrawFn) -> tuple[Rect, int, int, LayoutRules]:
 
 
 def smallest(rect: Rect, width: int, height: int, rules: LayoutRules) -> int:
-    """Pixels of the smallest tile, by trying every pair of cuts on either axis."""
+    """Pixels of the smallest tile, found by trying every pair of cuts on each axis."""
 
     def lengths(start: int, end: int, length: int, minimum: int) -> dict[int, int]:
-        """The shortest part that holds the pixels, by the number of parts of the axis."""
+        """The length of the shortest part that contains the pixels, by the number of parts."""
         cuts = [0, *range(rules.align, length, rules.align), length]
         found: dict[int, int] = {}
         for first in (cut for cut in cuts if cut <= start):
@@ -168,7 +164,7 @@ def smallest(rect: Rect, width: int, height: int, rules: LayoutRules) -> int:
 
 
 @given(cases())
-def test_it_lies_in_one_tile_that_is_as_small_as_can_be(
+def test_region_is_in_one_tile_of_minimal_size(
     case: tuple[Rect, int, int, LayoutRules],
 ) -> None:
     rect, width, height, rules = case
@@ -182,7 +178,7 @@ def test_it_lies_in_one_tile_that_is_as_small_as_can_be(
     assert layout.rows <= 3
 
 
-def test_some_that_are_known() -> None:
+def test_known_layouts() -> None:
     rules = LayoutRules()
     assert str(layout_around(Rect(100, 100, 200, 160), 320, 240, rules)) == "96+112+112x96+64+80"
     assert str(layout_around(Rect(10, 10, 60, 60), 320, 240, rules)) == "64+256x64+176"
@@ -191,15 +187,15 @@ def test_some_that_are_known() -> None:
     assert layout_around(Rect(0, 0, 9, 9), 60, 240, rules) == TileLayout.untiled(60, 240)
 
 
-def test_the_union_holds_all() -> None:
+def test_union_contains_all_regions() -> None:
     assert Rect.around([Rect(5, 8, 6, 9), Rect(1, 9, 2, 20)]) == Rect(1, 8, 6, 20)
 
 
 # --------------------------------------------------------------------------------------------------
-# Uniform layouts keep to the rules, and are as equal as these let them be
+# Uniform layouts follow the rules, and are as equal as these permit
 
 
-def test_a_picture_that_divides_evenly_is_divided_evenly() -> None:
+def test_even_sizes_are_divided_evenly() -> None:
     assert (
         str(uniform_layout(1920, 1088, 4, 5, LayoutRules()))
         == "384+384+384+384+384x272+272+272+272"
@@ -236,7 +232,7 @@ def test_uniform_layouts(
         (layout.column_edges, columns, width),
         (layout.row_edges, rows, height),
     ):
-        if length / parts >= step + align:  # the minimum has no say
+        if length / parts >= step + align:  # the minimum does not apply
             for number, edge in enumerate(edges[1:-1], 1):
                 assert abs(edge - number * length / parts) <= align / 2
 

@@ -26,7 +26,7 @@ def both(scene: Scene, tile_cost: int) -> tuple[TileLayout, TileLayout]:
 
 @given(scenes(), st.sampled_from([0, 3_000, 300_000]))
 @settings(deadline=None)
-def test_promises(scene: Scene, tile_cost: int) -> None:
+def test_layouts_keep_their_guarantees(scene: Scene, tile_cost: int) -> None:
     layouts = both(scene, tile_cost)
     for layout in layouts:
         assert (layout.width, layout.height) == (scene.width, scene.height)
@@ -44,7 +44,7 @@ def test_promises(scene: Scene, tile_cost: int) -> None:
 
 @given(scenes())
 @settings(deadline=None, max_examples=examples(50))
-def test_coarse_has_the_smallest_tile_that_holds_all_boxes(scene: Scene) -> None:
+def test_coarse_layout_has_the_smallest_enclosing_tile(scene: Scene) -> None:
     grown = scene.grown()
     if not grown or min(scene.width, scene.height) < 64:
         return
@@ -68,7 +68,7 @@ def test_coarse_has_the_smallest_tile_that_holds_all_boxes(scene: Scene) -> None
 
 
 def random_scene(chance: random.Random) -> Scene:
-    """A few still or moving objects, in a frame small enough to try all layouts."""
+    """A few static or moving objects, in a frame small enough to try all layouts."""
     width, height = chance.randint(130, 420), chance.randint(130, 260)
     boxes, frames = [], []
     for _ in range(chance.randint(2, 7)):
@@ -92,8 +92,8 @@ def random_scene(chance: random.Random) -> Scene:
     )
 
 
-def test_fine_is_as_cheap_as_the_best_of_all_layouts() -> None:
-    """In at least 98 of 100 scenes; the others are dearer by a tenth at most."""
+def test_fine_layout_is_close_to_optimal() -> None:
+    """At least 98 of 100 scenes are optimal; the others cost at most a tenth more."""
     chance = random.Random(20)
     ratios = []
     for _ in range(300):
@@ -114,7 +114,7 @@ def test_two_boxes_that_share_rows_are_isolated() -> None:
     boxes = [Rect(100, 100, 200, 200), Rect(1000, 150, 1100, 260)]
     assert str(fine_layout(boxes, 1920, 1080, LayoutRules())) == "96+112+784+112+816x96+176+808"
     assert str(coarse_layout(boxes, 1920, 1080, LayoutRules())) == "96+1008+816x96+176+808"
-    # A tile more costs more than the pixels it saves, and all have to go into two.
+    # An additional tile costs more than the pixels it saves, so all boxes share two.
     near = [Rect(100, 100, 200, 200), Rect(210, 100, 300, 200)]
     dear = fine_layout(near, 1920, 1080, LayoutRules(), frames=[0, 0], tile_cost=10**6)
     assert str(dear) == "96+208+1616x96+112+872"

@@ -58,12 +58,12 @@ def test_sequences(video: tuple[list[int], list[float]], target: float, most: in
         assert not short or last.stop - before.start > most
 
 
-def test_one_second_groups_are_the_sequences() -> None:
+def test_one_second_gops_become_sots() -> None:
     assert starts(cut_sequences(range(0, 250, 25), steady(250, 25))) == list(range(0, 250, 25))
 
 
-def test_sequences_end_at_the_group_that_is_nearest() -> None:
-    # Groups of 0.48 s; the last 0.4 s are not left alone.
+def test_sots_end_at_the_nearest_gop() -> None:
+    # GOPs of 0.48 s; the last 0.4 s do not become a separate SOT.
     assert starts(cut_sequences(range(0, 82, 12), steady(82, 25))) == [0, 24, 48]
 
 
@@ -81,7 +81,7 @@ def test_one_frame() -> None:
     assert cut_sequences([0], [0.0, 60.0]) == [range(0, 1)]
 
 
-def test_a_long_frame_is_the_last_of_its_sequence() -> None:
+def test_long_frame_is_the_last_of_its_sot() -> None:
     assert starts(cut_sequences([0], [0.0, 0.4, 10.0, 10.5, 11.0, 11.5])) == [0, 2]
 
 
@@ -103,6 +103,8 @@ def test_high_rates_are_bounded_by_frames() -> None:
         ([], [0.0, 1.0], 1.0, 0),
     ],
 )
-def test_nonsense_is_refused(keys: list[int], times: list[float], target: float, most: int) -> None:
+def test_invalid_arguments_are_refused(
+    keys: list[int], times: list[float], target: float, most: int
+) -> None:
     with pytest.raises(UsageError):
         cut_sequences(keys, times, target, most)

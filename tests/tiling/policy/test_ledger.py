@@ -25,7 +25,7 @@ ALL = Aims("ab")
 
 
 def at_once(world: TableWorld) -> float:
-    """The least of no tiles, and of each candidate made before the first query."""
+    """The lowest cost of no tiles and of each candidate made before the first query."""
     queries = [world.query(number) for number in range(len(world.rows))]
     ways: list[tuple[Tiling | None, float]] = [(None, 0.0), *world.prices.items()]
     return min(price + sum(world.decode(0, query, one) for query in queries) for one, price in ways)
@@ -75,7 +75,7 @@ def test_bounds_hold_for_random_queries(
 def test_bounds_hold_against_an_adaptive_adversary(
     price: tuple[float, float, float], count: int, terms: LedgerParameters
 ) -> None:
-    """Each query is one that what is made by then does not help with, and all else does."""
+    """No query benefits from the tiles made by then, but each would from all others."""
     world = TableWorld(dict(zip((A, B, AB), price, strict=True)), [], [ALL] * count)
     policy, current, spent = Ledger(world, terms), None, 0.0
     written: list[tuple[float, dict[Tiling, float]]] = []
@@ -94,7 +94,7 @@ def test_bounds_hold_against_an_adaptive_adversary(
 
 @settings(deadline=None)
 @given(st.lists(rows, max_size=60), some_terms)
-def test_a_replay_gives_the_same_answers(
+def test_replay_gives_the_same_decisions(
     rows: list[tuple[float, dict[Tiling, float]]], terms: LedgerParameters
 ) -> None:
     world = TableWorld({A: 1.0, B: 2.0, AB: 3.0}, rows, [ALL] * len(rows))
@@ -104,7 +104,7 @@ def test_a_replay_gives_the_same_answers(
 FORESEES_NOTHING = 1.0
 
 
-def test_useful_tiling_is_made_once_it_has_paid() -> None:
+def test_useful_tiling_is_made_once_it_pays_off() -> None:
     world = TableWorld({A: 5.0}, [(1.0, {A: 0.0})] * 12, [Aims("a")] * 12)
     ((number, retile),) = bill(
         world, LedgerParameters(horizon=FORESEES_NOTHING, caution=2.0)
@@ -128,7 +128,7 @@ def test_first_query_triggers_no_tiling() -> None:
     assert [number for number, _ in bill(world, LedgerParameters(stake=5.0)).retiles] == [1]
 
 
-def test_bargains_are_made_early_but_only_from_what_was_read_and_funds() -> None:
+def test_cheap_tilings_are_made_early_within_reads_and_funds() -> None:
     world = TableWorld({A: 5.0}, [(1.0, {A: 0.0})] * 12, [Aims("a")] * 12)
     ((number, _),) = bill(world, LedgerParameters(stake=0.0)).retiles
     assert number == 4  # five seconds were read
@@ -138,20 +138,20 @@ def test_bargains_are_made_early_but_only_from_what_was_read_and_funds() -> None
     assert number == 2  # three count twice
 
 
-def test_only_the_first_early_tiling_is_paid_for_by_what_was_read() -> None:
+def test_reads_fund_only_the_first_early_tiling() -> None:
     rows = [(1.0, {A: 0.5, B: 1.0})] * 20 + [(1.0, {A: 1.0, B: 0.0})] * 30
     world = TableWorld({A: 4.0, B: 9.0}, rows, [ALL] * 50)
     made = [
         (number, one.tiling) for number, one in bill(world, LedgerParameters(stake=0.0)).retiles
     ]
-    assert made == [(3, A)]  # and eight seconds saved, which is not enough for another
+    assert made == [(3, A)]  # and eight seconds saved, which is too little for another
     made = [
         (number, one.tiling) for number, one in bill(world, LedgerParameters(stake=0.1)).retiles
     ]
     assert [tiling for _, tiling in made] == [A, B]
 
 
-def test_labels_that_take_turns_do_not_make_it_flap() -> None:
+def test_alternating_labels_cause_no_oscillation() -> None:
     aims = [Aims("a"), Aims("b")] * 150
     rows = [(1.0, {A: 0.05, B: 1.0, AB: 0.1}), (1.0, {A: 1.0, B: 0.05, AB: 0.1})] * 150
     done = bill(TableWorld({A: 4.0, B: 4.0, AB: 4.0}, rows, aims), LedgerParameters())
@@ -160,7 +160,7 @@ def test_labels_that_take_turns_do_not_make_it_flap() -> None:
 
 
 def test_reads_of_other_sots_count_as_evidence() -> None:
-    """Two SOTs; the second is first read for one of two labels that the first is read for."""
+    """The second of two SOTs is read for one of two labels that the first is read for."""
 
     class Two(TableWorld):
         sots = range(2)
@@ -192,7 +192,7 @@ def test_lasting_change_of_queries_is_followed() -> None:
     "terms",
     [
         LedgerParameters(caution=1.0, horizon=FORESEES_NOTHING),
-        # Had it not been surely tiled, it would soon be so early.
+        # Without the certain tiling, an early one would soon follow.
         LedgerParameters(caution=1.0, horizon=5.5, doubt=0.0, stake=5.0),
     ],
 )
@@ -206,7 +206,7 @@ def test_better_tiling_replaces_a_paid_one_after_a_margin(
     assert [(number, one.tiling) for number, one in done.retiles] == [(4, A), (33, B)]
 
 
-def test_bytes_have_a_price() -> None:
+def test_storage_has_a_cost() -> None:
     class Large(TableWorld):
         def making_cost(self, sot, made):  # type: ignore[no-untyped-def]
             return replace(super().making_cost(sot, made), bytes=1000.0)
@@ -228,6 +228,6 @@ def test_bytes_have_a_price() -> None:
         {"most": 0},
     ],
 )
-def test_terms_that_promise_nothing_are_refused(wrong: dict[str, float]) -> None:
+def test_useless_parameters_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(UsageError):
         replace(LedgerParameters(), **wrong)  # type: ignore[arg-type]

@@ -30,7 +30,7 @@ cost = st.floats(0, 1)
     prices=st.lists(st.floats(0, 20), min_size=3, max_size=3),
     rows=st.lists(st.tuples(cost, cost, cost, cost), min_size=1, max_size=30),
 )
-def test_it_is_the_cheapest_of_all(
+def test_offline_tiling_is_optimal(
     prices: list[float], rows: list[tuple[float, float, float, float]]
 ) -> None:
     world = TableWorld(
@@ -50,7 +50,7 @@ def test_it_is_the_cheapest_of_all(
 
 
 @given(some_footage, some_queries)
-def test_it_is_never_dearer_than_no_tiles_or_what_is_there(
+def test_offline_tiling_costs_at_most_the_present_one(
     boxes: VideoProfile, queries: list[Query]
 ) -> None:
     world = BoxWorld(boxes, RATES, wanted_tiles, CheapestSource())

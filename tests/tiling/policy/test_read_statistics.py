@@ -30,7 +30,7 @@ def told(sots: int, horizon: float, queries: list[list[int]]) -> ReadForecast:
 
 
 def naively(sots: int, horizon: float, queries: list[list[int]]) -> list[float]:
-    """The formula, from all queries at once."""
+    """The formula, evaluated from all queries at once."""
     counts = (1 - 1 / horizon) ** np.arange(len(queries))[::-1]
     reads = np.zeros(sots)
     for count, touched in zip(counts, queries, strict=True):
@@ -52,7 +52,9 @@ def naively(sots: int, horizon: float, queries: list[list[int]]) -> list[float]:
     ),
     st.sampled_from([1.0, 3.0, 50.0]),
 )
-def test_it_is_the_formula(some: tuple[int, list[list[int]]], horizon: float) -> None:
+def test_incremental_estimate_equals_the_formula(
+    some: tuple[int, list[list[int]]], horizon: float
+) -> None:
     sots, queries = some
     outlook = told(sots, horizon, queries)
     assert [outlook.expected_reads(sot) for sot in range(sots)] == pytest.approx(
@@ -60,13 +62,13 @@ def test_it_is_the_formula(some: tuple[int, list[list[int]]], horizon: float) ->
     )
 
 
-def test_chance_is_not_taken_for_a_reason() -> None:
+def test_random_coincidence_is_not_evidence() -> None:
     rng = np.random.default_rng(5)
     evenly = [[int(rng.integers(60))] for _ in range(200)]
     outlook = told(60, 100.0, evenly)
     expected = [outlook.expected_reads(sot) for sot in range(60)]
     most = max(outlook.reads(sot) for sot in range(60))
-    assert most > 3  # of 100 queries, 1.7 are to be expected
+    assert most > 3  # 1.7 of 100 queries are expected
     assert max(expected) < 2.5
 
 
@@ -82,11 +84,11 @@ def test_ended_reads_are_not_expected() -> None:
     assert outlook.expected_reads(8) > 45
 
 
-def test_the_first_query_founds_no_expectation() -> None:
+def test_first_query_predicts_nothing() -> None:
     assert told(3, 50.0, [[0, 1, 2]]).expected_reads(0) == 0.0
 
 
-def test_shares_are_of_queries_that_look_for_nothing_else() -> None:
+def test_shares_count_exclusive_queries_only() -> None:
     outlook = ReadForecast(1, 1000.0)
     for aims in (A, A, B, A | B):
         outlook.observe(aims, [0])
@@ -96,7 +98,7 @@ def test_shares_are_of_queries_that_look_for_nothing_else() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Patches: few, each with its regions in it, and no larger than they have to be
+# Patches: few, each containing its regions, and no larger than necessary
 
 
 def region(x: int, y: int, size: int = 50) -> Rect:
@@ -107,13 +109,13 @@ def query(*aims: Rect | str, frames: int = 10) -> Query:
     return Query(range(frames), frozenset(aims))
 
 
-def test_few_regions_stay_what_they_are() -> None:
+def test_few_regions_are_not_merged() -> None:
     some = [region(10 * number, 0) for number in range(5)]
     assert cluster_regions([query(one, "car") for one in some], 5) == {one: one for one in some}
     assert cluster_regions([query("car")]) == {}
 
 
-def test_regions_that_lie_close_are_one() -> None:
+def test_nearby_regions_are_merged() -> None:
     corners = [(0, 0), (1000, 0), (500, 800)]
     some = [region(x + dx, y + dy) for x, y in corners for dx in (0, 7) for dy in (0, 9)]
     found = cluster_regions([query(one) for one in some], 3)
@@ -121,7 +123,7 @@ def test_regions_that_lie_close_are_one() -> None:
 
 
 def test_frequently_read_region_is_merged_last() -> None:
-    """Of three in a row, the one that is read much stays alone."""
+    """The most frequently read of three adjacent regions stays separate."""
     much, near, far = region(0, 0), region(60, 0), region(125, 0)
     found = cluster_regions([query(much, frames=1000), query(near), query(far)], 2)
     assert found == {much: much, near: Rect(60, 0, 175, 50), far: Rect(60, 0, 175, 50)}
@@ -134,7 +136,7 @@ def test_frequently_read_region_is_merged_last() -> None:
     ),
     st.integers(1, 6),
 )
-def test_a_patch_holds_its_regions(regions: list[Rect], most: int) -> None:
+def test_patch_contains_its_regions(regions: list[Rect], most: int) -> None:
     found = cluster_regions([query(one) for one in regions], most)
     assert set(found) == set(regions)
     assert all(patch.contains(one) for one, patch in found.items())
@@ -150,7 +152,7 @@ def test_thousands_of_regions_are_clustered_fast() -> None:
     assert Rect.around(found.values()) == Rect.around(some)
 
 
-def test_labels_are_left_alone() -> None:
+def test_labels_are_not_clustered() -> None:
     one, patch = region(0, 0), region(0, 0, 80)
     assert clustered_query(query(one, "car"), {one: patch}) == query(patch, "car")
 
@@ -171,7 +173,7 @@ size = st.tuples(st.integers(1, 60), st.integers(1, 60))
     st.integers(0, 12),
     st.integers(0, 12),
 )
-def test_reach_is_what_is_counted(
+def test_prefix_sums_equal_counting(
     seen: list[tuple[int, tuple[int, int], tuple[int, int]]], text: str, start: int, stop: int
 ) -> None:
     layout = TileLayout.parse(text)

@@ -44,7 +44,7 @@ A, B, AB = (tiling(Aims(aims)) for aims in ("a", "b", "ab"))
 
 
 def footage(places: list[dict[str, tuple[int, int]]]) -> VideoProfile:
-    """SOTs of ten frames of 640x480, with one box of 60x60 of each label, which stands still."""
+    """SOTs of ten frames of 640x480, with one static box of 60x60 per label."""
     seen = [
         {
             label: LabelBoxes(
@@ -87,7 +87,7 @@ APART = footage([{"car": (0, 0), "dog": (500, 400)}])
 @pytest.mark.parametrize("made", [every_tile, wanted_tiles])
 @settings(deadline=None)
 @given(some_footage, some_queries)
-def test_no_policy_makes_what_is_there_and_replays_are_the_same(
+def test_policies_do_not_repeat_tilings_and_are_deterministic(
     made: object, video: VideoProfile, queries: list[Query]
 ) -> None:
     world = BoxWorld(video, RATES, made)  # type: ignore[arg-type]
@@ -110,9 +110,7 @@ def test_no_policy_makes_what_is_there_and_replays_are_the_same(
 
 @settings(deadline=None)
 @given(some_footage, some_queries)
-def test_known_queries_are_the_best_choice_of_their_candidates(
-    video: VideoProfile, queries: list[Query]
-) -> None:
+def test_known_queries_choose_the_best_candidate(video: VideoProfile, queries: list[Query]) -> None:
     world = BoxWorld(video, RATES)
     asked = {
         sot: Aims().union(*(query.aims for query in queries if sot in world.touched(query)))
@@ -132,7 +130,7 @@ def test_known_queries_are_the_best_choice_of_their_candidates(
     )
 
 
-def test_known_queries_leave_out_what_saves_less_than_a_fifth() -> None:
+def test_known_queries_skip_savings_below_a_fifth() -> None:
     rows = [(1.0, {A: 0.81})]
     world = TableWorld({A: 1.0}, rows, [Aims("a")])
     assert not known_queries(world, [world.query(0)]).start()
@@ -141,10 +139,8 @@ def test_known_queries_leave_out_what_saves_less_than_a_fifth() -> None:
 
 @settings(deadline=None)
 @given(some_footage, some_queries)
-def test_the_original_is_never_worse_than_in_the_store(
-    video: VideoProfile, queries: list[Query]
-) -> None:
-    """Where tiles are always read, a policy cannot decode less."""
+def test_reading_only_tiles_is_never_cheaper(video: VideoProfile, queries: list[Query]) -> None:
+    """If tiles are always read, a policy cannot decode less."""
     store, paper = BoxWorld(video, RATES), BoxWorld(video, RATES, reading=TilesOnly())
     ours, theirs = (replay_queries(all_objects(world), world, queries) for world in (store, paper))
     assert sum(ours.decoding) <= sum(theirs.decoding) + 1e-12
@@ -152,7 +148,7 @@ def test_the_original_is_never_worse_than_in_the_store(
     assert sum(ours.decoding) <= whole.total + 1e-12
 
 
-def test_more_goes_around_all_that_was_queried_there() -> None:
+def test_incremental_more_covers_all_queried_objects() -> None:
     world = BoxWorld(APART, RATES)
     made = [
         retile.tiling
@@ -191,22 +187,22 @@ def test_regret_waits_for_eta_times_the_price() -> None:
     assert told(world, IncrementalRegret(world, eta=0.0))[0] == [A]
 
 
-def test_regret_counts_for_what_was_not_thought_of_in_time() -> None:
+def test_regret_accumulates_for_later_candidates() -> None:
     aims = [Aims("a"), Aims("a"), Aims("b")]
     rows = [(1.0, {A: 0.7, B: 1.0, AB: 0.0})] * 3
     world = TableWorld({A: 9.0, B: 9.0, AB: 2.9}, rows, aims)
-    # B is barred, as its queries save nothing; three seconds would have been saved by AB.
+    # B is excluded, as its queries save nothing; AB would have saved three seconds.
     assert told(world, IncrementalRegret(world)) == [[], [], [AB]]
 
 
-def test_a_layout_is_barred_by_a_single_query() -> None:
+def test_single_query_excludes_a_layout() -> None:
     rows = [(1.0, {A: 0.8}), *[(1.0, {A: 0.0})] * 20]
     world = TableWorld({A: 2.0}, rows, [Aims("a")] * 21)
     assert not any(told(world, IncrementalRegret(world)))
     assert any(told(world, IncrementalRegret(world, alpha=0.9)))
 
 
-def test_combinations_are_all_of_few_aims_and_two_of_many() -> None:
+def test_combinations_of_few_and_many_targets() -> None:
     few = AimCombinations(few=2)
     assert few.add(Aims("a")) == [Aims("a")]
     assert few.add(Aims("b")) == [Aims("b"), Aims("ab")]
@@ -215,7 +211,7 @@ def test_combinations_are_all_of_few_aims_and_two_of_many() -> None:
     assert len(list(few)) == 5
 
 
-def test_only_wanted_tiles_are_paid_for_and_the_rest_is_read_from_the_original() -> None:
+def test_only_wanted_tiles_are_made() -> None:
     whole, wanted = BoxWorld(APART, RATES), BoxWorld(APART, RATES, wanted_tiles)
     large, small = whole.tiling_around(0, CAR.aims), wanted.tiling_around(0, CAR.aims)
     assert large is not None
@@ -237,7 +233,7 @@ def test_world_with_other_rates_differs_only_in_costs() -> None:
     assert dear.making_cost(0, tiled).seconds > world.making_cost(0, tiled).seconds
 
 
-def test_a_region_is_read_on_every_frame() -> None:
+def test_region_queries_cover_every_frame() -> None:
     world: World = BoxWorld(APART, RATES)
     query = Query(range(4), Aims({Rect(0, 0, 10, 10)}))
     tiled = world.tiling_around(0, query.aims)

@@ -1,4 +1,4 @@
-"""A second step: a column and a table, filled from rows that are there."""
+"""A second step: a column and a table, filled from existing rows."""
 
 import sqlalchemy as sa
 from alembic import op
