@@ -564,8 +564,8 @@ def show_systems(found: Mapping[str, Mapping[str, Mapping[str, float]]]) -> None
 
 
 def missed_by_orders(found: Figures) -> list[str]:
-    """Missed bounds: over both kinds of reads, LRU_VSS must be no worse than LRU, and ours no worse
-    than LRU_VSS."""
+    """Missed bounds: over both kinds of reads, LRU_VSS must be no worse than LRU, and ours no
+    worse than LRU_VSS."""
     missed = []
     for form, place in itertools.product(FORMS, RANDOM):
         for budget, row in found[form][place].items():

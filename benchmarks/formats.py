@@ -278,7 +278,7 @@ class Row:
     # -- the pictures
 
     def _checked(self, out: Path) -> tuple[int, float]:
-        """(number of pictures, PSNR of luma of the worst one that was looked at)."""
+        """(number of frames, luma PSNR of the worst checked frame)."""
         request = view_request.parse_view_path(f"{self._keys}.{self._suffix}")
         view = request.resolve(self._video.width, self._video.height)
         frames = plan_view(context_of(self._video), view).frames

@@ -259,8 +259,8 @@ PEERS = ("vfsd", "pyav", "ffmpeg")
 
 
 def verdict(figures: dict[str, Any]) -> bool:
-    """The median over the videos, with one tile for all regions, because every tile is a picture of
-    the result."""
+    """The median over the videos, with one tile for all regions, because every tile is a picture
+    of the result."""
     missed = []
     for which, bound in (("motion, coarse", MOTION_BOUND), ("manual", MANUAL_BOUND)):
         gain = statistics.median(found[which]["gain"] for found in figures.values())

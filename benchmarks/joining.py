@@ -59,8 +59,8 @@ class Source:
 
 
 def joining(width: int, frames: int, quality: int) -> Iterator[dict[str, Any]]:
-    """The results of joining for each clip and overlap, with that many frames and cameras of that
-    width."""
+    """The results of joining for each clip and overlap, with that many frames and cameras of
+    that width."""
     for source in sources():
         for overlap in OVERLAPS:
             cameras = Cameras(

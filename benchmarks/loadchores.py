@@ -23,8 +23,8 @@ _MAY_END = (
 
 
 def _round(number: int, name: str) -> list[list[str]]:
-    """Commands in an order in which short work comes first; data stored by one command is evicted
-    by the next that needs space."""
+    """Commands in an order in which short work comes first; data stored by one command is
+    evicted by the next that needs space."""
     rows = 2 + number % 2
     return [
         ["scrub"],

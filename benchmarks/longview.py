@@ -175,8 +175,8 @@ def once_more(found: Found, mount: Mount, player: str, wanted: Wanted, limit: fl
 
 
 def around(path: Path, frame: int, rate: float, size: tuple[int, int]) -> Wanted:
-    """A quarter of a frame before the position, so that any rounding of players leads to the same
-    frame."""
+    """A quarter of a frame before the position, so that any rounding of players leads to the
+    same frame."""
     first = (frame - AROUND - 0.25) / rate
     return Wanted((frame - 0.25) / rate, pictures(path, first, size, 2 * AROUND + 1), AROUND)
 

@@ -209,8 +209,8 @@ def course(policy: TilingPolicy, world: Drawing, queries: Sequence[Query]) -> Co
 
 
 def told(found: Mapping[str, list[list[Course]]], detector: float) -> dict[str, Any]:
-    """By policy and video, the median over its orders: all queries, and the last ones, relative to
-    no tiles."""
+    """By policy and video, the median over its orders: all queries, and the last ones, relative
+    to no tiles."""
     figures = {}
     for name, base in (*((name, "none") for name in POLICIES), (OURS, PLAIN)):
         totals, lasts = [], []

@@ -176,8 +176,8 @@ def _set_size(data: bytes, chance: random.Random) -> bytes:
 
 
 def _set_number(data: bytes, chance: random.Random) -> bytes:
-    """Write an extreme number at a likely position of a count, a size or an offset: in the head of
-    a unit."""
+    """Write an extreme number at a likely position of a count, a size or an offset: in the head
+    of a unit."""
     unit = _some_unit(data, chance)
     if unit is None or unit.end - unit.start < 16:
         return _set_bytes(data, chance)

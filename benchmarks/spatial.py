@@ -149,8 +149,8 @@ def prepare(path: Path, share: float, seconds: Fraction, folder: Path) -> Subjec
 
 
 def some_region(width: int, height: int, share: float) -> Rect:
-    """A region with the frame's aspect ratio, near its middle, at even pixels but off the grid of
-    blocks."""
+    """A region with the frame's aspect ratio, near its middle, at even pixels but off the grid
+    of blocks."""
     across, down = (round(side * math.sqrt(share)) // 2 * 2 for side in (width, height))
     x, y = width * 2 // 5 // 16 * 16 + 6, height * 2 // 5 // 16 * 16 + 10
     return Rect(x, y, x + across, y + down)

@@ -53,8 +53,8 @@ class _Names:
         self._caller = Caller(0, 0)
 
     def check(self, data: bytes) -> None:
-        """Operations return only results of a file system, and a file's size equals its number of
-        bytes."""
+        """Operations return only results of a file system, and a file's size equals its number
+        of bytes."""
         assert self._fs is not None
         assert self._caller is not None
         path = "/v.mp4@/" + os.fsdecode(data).replace("\0", "")

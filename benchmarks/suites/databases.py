@@ -24,8 +24,8 @@ for number in range(count):
 
 
 def sqlite(place: Place) -> Outcome:
-    """Rollback journals, write-ahead logs, and mapped reads; a tenth of all transactions is rolled
-    back."""
+    """Rollback journals, write-ahead logs, and mapped reads; a tenth of all transactions is
+    rolled back."""
     count = 40 * place.given.seconds
     failures = []
     passed = 0

@@ -103,7 +103,7 @@ def test_label_query_in_a_region_selects_intersecting_boxes(video: Video) -> Non
     assert nothing == never == 0
 
 
-def test_reads_are_a_workload(store: Store, video: Video) -> None:
+def test_logged_reads_are_a_workload(store: Store, video: Video) -> None:
     with pytest.raises(NotFoundError, match="has no reads"):
         video.tiles.advise()
     video.read(span=(0, 1))

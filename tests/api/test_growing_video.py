@@ -446,8 +446,8 @@ def test_growing_frames_equal_finished_frames(
 
 @pytest.mark.parametrize("codec", ["libx264", "mpeg4"])
 def test_samples_listed_in_the_movie_box(store: Store, tmp_path: Path, codec: str) -> None:
-    """A part shown to the demuxer without the movie box may be unreadable although the whole is a
-    video."""
+    """A part shown to the demuxer without the movie box may be unreadable although the whole is
+    a video."""
     data = _recorded(
         tmp_path / "a.mp4",
         _regular(45),

@@ -755,7 +755,7 @@ def test_numpy_numbers_are_accepted(video: Video) -> None:
 
 
 @pytest.mark.parametrize("way", ["iterate", "explain"])
-def test_frame_lists_cannot_be_streamed(video: Video, way: str) -> None:
+def test_iterate_and_explain_need_a_range(video: Video, way: str) -> None:
     with pytest.raises(UsageError, match="frames must be a range"):
         getattr(video, way)(frames=[1, 2])
 
@@ -1011,7 +1011,7 @@ def test_random_access_in_every_sample_video(store: Store, name: str) -> None:
     assert video.verify() is False
 
 
-def test_a_file_that_a_crashed_mount_left_is_settled(store: Store) -> None:
+def test_file_left_by_a_crashed_mount_is_classified(store: Store) -> None:
     from vfsd.write.unfinished_files import classify_spooled_file
 
     with store.catalog.writing() as change:

@@ -123,6 +123,6 @@ def test_tile_without_bytes_is_damaged() -> None:
 
 
 @pytest.mark.parametrize("text", ["1e999999", "-1e9999995", "nan", "inf"])
-def test_unterminated_varint_is_refused(text: str) -> None:
+def test_non_finite_numbers_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="must be a finite number"):
         parse_decimal(text)

@@ -84,8 +84,8 @@ LONG_STATEMENT = (
 
 
 class Interrupting:
-    """A driver's connection that receives Ctrl-C during one of its calls; it is handled after the
-    call."""
+    """A driver's connection that receives Ctrl-C during one of its calls; it is handled after
+    the call."""
 
     def __init__(self, real: Any, call: str, text: str = "") -> None:
         self._real, self._call, self._text = real, call, text

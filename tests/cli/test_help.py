@@ -1,5 +1,5 @@
-"""Help and documentation agree with the commands and are cheap to print.  Every example in the help
-runs."""
+"""Help and documentation agree with the commands and are cheap to print.  Every example in the
+help runs."""
 
 from __future__ import annotations
 

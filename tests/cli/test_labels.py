@@ -92,7 +92,7 @@ def test_examined_frames_survive_coco(run: Run, place: Path) -> None:
         assert len(video.labels.query(source=every)) == 1
 
 
-def test_images_of_a_file_are_not_examined_by_all_its_sources(run: Run, place: Path) -> None:
+def test_file_of_several_sources_marks_no_images_as_examined(run: Run, place: Path) -> None:
     box = {"image_id": 1, "category_id": 1, "bbox": [1, 1, 5, 5]}
     (place / "two.json").write_text(
         json.dumps(

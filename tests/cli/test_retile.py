@@ -62,7 +62,7 @@ def test_several_videos_and_patterns(run: Run) -> None:
     assert run("retile", "cam2/*", "--layout", "uniform:1x2").code == 3
 
 
-def test_retile_follows_settings(run: Run, place: Path) -> None:
+def test_retile_options(run: Run, place: Path) -> None:
     args = ("--layout", "uniform:1x2", "--seconds", "4", "--codec", "small", "--psnr", "35")
     done = run("retile", TRAFFIC, *args, "--jobs", "1", "--json").object
     assert (done["segments"], done["tiles"]) == (1, 2)

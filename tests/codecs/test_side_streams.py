@@ -1,5 +1,5 @@
-"""Files with every kind of stream besides video and audio, in each container that carries it, are
-served.  Other streams are compared packet by packet, including their times and durations."""
+"""Files with every kind of stream besides video and audio, in each container that carries it,
+are served.  Other streams are compared packet by packet, including their times and durations."""
 
 from __future__ import annotations
 

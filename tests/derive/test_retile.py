@@ -611,7 +611,8 @@ def test_shorter_segments_replace_longer_ones(store: Store, video: Video) -> Non
 
 @pytest.mark.parametrize("checked", [False, True])
 def test_removal_during_tiling_is_reported(store: Store, video: Video, checked: bool) -> None:
-    """The video is removed while its frames are checked, or later while it is encoded."""
+    """The video is removed while its frames are checked, which comes first, or while it is
+    encoded."""
 
     def remove(*_: int) -> None:
         with suppress(NotFoundError):  # an earlier progress callback has removed it

@@ -147,8 +147,8 @@ def test_examination_for_other_labels_does_not_count(store: Store) -> None:
 
 
 def test_gaps_are_measured_in_seconds(store: Store) -> None:
-    """Many frames in one moment, then one every other second: two per second on average, but with
-    gaps."""
+    """Many frames in one moment, then one every other second: two per second on average, but
+    with gaps."""
     pts = [*range(30), *range(60, 600, 60)]
     pictures = np.zeros((len(pts), 48, 64, 3), np.uint8)
     video = store.write("a.mp4", pictures, time_base=Fraction(1, 30), pts=pts)

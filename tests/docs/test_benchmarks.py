@@ -31,8 +31,8 @@ ROOT = FOLDER.parent
 
 
 def run(tmp_path: Path, name: str, *arguments: str) -> dict[str, Any]:
-    """The report of one short run in this process, because starting another takes longer than most
-    runs."""
+    """The report of one short run in this process, because starting another takes longer than
+    most runs."""
     out = tmp_path / "figures.json"
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
         warnings.simplefilter("default")  # also of other readers

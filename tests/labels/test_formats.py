@@ -132,7 +132,7 @@ def test_mot_files_in_one_folder_have_separate_class_names(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("name", ["labels.txt", "a.labels.txt"])
-def test_labels_may_look_like_class_names(tmp_path: Path, name: str) -> None:
+def test_label_file_must_not_be_named_like_class_names(tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError, match="class names"):
         export_path(tmp_path / name, "mot", "")
 
@@ -367,7 +367,7 @@ def test_blank_lines_within_a_cell_are_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("format", ["csv", "coco"])
-def test_row_without_source_has_the_default_source(format: str, tmp_path: Path) -> None:
+def test_row_without_source_has_no_source(format: str, tmp_path: Path) -> None:
     sources = [Source("yolo", "v8", "1"), None, Source("people"), Source("yolo", "v8", "1")]
     rows = [
         Detection(number, "car", (0.0, 0.0, 5.0, 5.0), source=source)
@@ -613,7 +613,7 @@ def test_arbitrary_bytes_are_refused(format: str, data: bytes) -> None:
             read(path, format, names={0: "a"}, label="b")
 
 
-def test_a_file_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vfsd.labels.formats.label_file._MAX_LINE_CHARACTERS", 1000)
     path = tmp_path / "a.csv"
     path.write_text("frame" * 1000)

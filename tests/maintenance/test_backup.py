@@ -228,10 +228,10 @@ def test_damaged_copy_is_copied_again(store: Store, target: Path, cannot_tell: b
     assert same(store, target)
 
 
-def test_objects_of_a_foreign_owner_are_not_compared(
+def test_locked_backup_is_not_compared(
     store: Store, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A comparison would be useless, since the objects could not be taken over."""
+    """A comparison would be useless, since the catalog of the backup cannot be replaced."""
     back_up(store.parts, target)
     asked: list[str] = []
     is_intact = ObjectStore.is_intact

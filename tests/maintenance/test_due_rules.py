@@ -83,7 +83,7 @@ def test_stages_by_age(days: float, stage: RetentionStage | None) -> None:
         ("reads=35", "original=keep", "original=keep"),
     ],
 )
-def test_several_policies_allow_only_common_actions(one: str, other: str, both: str) -> None:
+def test_most_protective_policy_applies(one: str, other: str, both: str) -> None:
     policies = [RetentionPolicy.parse(text) for text in (one, other)]
     for order in (policies, policies[::-1]):
         assert most_protective(order) == RetentionPolicy.parse(both)

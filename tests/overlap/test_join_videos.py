@@ -153,7 +153,7 @@ def test_joint_is_smaller_than_both_videos(store: Store) -> None:
     assert len(joined(store)) == 1
 
 
-def test_left_frame_is_encoded_only_where_it_dominates(store: Store) -> None:
+def test_unprojected_merge_favors_the_left_frame(store: Store) -> None:
     split(store, WEST)
     report = join(store, WEST, EAST, JoinSettings(merge="unprojected", quality=4))
     assert report.psnr is not None

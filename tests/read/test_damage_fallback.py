@@ -137,7 +137,7 @@ def test_read_error_is_not_proof_of_damage(
     (made,) = video.tiles.retile("uniform:1x1", span=(0, 1))
     error = DamagedPackError("it looked like that", made.object_key)
     store.tools.drop_damaged_tiles(error)
-    assert store.catalog.segments(video.info) == [made]  # its bytes are what they were
+    assert store.catalog.segments(video.info) == [made]  # its bytes are unchanged
 
     def fails(*_: object) -> int:
         raise OSError(5, os.strerror(5))

@@ -1,4 +1,4 @@
-"""A store with every sample video in it, and its views as a program that opens files sees them."""
+"""A store with every sample video, and its views as seen by a program that opens files."""
 
 from __future__ import annotations
 
@@ -77,6 +77,6 @@ def fresh(tmp_path: Path) -> Iterator[Shelf]:
 
 
 def decoded(data: bytes) -> list[av.VideoFrame]:
-    """All frames of a file, as PyAV reads it."""
+    """All frames of a file, read by PyAV."""
     with av.open(io.BytesIO(data), mode="r") as opened:
         return list(opened.decode(video=0))

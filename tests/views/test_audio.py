@@ -1,4 +1,4 @@
-"""The sound of views: the original's packets, at the original's offset to the frames."""
+"""The audio of views: the original's packets, at the original's offset to the frames."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from vfsd.views.rendered_view import PlannedView, plan_view
 from vfsd.views.view_input import view_input_of
 
 SOURCES = [
-    # Codec, ending of the file, and the containers of views that take it.
+    # Codec, suffix of the file, and the view containers that carry it.
     ("aac", "mp4", ("mp4", "mkv")),
     ("libmp3lame", "mp4", ("mp4", "mkv")),
     ("libopus", "mp4", ("mp4", "mkv")),
@@ -48,7 +48,7 @@ SOURCES = [
     ("aac", "flv", ("mp4", "mkv")),
 ]
 VIEWS = {
-    # Views of 3 seconds at 25 fps with GOPs of 15 frames, and how each is made.
+    # Views of 3 seconds at 25 fps with GOPs of 15 frames, and the method for each.
     "full": "copied",
     "t=0.6-1.8": "copied",
     "t=0.93-2.61": "spliced",
@@ -63,7 +63,7 @@ FEW = ("full", "t=0.93-2.61", "t=0.93-2.61,fps=7")
 
 
 def packets(file: Path | bytes) -> list[tuple[Fraction, bytes]]:
-    """(when it begins, content) of each packet of sound; seconds."""
+    """(start in seconds, content) of each audio packet."""
     with av.open(io.BytesIO(file) if isinstance(file, bytes) else str(file), mode="r") as opened:
         stream = opened.streams.audio[0]
         base = stream.time_base or Fraction(0)
@@ -71,7 +71,7 @@ def packets(file: Path | bytes) -> list[tuple[Fraction, bytes]]:
 
 
 def samples(file: Path | bytes) -> tuple[int, npt.NDArray[Any]]:
-    """(when the first one sounds, counted in samples; the first channel, from -1 to 1)."""
+    """(time of the first sample, counted in samples; the first channel, from -1 to 1)."""
     with av.open(io.BytesIO(file) if isinstance(file, bytes) else str(file), mode="r") as opened:
         frames = list(opened.decode(audio=0))
     begin = (frames[0].pts or 0) * (frames[0].time_base or Fraction(0)) * RATE
@@ -92,8 +92,8 @@ def shelved(tmp_path: Path, clip: Path) -> Iterator[Shelf]:
 
 @contextmanager
 def shelved_before(tmp_path: Path, clip: Path, change: str) -> Iterator[Shelf]:
-    """The same as a version that knew less of sound has left it: without its pages, and with a
-    `change` in SQL."""
+    """The same store as left by an older version: without audio pages, and with a `change` in
+    SQL."""
     with shelved(tmp_path, clip):
         pass
     for statement in ("DELETE FROM sound_pages", change):
@@ -111,7 +111,7 @@ def rendition(video: Video, path: str) -> PlannedView:
 
 
 def begins(video: Video, view: str) -> Fraction:
-    """When a view begins and ends, on the timeline of the file."""
+    """The start and the end of a view on the timeline of the file."""
     request = view_request.parse_view_path(f"{view}.mp4").view
     start = request.span[0] if request.span is not None else Fraction(0)
     base = video.original.time_base
@@ -128,7 +128,7 @@ def begin_of(video: Video) -> Fraction:
 
 
 @pytest.mark.parametrize(("codec", "suffix", "takers"), one_in(4, SOURCES))
-def test_packets_keep_their_distance_to_the_pictures(
+def test_packets_keep_their_offset_to_the_frames(
     tmp_path: Path, codec: str, suffix: str, takers: tuple[str, ...]
 ) -> None:
     clip = make_talking(tmp_path / f"clip.{suffix}", codec, late=Fraction(1, 50))
@@ -156,7 +156,7 @@ def test_packets_keep_their_distance_to_the_pictures(
 
 
 def _length(data: bytes) -> Fraction:
-    """Seconds that the pictures of a view last: the last as long as the one before."""
+    """Duration of a view's frames in seconds, with a last frame as long as the previous one."""
     frames = decoded(data)
     times = [(frame.pts or 0) * (frame.time_base or Fraction(0)) for frame in frames]
     return times[-1] + times[-1] - times[-2] + Fraction(1, 10_000)
@@ -166,30 +166,31 @@ def _length(data: bytes) -> Fraction:
     "codec", one_in(4, ["aac", "libmp3lame", "flac", "ac3", "libopus", "alac", "mp2"])
 )
 @pytest.mark.parametrize("container", ["mp4", "mkv"])
-def test_it_sounds_as_the_original_does(tmp_path: Path, codec: str, container: str) -> None:
+def test_decoded_audio_equals_the_original(tmp_path: Path, codec: str, container: str) -> None:
     clip = make_talking(tmp_path / "clip.mov" if codec == "alac" else tmp_path / "clip.mp4", codec)
     origin, everything = samples(clip)
     with shelved(tmp_path, clip) as shelf:
         video = shelf.video(clip.name)
         for view in FEW:
             begin, heard = samples(shelf.read(clip.name, f"{view}.{container}"))
-            # Codecs whose packets overlap need one or, MP3, a few before they are in tune.
+            # Codecs with overlapping packets need one packet, or a few (MP3), before output is
+            # correct.
             settled = 0 if codec in ("flac", "alac") else 6 * 1152
             at = begin + round(begins(video, view) * RATE) - origin + settled
             heard = heard[settled:]
             right = everything[at : at + len(heard)]
             heard = heard[: len(right)]
             assert len(right) > 0.3 * RATE
-            # Matroska counts tenths of milliseconds: a tone of up to 1 kHz has not moved far then.
+            # Matroska has ticks of 0.1 ms, which hardly shift a tone of up to 1 kHz.
             shift = 0 if container == "mp4" else 3
             differences = [
                 np.abs(heard[3 : len(heard) - 3] - right[3 + k : len(right) - 3 + k]).max()
                 for k in range(-shift, shift + 1)
             ]
-            assert min(differences) < 0.02  # one sample more or less is 0.06
+            assert min(differences) < 0.02  # an offset of one sample is 0.06
 
 
-def test_pictures_are_the_same_with_sound_and_without(tmp_path: Path) -> None:
+def test_frames_are_equal_with_and_without_audio(tmp_path: Path) -> None:
     clip = make_talking(tmp_path / "clip.mp4", "aac")
     with shelved(tmp_path, clip) as shelf:
         for view, made in VIEWS.items():
@@ -205,7 +206,7 @@ def test_pictures_are_the_same_with_sound_and_without(tmp_path: Path) -> None:
                 assert len(silent) < len(heard)
 
 
-def test_any_offset_gives_what_reading_through_gives(tmp_path: Path) -> None:
+def test_random_access_equals_sequential_read(tmp_path: Path) -> None:
     clip = make_talking(tmp_path / "clip.mp4", "aac")
     with shelved(tmp_path, clip) as shelf:
         for path in ("t=0.93-2.61.mp4", "t=0.93-2.61.mkv", "full.mp4", "size=48x0.mkv"):
@@ -221,7 +222,7 @@ def test_any_offset_gives_what_reading_through_gives(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("view", one_in(3, ["full", "t=0.93-2.61", "size=48x0"]))
 @pytest.mark.parametrize("container", ["mp4", "mkv"])
-def test_players_have_nothing_to_complain_of(tmp_path: Path, view: str, container: str) -> None:
+def test_players_report_no_errors(tmp_path: Path, view: str, container: str) -> None:
     if shutil.which("ffprobe") is None or shutil.which("ffmpeg") is None:
         pytest.skip("ffmpeg is not installed")
     clip = make_talking(tmp_path / "clip.mp4", "aac")
@@ -244,7 +245,7 @@ def test_players_have_nothing_to_complain_of(tmp_path: Path, view: str, containe
     assert done.stderr == ""
 
 
-def test_seeking_finds_sound_near_the_frame(tmp_path: Path) -> None:
+def test_seek_finds_audio_near_the_frame(tmp_path: Path) -> None:
     clip = make_talking(tmp_path / "clip.mp4", "aac")
     with shelved(tmp_path, clip) as shelf:
         for container in ("mp4", "mkv"):
@@ -260,8 +261,8 @@ def test_seeking_finds_sound_near_the_frame(tmp_path: Path) -> None:
                 assert abs(first["audio"] - first["video"]) < Fraction(1, 10)
 
 
-def test_sound_reaches_over_pictures_that_stay_for_long(tmp_path: Path) -> None:
-    """Matroska's clusters reach 3.2 seconds, pictures may last longer."""
+def test_audio_during_long_frames(tmp_path: Path) -> None:
+    """Matroska clusters span at most 3.2 seconds; frames may last longer."""
     clip = make_talking(tmp_path / "clip.mp4", "aac", frames=16, group=4, rate=1)
     stored = packets(clip)
     with shelved(tmp_path, clip) as shelf:
@@ -282,7 +283,7 @@ def test_sound_reaches_over_pictures_that_stay_for_long(tmp_path: Path) -> None:
         ("full.h264", "h264 has no sound"),
     ],
 )
-def test_silence_is_explained(tmp_path: Path, path: str, reason: str) -> None:
+def test_missing_audio_is_explained(tmp_path: Path, path: str, reason: str) -> None:
     clip = make_talking(tmp_path / "clip.mp4", "aac")
     with shelved(tmp_path, clip) as shelf:
         told = json.loads(shelf.read(clip.name, f"explain/{path}.json"))
@@ -295,11 +296,11 @@ def test_silence_is_explained(tmp_path: Path, path: str, reason: str) -> None:
         assert json.loads(shelf.read(clip.name, "info.json"))["sound"]["codec"] == "aac"
 
 
-def test_unreadable_sound_leaves_the_video_as_it_is(tmp_path: Path) -> None:
+def test_unreadable_audio_does_not_affect_the_video(tmp_path: Path) -> None:
     clip = make_talking(tmp_path / "clip.mkv", "aac")
     data = bytearray(clip.read_bytes())
     at = data.index(b"A_AAC")
-    data[at : at + 5] = b"A_XYZ"  # a codec that nothing decodes
+    data[at : at + 5] = b"A_XYZ"  # a codec without a decoder
     clip.write_bytes(bytes(data))
     with shelved(tmp_path, clip) as shelf:
         told = json.loads(shelf.read(clip.name, "info.json"))["sound"]
@@ -310,13 +311,13 @@ def test_unreadable_sound_leaves_the_video_as_it_is(tmp_path: Path) -> None:
         assert len(decoded(shelf.read(clip.name, "full.mp4"))) == 75
 
 
-def test_video_without_sound(shelf: Shelf) -> None:
+def test_video_without_audio(shelf: Shelf) -> None:
     assert json.loads(shelf.read("portrait.mp4", "info.json"))["sound"] is None
     told = json.loads(shelf.read("portrait.mp4", "explain/full.mp4.json"))
     assert (told["sound"], told["silence"]) == (None, "the video has no sound")
 
 
-def test_videos_from_before_are_silent_until_they_are_verified(tmp_path: Path) -> None:
+def test_old_videos_are_silent_until_verified(tmp_path: Path) -> None:
     clip = make_talking(tmp_path / "clip.mp4", "aac")
     with shelved_before(tmp_path, clip, "DELETE FROM sounds") as shelf:
         before = shelf.read(clip.name, "t=0.6-1.8.mp4")

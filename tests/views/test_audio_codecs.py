@@ -1,7 +1,5 @@
-"""Sound of any codec in views: copied if the container takes it, else transcoded, and reported.
-
-The sound that each container's views copy or transcode, codec by codec.
-"""
+"""Audio of any codec in views: copied if the container carries it, else transcoded, and
+reported."""
 
 from __future__ import annotations
 
@@ -30,7 +28,7 @@ from vfsd.errors import UsageError
 from vfsd.views.view_input import view_input_of
 
 COPIED = [
-    # Encoder, ending of the file, and what mp4 makes of it.
+    # Encoder, suffix of the file, and the codec in an mp4 view.
     ("pcm_alaw", "mov", "aac"),
     ("pcm_mulaw", "mov", "aac"),
     ("pcm_s16be", "mov", "aac"),
@@ -61,7 +59,7 @@ def told(data: bytes) -> tuple[str, int]:
 
 
 def closest(heard: np.ndarray, right: np.ndarray, most: int) -> float:
-    """The largest difference where the two agree best, up to `most` samples apart."""
+    """The largest difference at the best alignment, up to `most` samples apart."""
     length = min(len(heard), len(right)) - 2 * most
     assert length > 0.3 * RATE
     heard = heard[most : most + length]
@@ -91,7 +89,7 @@ def test_codecs_copied(tmp_path: Path, codec: str, suffix: str, in_mp4: str) -> 
             at = begin + round(begins(shelf.video(clip.name), view) * RATE) - origin
             settled = 0 if codec.startswith(LOSSLESS) else 9600
             part = right[max(0, at) + settled : max(0, at) + len(heard)]
-            most = 2 * RATE // 1000  # Matroska counts milliseconds
+            most = 2 * RATE // 1000  # Matroska has ticks of a millisecond
             assert closest(heard[settled:], part, most) < 0.1
             carried, streams = told(shelf.read(clip.name, f"{view}.mp4"))
             assert (carried, streams) == (in_mp4, 2)
@@ -129,7 +127,7 @@ def _by_command(path: Path, codec: str) -> Path:
 
 @pytest.mark.parametrize(("codec", "suffix"), TRANSCODED)
 def test_uncarried_codecs(tmp_path: Path, codec: str, suffix: str) -> None:
-    """Sound that no container of views takes becomes AAC, and views say so."""
+    """Audio that no view container carries becomes AAC, and views report it."""
     clip = make_talking(tmp_path / f"clip.{suffix}", codec)
     with shelved(tmp_path, clip) as shelf:
         explained = json.loads(shelf.read(clip.name, "explain/full.mkv.json"))
@@ -146,8 +144,8 @@ def test_uncarried_codecs(tmp_path: Path, codec: str, suffix: str) -> None:
     ("codec", "suffix"),
     one_in(2, [("pcm_s16le", "mov"), ("pcm_alaw", "mov"), ("ac3", "ts"), ("flac", "mkv")]),
 )
-def test_transcoded_sound(tmp_path: Path, codec: str, suffix: str) -> None:
-    """In sync with the frames, without gaps between segments, in the announced size."""
+def test_transcoded_audio(tmp_path: Path, codec: str, suffix: str) -> None:
+    """In sync with the frames, without gaps between segments, and in the announced size."""
     clip = make_talking(tmp_path / f"clip.{suffix}", codec)
     origin, right = samples(clip)
     with shelved(tmp_path, clip) as shelf:
@@ -174,7 +172,7 @@ def test_transcoded_sound(tmp_path: Path, codec: str, suffix: str) -> None:
 
 
 def test_transcoding_offsets(tmp_path: Path) -> None:
-    """Any offset gives what reading through gives."""
+    """Random access returns the same bytes as a sequential read."""
     clip = make_talking(tmp_path / "clip.mov", "pcm_alaw")
     with shelved(tmp_path, clip) as shelf:
         for name in ("full.mp4", "size=48x0.mp4", "t=0.93-2.61,sound=opus.mkv"):
@@ -188,7 +186,7 @@ def test_transcoding_offsets(tmp_path: Path) -> None:
 
 
 def test_unchanged_codec(tmp_path: Path) -> None:
-    """Sound that is in the codec that is asked for is copied."""
+    """Audio that already has the requested codec is copied."""
     clip = make_talking(tmp_path / "clip.mp4", "aac")
     with shelved(tmp_path, clip) as shelf:
         asked = packets(shelf.read(clip.name, "t=0.6-,sound=aac.mp4"))
@@ -206,14 +204,14 @@ def test_unchanged_codec(tmp_path: Path) -> None:
             shelf.video(clip.name).save(tmp_path / "m.y4m", sound="aac")
 
 
-def test_sound_names() -> None:
+def test_audio_names() -> None:
     for name in ("t=10-20,sound=aac.mp4", "sound=opus.mkv", "sound=no.mp4"):
         assert view_request.format_view_path(view_request.parse_view_path(name)) == name
 
 
 @pytest.mark.parametrize("lacing", one_in(3, ["xiph", "ebml", "fixed"]))
 @pytest.mark.parametrize("groups", [False, True])
-def test_laced_sound(tmp_path: Path, lacing: str, groups: bool) -> None:
+def test_laced_audio(tmp_path: Path, lacing: str, groups: bool) -> None:
     codec = "ac3" if lacing == "fixed" else "aac"
     plain = make_talking(tmp_path / "plain.mkv", codec)
     clip = make_laced(tmp_path / "clip.mkv", plain, lacing=lacing, groups=groups)
@@ -223,16 +221,16 @@ def test_laced_sound(tmp_path: Path, lacing: str, groups: bool) -> None:
 @pytest.mark.parametrize("compression", one_in(3, ["stripped", "zlib"]))
 @pytest.mark.parametrize("lacing", ["none", "xiph"])
 @pytest.mark.parametrize("codec", ["ac3", "aac", "pcm_s16le"])
-def test_compressed_sound(tmp_path: Path, compression: str, lacing: str, codec: str) -> None:
+def test_compressed_audio(tmp_path: Path, compression: str, lacing: str, codec: str) -> None:
     plain = make_talking(tmp_path / "plain.mkv", codec)
     clip = make_laced(tmp_path / "clip.mkv", plain, lacing=lacing, compression=compression)
     _require_same_sound(tmp_path, plain, clip)
 
 
 def _require_same_sound(tmp_path: Path, plain: Path, clip: Path) -> None:
-    """Views of `clip` sound as those of `plain`, from which it was made, to a millisecond."""
+    """Check that audio of views of `clip` equals that of its source `plain`, to a millisecond."""
     stored = packets(plain)
-    stored = stored[-len(packets(clip)) :]  # without what begins before the pictures
+    stored = stored[-len(packets(clip)) :]  # without audio before the first frame
     assert [content for _, content in packets(clip)] == [content for _, content in stored]
     with shelved(tmp_path, clip) as shelf:
         for view in ("full", "t=0.93-2.61"):
@@ -252,7 +250,7 @@ def _require_same_sound(tmp_path: Path, plain: Path, clip: Path) -> None:
 
 
 def test_shared_times(tmp_path: Path) -> None:
-    """Packets shorter than a tick of the container share time stamps."""
+    """Packets shorter than a tick of the container share timestamps."""
     clip = _by_command(tmp_path / "clip.mkv", "truehd")
     times = [time for time, _ in packets(clip)]
     assert len(set(times)) < len(times)
@@ -281,7 +279,7 @@ def test_players_accept(tmp_path: Path) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Which sound the views of each container copy, and which they transcode: codec by codec
+# The audio that each container's views copy or transcode, codec by codec
 
 
 COMMAND = shutil.which("ffmpeg")
@@ -295,7 +293,7 @@ PICTURES = {
     "avi": ("mpeg4", "-g", "15"),
 }
 TABLE = [
-    # File, encoder of its sound, rate, channels; codecs of an mp4 view and of an mkv view.
+    # File, encoder of its audio, rate, channels; codecs of an mp4 view and of an mkv view.
     ("a.ts", "s302m", 48000, 2, "aac", "aac"),
     ("a.ts", "libopus", 48000, 2, "opus", "opus"),
     ("a.ts", "mp2", 48000, 2, "mp2", "mp2"),
@@ -352,7 +350,7 @@ def _run(command: list[str]) -> None:
 
 
 def mixed(file: Path | bytes, rate: int) -> tuple[Fraction, npt.NDArray[np.float32]]:
-    """(seconds from the first picture to the first sample, all channels in one)."""
+    """(seconds from the first frame to the first sample, all channels mixed)."""
     source = io.BytesIO(file) if isinstance(file, bytes) else str(file)
     with av.open(source, mode="r") as opened:
         picture = next(opened.decode(video=0))
@@ -370,9 +368,9 @@ def mixed(file: Path | bytes, rate: int) -> tuple[Fraction, npt.NDArray[np.float
 def distance(
     heard: npt.NDArray[np.float32], right: npt.NDArray[np.float32], late: int, most: int
 ) -> float:
-    """Of the middle part: error to signal where the two agree best.
+    """Error to signal ratio of the middle part at the best alignment.
 
-    Sample 0 of `heard` is `late` samples behind that of `right`, up to `most` more or less.
+    Sample 0 of `heard` is `late` samples after that of `right`, with a tolerance of `most`.
     """
     first, stop = len(heard) * 2 // 5, len(heard) * 4 // 5
     middle = heard[first:stop]
@@ -388,7 +386,7 @@ def distance(
     TABLE,
     ids=[f"{row[1]}-{row[0]}" for row in TABLE],
 )
-def test_carried_sound(
+def test_carried_audio(
     tmp_path: Path,
     name: str,
     encoder: str,
@@ -397,7 +395,7 @@ def test_carried_sound(
     in_mp4: str,
     in_mkv: str,
 ) -> None:
-    """Each view has the expected codec, says how it was made, and sounds like the source."""
+    """Each view has the expected codec, reports its method, and sounds like the source."""
     clip = make(tmp_path / name, encoder, rate, channels)
     origin, right = mixed(clip, rate)
     with shelved(tmp_path, clip) as shelf:
@@ -415,7 +413,7 @@ def test_carried_sound(
 
 @pytest.mark.parametrize("view", ["full.mp4", "sound=opus.mkv", "t=0.6-,size=48x0.mp4"])
 def test_eight_channels(tmp_path: Path, view: str) -> None:
-    """7.1 is transcoded with every channel in its place."""
+    """7.1 is transcoded with every channel in its position."""
     if COMMAND is None:
         pytest.skip("ffmpeg is not installed")
     clip = tmp_path / "clip.mkv"
@@ -430,7 +428,7 @@ def test_eight_channels(tmp_path: Path, view: str) -> None:
     done = subprocess.run([COMMAND, "-v", "error", *raw, "-"], capture_output=True, check=True)
     heard = np.frombuffer(done.stdout, np.float32).reshape(-1, 8)[12000:36000]
     loudest = np.abs(np.fft.rfft(heard, axis=0)).argmax(axis=0) * 2  # in hertz
-    low = 3  # the channel of low frequencies, which encoders cut off
+    low = 3  # the LFE channel, which encoders low-pass
     expected = [300 * (n + 1) for n in range(8)]
     assert [f for n, f in enumerate(loudest) if n != low] == pytest.approx(
         [f for n, f in enumerate(expected) if n != low], abs=4
@@ -438,7 +436,7 @@ def test_eight_channels(tmp_path: Path, view: str) -> None:
 
 
 def _narrow_band(path: Path, frames: int) -> None:
-    """AMR of random bits, which decoders take."""
+    """AMR of random bits, which decoders accept."""
     bits = random.Random(1)
     path.write_bytes(b"#!AMR\n" + b"".join(b"\x3c" + bits.randbytes(31) for _ in range(frames)))
 
@@ -488,7 +486,7 @@ def test_frames_of_packet(tmp_path: Path, together: int) -> None:
 
 
 def test_qcelp(tmp_path: Path) -> None:
-    """mp4 takes QCELP, and mkv does not."""
+    """mp4 carries QCELP, and mkv does not."""
     bits = random.Random(1)
     data = b"".join(b"\x04" + bits.randbytes(34) for _ in range(150))
     form = bytes.fromhex("0100416d7f5e15b1d011ba9100805fb4b97e0200") + b"Qcelp 13K".ljust(80, b"\0")

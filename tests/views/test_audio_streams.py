@@ -1,4 +1,4 @@
-"""Sound in containers that split its frames: MPEG-TS, MPEG-PS and AVI."""
+"""Audio in containers that split its frames: MPEG-TS, MPEG-PS and AVI."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WRAPS = {"output_ts_offset": "95442.2"}
 """Seconds after which the clock of MPEG-TS, 33 bits at 90 kHz, starts again within the clip."""
 
 SOURCES = [
-    # Codec, name of the file, the muxer's options, and the containers of views that take it.
+    # Codec, name of the file, the muxer's options, and the view containers that carry it.
     ("aac", "clip.ts", {}, ("mp4", "mkv")),
     ("aac", "wraps.ts", WRAPS, ("mp4", "mkv")),
     ("mp2", "clip.ts", {}, ("mp4", "mkv")),
@@ -56,26 +56,24 @@ def test_audio_stream_matches_the_sound_of_the_file(
                     assert told["sound"] == "aac"
                     continue
                 begin, heard = samples(shelf.read(clip.name, f"{view}.{container}"))
-                assert 0 <= begin < 1536 + 5  # up to a packet after the first picture
-                settled = 6 * 1152  # packets overlap, see the sound of other files
+                assert 0 <= begin < 1536 + 5  # up to a packet after the first frame
+                settled = 6 * 1152  # packets overlap, as in other files
                 at = begin + round(begins(video, view) * RATE) - origin + settled
                 heard = heard[settled:]
                 right = everything[at - 5 : at + len(heard) + 5]
                 heard = heard[: len(right) - 10]
                 assert len(heard) > 0.3 * RATE
-                # Half a tick of 90 kHz, half a sample, and Matroska counts tenths of milliseconds.
+                # Half a tick of 90 kHz, half a sample, and Matroska's ticks of 0.1 ms.
                 shifts = range(4, 7) if container == "mp4" else range(2, 9)
                 differences = [np.abs(heard - right[k : k + len(heard)]).max() for k in shifts]
-                assert min(differences) < 0.02  # one sample more or less is 0.06
+                assert min(differences) < 0.02  # an offset of one sample is 0.06
 
 
 @pytest.mark.parametrize(
     ("codec", "ending"),
     one_in(3, [("aac", "ts"), ("mp2", "ts"), ("mp2", "mpg"), ("libmp3lame", "avi")]),
 )
-def test_packets_are_the_same_wherever_reading_begins(
-    tmp_path: Path, codec: str, ending: str
-) -> None:
+def test_packets_are_independent_of_the_start(tmp_path: Path, codec: str, ending: str) -> None:
     clip = make_talking(
         tmp_path / f"clip.{ending}", codec, frames=300, video_codec=_pictures_of(ending)
     )
@@ -97,7 +95,7 @@ def test_packets_are_the_same_wherever_reading_begins(
         reader.close()
 
 
-def test_aac_has_its_configuration_ahead(tmp_path: Path) -> None:
+def test_aac_has_its_configuration_in_the_header(tmp_path: Path) -> None:
     clip = make_talking(tmp_path / "clip.ts", "aac")
     with shelved(tmp_path, clip) as shelf:
         for container in ("mp4", "mkv"):
@@ -118,7 +116,7 @@ def test_aac_has_its_configuration_ahead(tmp_path: Path) -> None:
                 assert done.stderr == ""
 
 
-def test_sound_without_index_is_silent_until_verified(tmp_path: Path) -> None:
+def test_audio_without_index_is_silent_until_verified(tmp_path: Path) -> None:
     clip = make_talking(tmp_path / "clip.ts", "aac")
     with shelved_before(tmp_path, clip, "DELETE FROM sounds") as shelf:
         told = json.loads(shelf.read(clip.name, "explain/full.mp4.json"))

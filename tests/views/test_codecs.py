@@ -1,4 +1,4 @@
-"""Views in every codec: playback, and exactness of lossless ones."""
+"""Views in every codec: playback, and exactness of lossless views."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ NEW = [(container, codec) for container, codec in HELD if codec in ("av1", "mjpe
 
 
 def path_of(container: str, codec: str) -> str:
-    """Something that has to be encoded."""
+    """A view that must be encoded."""
     return f"t=0.3-1.8,codec={codec}.{container}"
 
 
 @pytest.mark.parametrize(("container", "codec"), one_in(2, NEW))
-def test_all_frames_are_there_at_their_times(shelf: Shelf, container: str, codec: str) -> None:
+def test_all_frames_have_their_times(shelf: Shelf, container: str, codec: str) -> None:
     for name in ("traffic.mp4", "portrait.mp4"):
         data = shelf.read(name, path_of(container, codec))
         assert len(data) == shelf.size(name, path_of(container, codec))
@@ -66,7 +66,7 @@ def test_all_frames_are_there_at_their_times(shelf: Shelf, container: str, codec
 
 
 @pytest.mark.parametrize(("container", "codec"), one_in(5, NEW))
-def test_pictures_are_what_read_gives(shelf: Shelf, container: str, codec: str) -> None:
+def test_frames_equal_read(shelf: Shelf, container: str, codec: str) -> None:
     for name in ("traffic.mp4", "open-gop.mkv", "mjpeg.avi"):
         video = shelf.video(name)
         path = f"frames=3-33,size={video.width // 4 * 2}x0,codec={codec}.{container}"
@@ -86,7 +86,7 @@ def test_players_receive_the_true_properties(
     told = _ffprobe(path)
     assert told["stream"]["codec_name"] == codec
     assert int(told["stream"]["nb_read_frames"]) == 45
-    # Sound lasts to the end of its last packet.
+    # Audio lasts to the end of its last packet.
     assert float(told["format"]["duration"]) == pytest.approx(1.5, abs=0.03)
     if codec == "av1":
         return  # OpenCV's wheels cannot decode it without hardware
@@ -100,7 +100,7 @@ def test_players_receive_the_true_properties(
 
 
 @pytest.mark.parametrize(("container", "codec"), one_in(5, NEW))
-def test_seeking_in_a_file_leads_to_the_right_frame(
+def test_seek_leads_to_the_right_frame(
     shelf: Shelf, tmp_path: Path, container: str, codec: str
 ) -> None:
     path = tmp_path / f"view.{container}"
@@ -118,9 +118,7 @@ def test_seeking_in_a_file_leads_to_the_right_frame(
 
 @pytest.mark.parametrize("ending", one_in(3, ["mkv", "mp4"]))
 @pytest.mark.parametrize("name", ["traffic.mp4", "open-gop.mkv"])
-def test_lossless_views_are_what_ffmpeg_decodes(
-    shelf: Shelf, tmp_path: Path, name: str, ending: str
-) -> None:
+def test_lossless_views_equal_ffmpeg(shelf: Shelf, tmp_path: Path, name: str, ending: str) -> None:
     ffmpeg = shutil.which("ffmpeg")
     if ffmpeg is None:
         pytest.skip("ffmpeg is not installed")
@@ -135,7 +133,7 @@ def test_lossless_views_are_what_ffmpeg_decodes(
 
 
 @pytest.mark.parametrize("layout", one_in(3, CODECS["ffv1"]))
-def test_lossless_views_hold_the_samples_that_raw_ones_do(shelf: Shelf, layout: str) -> None:
+def test_lossless_views_equal_raw_views(shelf: Shelf, layout: str) -> None:
     asked = "t=0.5-1,roi=101x75+33+21"
     for name in ("traffic.mp4", "open-gop.mkv"):
         raw = shelf.read(name, f"{asked},pix={layout}.raw")
@@ -153,10 +151,10 @@ KEPT = (
 
 @pytest.mark.parametrize("pixel_format", one_in(5, KEPT))
 @pytest.mark.parametrize("size", [(64, 48), (101, 75)])
-def test_lossless_views_hold_every_sample_of_the_source(
+def test_lossless_views_keep_every_sample(
     tmp_path: Path, pixel_format: str, size: tuple[int, int]
 ) -> None:
-    """Noise, the whole range of levels: there is room for that, too."""
+    """The reserved size suffices for noise over the whole range of levels."""
     source = tmp_path / "a.mkv"
     _make_noise(source, pixel_format, size)
     pictures = decoded(source.read_bytes())
@@ -186,10 +184,11 @@ def test_lossless_views_hold_every_sample_of_the_source(
         ],
     ),
 )
-def test_lossless_views_of_tiles_are_as_good_as_they_ask_for(
+def test_lossless_views_of_tiles_reach_the_requested_psnr(
     tmp_path: Path, pixel_format: str, size: tuple[int, int] | None, codec: str
 ) -> None:
-    """In layouts that no array has, too; where they ask for nothing, they have every sample."""
+    """This includes pixel formats that no array has; without a requested PSNR, every sample is
+    exact."""
     source = tmp_path / "a.mkv"
     _make_gradient(source, pixel_format)
     with new_store(tmp_path / "store") as store:
@@ -229,7 +228,7 @@ def test_container_tags_are_written_to_views(shelf: Shelf) -> None:
 
 
 @pytest.mark.parametrize("codec", one_in(3, ["h264", "hevc", "av1", "ffv1"]))
-def test_ten_bits_are_kept_where_they_are_asked_for(tmp_path: Path, codec: str) -> None:
+def test_ten_bits_are_kept_on_request(tmp_path: Path, codec: str) -> None:
     deep = tmp_path / "deep.mkv"
     _make_ramp(deep)
     with new_store(tmp_path / "store") as store:
@@ -246,7 +245,7 @@ def test_ten_bits_are_kept_where_they_are_asked_for(tmp_path: Path, codec: str) 
         shelf.views.close()
 
 
-def test_a_copy_has_the_layout_that_is_asked_for(tmp_path: Path) -> None:
+def test_copy_has_the_requested_pixel_format(tmp_path: Path) -> None:
     deep = tmp_path / "deep.mkv"
     _make_ramp(deep)
     with new_store(tmp_path / "store") as store:
@@ -288,7 +287,7 @@ def test_a_copy_has_the_layout_that_is_asked_for(tmp_path: Path) -> None:
         ],
     ),
 )
-def test_the_nearest_layout_is_taken(source: str, layout: str, lost: str | None) -> None:
+def test_nearest_pixel_format_is_used(source: str, layout: str, lost: str | None) -> None:
     assert lossless_layout(media_of(64, 48, source)) == LosslessLayout(layout, lost)
 
 
@@ -340,7 +339,7 @@ def test_ffv1_in_mp4_is_copied_and_encoded(tmp_path: Path, pixel_format: str) ->
 
 
 def _make_noise(path: Path, pixel_format: str, size: tuple[int, int]) -> None:
-    """Ten lossless pictures."""
+    """Ten lossless frames."""
     with av.open(str(path), "w") as made:
         stream = made.add_stream("ffv1", rate=10)
         (stream.width, stream.height), stream.pix_fmt = size, pixel_format
@@ -351,7 +350,7 @@ def _make_noise(path: Path, pixel_format: str, size: tuple[int, int]) -> None:
 
 
 def _make_gradient(path: Path, pixel_format: str) -> None:
-    """Ten pictures of 128x128."""
+    """Ten frames of 128x128."""
     across, down = np.meshgrid(np.arange(128), np.arange(128))
     with av.open(str(path), "w") as made:
         stream = made.add_stream("libx264rgb" if pixel_format == "rgb24" else "ffv1", rate=10)
@@ -364,13 +363,13 @@ def _make_gradient(path: Path, pixel_format: str) -> None:
 
 
 def _least_psnr(one: av.VideoFrame, other: av.VideoFrame) -> float:
-    """dB of the plane that has least; 100 where they are the same."""
+    """PSNR in dB of the worst plane; 100 if all are equal."""
     error = frame_error(one, other) if one.format.is_planar else 0.0
     return min(100.0, psnr_from_error(error))
 
 
 def _make_ramp(path: Path) -> None:
-    """Ten lossless pictures of 10 bits, each sample a level of its own."""
+    """Ten lossless 10-bit frames in which each sample has a different level."""
     with av.open(str(path), "w") as made:
         stream = made.add_stream("ffv1", rate=10)
         stream.width, stream.height, stream.pix_fmt = 256, 128, "yuv420p10le"
@@ -382,7 +381,7 @@ def _make_ramp(path: Path) -> None:
         made.mux(stream.encode(None))
 
 
-def test_noise_fits_into_what_lossless_views_are_allotted(tmp_path: Path) -> None:
+def test_noise_fits_into_the_reserved_size_of_lossless_views(tmp_path: Path) -> None:
     random = np.random.default_rng(5)
     with new_store(tmp_path / "store") as store:
         shelf = Shelf(store, Views(store.parts, store.tools))
@@ -406,7 +405,7 @@ def test_noise_fits_into_what_lossless_views_are_allotted(tmp_path: Path) -> Non
 
 
 def test_lossless_views_are_never_coarsened(fresh: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lossless means lossless."""
+    """A slot that is too small must raise an error instead."""
     monkeypatch.setattr("vfsd.views.view_slots._LOSSLESS_SPARE_BITS", -8)
     with pytest.raises(IntegrityError, match="noise"):
         fresh.read("traffic.mp4", "frames=0-9,codec=ffv1.mkv")
@@ -418,14 +417,14 @@ def test_jpeg_becomes_mp4_on_request_only(shelf: Shelf) -> None:
         assert (b"avc1" if codec == "h264" else b"mp4v") in file[:2000]
 
 
-def test_sizes_that_a_codec_does_not_take_are_refused(shelf: Shelf) -> None:
+def test_sizes_unsupported_by_a_codec_are_refused(shelf: Shelf) -> None:
     for codec in ("av1", "ffv1"):
         with pytest.raises(UsageError, match=r"must be 16 to 16384 pixels|must be even"):
             shelf.size("traffic.mp4", f"roi=8x8+0+0,codec={codec}.mkv")
     assert shelf.size("traffic.mp4", "roi=2x2+0+0,codec=mjpeg.mkv") > 0
 
 
-def test_the_same_bytes_from_another_cache(shelf: Shelf, fresh: Shelf) -> None:
+def test_views_are_deterministic(shelf: Shelf, fresh: Shelf) -> None:
     for container, codec in NEW:
         path = path_of(container, codec)
         assert shelf.read("traffic.mp4", path) == fresh.read("traffic.mp4", path)
@@ -434,7 +433,7 @@ def test_the_same_bytes_from_another_cache(shelf: Shelf, fresh: Shelf) -> None:
 @pytest.mark.parametrize(
     ("pixel_format", "ending"), one_in(3, [("yuv444p", "mkv"), ("rgb48", "mov"), ("gray16", "mov")])
 )
-def test_lossless_views_of_bare_samples_have_every_one(
+def test_lossless_views_of_raw_video_keep_every_sample(
     tmp_path: Path, pixel_format: str, ending: str
 ) -> None:
     layout = pixel_layout(pixel_format)

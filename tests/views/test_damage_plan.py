@@ -1,4 +1,4 @@
-"""Views of originals that are damaged on disk: copied around known damage."""
+"""Views of originals that are damaged on disk: copied except around known damage."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def made(shelf: Shelf, view: str) -> str:
     return told["made"]
 
 
-def test_known_damage_is_planned_around(damaged: Shelf) -> None:
+def test_plan_avoids_known_damage(damaged: Shelf) -> None:
     exact = [frame.to_ndarray() for frame in decoded(CLIP.read_bytes())]
     assert made(damaged, "full.mp4") == "copied"
     with pytest.raises(DamagedFileError):
@@ -55,21 +55,21 @@ def test_known_damage_is_planned_around(damaged: Shelf) -> None:
         assert len(found) == len(exact) - first
         for place, picture in enumerate(found, first):
             assert np.abs(picture.astype(int) - exact[place]).mean() < 3, (view, place)
-        if not first:  # copied as far as nothing is lost
+        if not first:  # copied where nothing is lost
             assert all(np.array_equal(found[place], exact[place]) for place in range(60))
     assert made(damaged, "frames=110-120.mp4") == "encoded"
     assert made(damaged, "frames=0-60.mp4") == "copied"
 
 
 def test_exact_copies_ignore_tiles(damaged: Shelf) -> None:
-    """`psnr=inf` wants no tiles: what is whole can be read, the rest is refused."""
+    """`psnr=inf` excludes tiles: intact parts can be read, the rest is refused."""
     for _ in range(2):
         assert made(damaged, "psnr=inf.mp4") == "copied"
         with pytest.raises(DamagedFileError):
             damaged.read(CLIP.name, "psnr=inf.mp4")
 
 
-def test_packets_of_sound_that_are_damaged_are_left_out(tmp_path: Path) -> None:
+def test_damaged_audio_packets_are_left_out(tmp_path: Path) -> None:
     clip = make_talking(tmp_path / "clip.mp4", "aac")
     with shelved(tmp_path, clip) as shelf:
         video, catalog = shelf.video(clip.name), shelf.store.catalog

@@ -30,7 +30,7 @@ NAMES = ["full.mp4", "t=1.5-3,size=64x48.mkv", "fps=5.y4m", "full.rgb", "roi=32x
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_view_is_the_file_that_a_mount_has(shelf: Shelf, name: str) -> None:
+def test_opened_view_equals_the_mounted_file(shelf: Shelf, name: str) -> None:
     wanted = shelf.read("traffic.mp4", name)
     with shelf.video("traffic.mp4").views.open(name) as file:
         assert file.read() == wanted
@@ -55,7 +55,7 @@ def test_a_view_is_the_file_that_a_mount_has(shelf: Shelf, name: str) -> None:
         ("portrait.mp4", "t=0-0.5,pix=yuv420p10.y4m"),
     ],
 )
-def test_a_raw_view_is_saved_as_a_mount_has_it(
+def test_saved_raw_view_equals_the_mounted_file(
     shelf: Shelf, tmp_path: Path, video: str, name: str
 ) -> None:
     path = tmp_path / "saved"
@@ -64,7 +64,7 @@ def test_a_raw_view_is_saved_as_a_mount_has_it(
     assert size == path.stat().st_size > 0
 
 
-def test_a_view_can_be_given_to_libraries(shelf: Shelf) -> None:
+def test_libraries_accept_an_opened_view(shelf: Shelf) -> None:
     video = shelf.video("traffic.mp4")
     with video.views.open("frames=3-23,codec=av1.mp4") as file, av.open(file, mode="r") as opened:
         assert sum(1 for _ in opened.decode(video=0)) == 20
@@ -121,7 +121,7 @@ def times(data: bytes) -> list[float]:
         ],
     ),
 )
-def test_saved_files_have_the_same_pictures_and_no_padding(
+def test_saved_files_have_equal_frames_without_padding(
     shelf: Shelf, tmp_path: Path, suffix: str, codec: str | None
 ) -> None:
     path = tmp_path / f"saved.{suffix}"
@@ -138,11 +138,11 @@ def test_saved_files_have_the_same_pictures_and_no_padding(
         assert times(saved) == times(mounted)
         told = _ffprobe(path)
         assert int(told["stream"]["nb_read_frames"]) == 75
-        assert float(told["format"]["duration"]) == pytest.approx(2.5, abs=0.03)  # and its sound
+        assert float(told["format"]["duration"]) == pytest.approx(2.5, abs=0.03)  # and its audio
 
 
 @pytest.mark.parametrize("suffix", ["mp4", "mkv"])
-def test_saved_files_can_be_seeked_in(shelf: Shelf, tmp_path: Path, suffix: str) -> None:
+def test_saved_files_are_seekable(shelf: Shelf, tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"saved.{suffix}"
     shelf.video("traffic.mp4").save(path, size=(160, 120))
     every = decoded(path.read_bytes())
@@ -154,7 +154,7 @@ def test_saved_files_can_be_seeked_in(shelf: Shelf, tmp_path: Path, suffix: str)
             np.testing.assert_array_equal(frame.to_ndarray(), every[number].to_ndarray())
 
 
-def test_copies_and_raw_pixels_are_saved_as_a_mount_has_them(shelf: Shelf, tmp_path: Path) -> None:
+def test_saved_copies_and_raw_pixels_equal_mounted_files(shelf: Shelf, tmp_path: Path) -> None:
     video = shelf.video("traffic.mp4")
     done: list[int] = []
     assert video.save(tmp_path / "a.mp4", on_progress=done.append) == sum(done)
@@ -165,7 +165,7 @@ def test_copies_and_raw_pixels_are_saved_as_a_mount_has_them(shelf: Shelf, tmp_p
     )
 
 
-def test_a_file_is_there_whole_or_not_at_all(shelf: Shelf, tmp_path: Path) -> None:
+def test_save_is_atomic(shelf: Shelf, tmp_path: Path) -> None:
     video = shelf.video("traffic.mp4")
     path = tmp_path / "a.mp4"
 
@@ -201,7 +201,7 @@ def test_arguments_unsupported_by_the_extension_are_refused(shelf: Shelf, tmp_pa
     assert not list(tmp_path.iterdir())
 
 
-def test_pipes_get_the_bytes_of_the_mount(shelf: Shelf, tmp_path: Path) -> None:
+def test_pipe_output_equals_the_mounted_file(shelf: Shelf, tmp_path: Path) -> None:
     pipe = tmp_path / "pipe.mp4"
     os.mkfifo(pipe)
     got = io.BytesIO()
@@ -234,7 +234,7 @@ def test_stills_show_the_displayed_frame(shelf: Shelf, name: str) -> None:
         assert psnr(_picture(shelf.read(name, f"frames/{index}.jpg")), right) > 30
 
 
-def test_a_jpeg_is_made_when_its_size_is_asked_for(fresh: Shelf) -> None:
+def test_jpeg_is_made_when_its_size_is_requested(fresh: Shelf) -> None:
     size = fresh.size("traffic.mp4", "frames/5.jpg")
     assert size == len(fresh.read("traffic.mp4", "frames/5.jpg"))
     assert len(list(fresh.store.parts.directory.cache.rglob("*"))) > 0
@@ -246,7 +246,7 @@ def _picture(data: bytes) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
     return np.asarray(decoded, np.uint8)[:, :, ::-1]
 
 
-def test_of_very_many_only_those_looked_at_last_are_remembered() -> None:
+def test_only_recent_stills_are_cached() -> None:
     recent = RecentViews[int]()
     for number in range(50_000):
         recent.put(number, TextView(b""))

@@ -41,7 +41,7 @@ NAME = "traffic.mp4"
 
 
 def shown(data: bytes) -> npt.NDArray[np.uint8]:
-    """RGB, by another decoder of PNG."""
+    """RGB, decoded by another PNG decoder."""
     picture = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
     assert picture is not None
     return np.asarray(picture)[:, :, ::-1].astype(np.uint8)
@@ -52,7 +52,7 @@ def explained(shelf: Shelf, view: str) -> dict[str, Any]:
     return found
 
 
-def test_the_picture_is_that_of_the_first_tiled_second(fresh: Shelf) -> None:
+def test_layout_image_shows_the_first_tiled_second(fresh: Shelf) -> None:
     video = fresh.video(NAME)
     assert len(video.tiles.retile("uniform:2x2", span=(1, 3))) == 2
     (segment, other) = fresh.store.catalog.segments(video.info)
@@ -69,7 +69,7 @@ def test_the_picture_is_that_of_the_first_tiled_second(fresh: Shelf) -> None:
     assert other.frames == range(60, 90)
 
 
-def test_a_video_without_tiles_has_a_picture_as_well(fresh: Shelf) -> None:
+def test_video_without_tiles_has_a_layout_image(fresh: Shelf) -> None:
     first = shown(fresh.read(NAME, "layout.png"))
     fresh.video(NAME).tiles.retile("uniform:2x2")
     tiled = shown(fresh.read(NAME, "layout.png"))
@@ -98,7 +98,7 @@ def test_open_layout_image_shows_one_state(fresh: Shelf) -> None:
         ("frames=10-20,size=80x60.y4m", "decoded"),
     ],
 )
-def test_a_view_is_explained_as_the_read_that_it_is(fresh: Shelf, view: str, made: str) -> None:
+def test_explanation_of_a_view_equals_that_of_the_read(fresh: Shelf, view: str, made: str) -> None:
     video = fresh.video(NAME)
     video.tiles.retile("uniform:2x2")
     take_tiles(fresh.store)
@@ -137,7 +137,7 @@ def test_a_view_is_explained_as_the_read_that_it_is(fresh: Shelf, view: str, mad
         assert told["pixel_gain"] >= 2
 
 
-def test_nothing_is_decoded_for_what_is_copied(fresh: Shelf) -> None:
+def test_copied_views_decode_nothing(fresh: Shelf) -> None:
     table = context_of(fresh.video(NAME)).table
     told = explained(fresh, "full.mp4")
     assert (told["made"], told["frames"], told["psnr"]) == ("copied", 120, None)
@@ -155,7 +155,7 @@ def test_nothing_is_decoded_for_what_is_copied(fresh: Shelf) -> None:
     assert (told["sources"], told["decoded"]["pictures"]) == ([], 0)
 
 
-def test_of_spliced_views_the_ends_alone_are_decoded_and_encoded(fresh: Shelf) -> None:
+def test_spliced_views_encode_only_their_ends(fresh: Shelf) -> None:
     """Key frames are 0, 30, 60 and 90."""
     told = explained(fresh, "frames=20-110.mp4")
     assert (told["made"], told["frames"]) == ("spliced", 90)
@@ -169,7 +169,7 @@ def test_of_spliced_views_the_ends_alone_are_decoded_and_encoded(fresh: Shelf) -
     assert 90 <= copied.stop <= 110
     ends = [(20, 30), (copied.stop, 110)] if copied.stop < 110 else [(20, 30)]
     assert [tuple(source["frames"]) for source in told["sources"]] == ends
-    # From the key frame before each, and one that is stored early as others need it.
+    # From the key frame before each end, and one reference frame that is stored early.
     pictures = sum(end - start // 30 * 30 for start, end in ends)
     assert pictures <= told["decoded"]["pictures"] <= pictures + len(ends)
     assert all(step["bytes"] > 0 and step["seconds"] >= 0 for step in told["steps"])
@@ -193,7 +193,7 @@ def test_explanations_follow_the_tiles(fresh: Shelf) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Pictures of layouts: what is drawn, and where; layouts in a line of text
+# Layout images: the drawn elements and their positions; one-line summaries of layouts
 
 
 NAMES = ("traffic.mp4", "portrait.mp4", "odd-size.webm")
@@ -209,7 +209,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 def facts_of(store: Store, name: str = "traffic.mp4", frame: int | None = None) -> LayoutFacts:
-    """Of the first second, tiled or not, with all reads noted until now."""
+    """Facts on the first second, tiled or not, including all logged reads."""
     store.tools.read_log.close()
     video = store[name]
     (segment, *_) = [*store.catalog.segments(video.info), None]
@@ -223,11 +223,11 @@ def facts_without_boxes(store: Store, frame: int) -> LayoutFacts:
 
 
 def frame_of(picture: Picture) -> Picture:
-    """Without the headline."""
+    """The image without its headline."""
     return picture[-240 * SCALE :]
 
 
-def test_areas_that_overlap_are_counted() -> None:
+def test_overlapping_areas_are_counted() -> None:
     rng = np.random.default_rng(5)
     for _ in range(20):
         read, expected = [], np.zeros((30, 40), int)
@@ -256,13 +256,13 @@ def test_reads_are_counted_per_pixel(store: Store) -> None:
     list(video.scan("car").crops())
     facts = facts_of(store)
     assert facts.reads == 5
-    assert facts.frame == 9  # where something is to be seen
+    assert facts.frame == 9  # a visible part
     assert (facts.heat[:50, :100] == 3).all()
     assert (facts.heat[100:131, 200:240] == 2).all()
     assert (facts.heat > 0).sum() == 100 * 50 + 40 * 31
 
 
-def test_pictures_show_boxes_tiles_and_heat(store: Store) -> None:
+def test_images_show_boxes_tiles_and_heat(store: Store) -> None:
     video = store["traffic.mp4"]
     video.tiles.retile("uniform:2x2", span=(0, 1))
     bare = frame_of(draw_layout(context_of(video).table, store.tools, facts_of(store, frame=10)))
@@ -272,7 +272,7 @@ def test_pictures_show_boxes_tiles_and_heat(store: Store) -> None:
     edge = boxed[450, 100:260].astype(int)  # the upper edge of the box
     assert (np.ptp(edge, axis=0) < 40).all()
     assert (edge != bare[450, 100:260]).any(axis=1).all()
-    assert (boxed[480:570, 120:240] == bare[480:570, 120:240]).all()  # inside of it
+    assert (boxed[480:570, 120:240] == bare[480:570, 120:240]).all()  # inside the box
     plain = frame_of(
         draw_layout(context_of(video).table, store.tools, facts_without_boxes(store, 11))
     )
@@ -280,7 +280,7 @@ def test_pictures_show_boxes_tiles_and_heat(store: Store) -> None:
     assert solid > 3 * faint > 0
 
 
-def test_only_read_areas_are_coloured(store: Store) -> None:
+def test_only_read_areas_are_colored(store: Store) -> None:
     video = store["traffic.mp4"]
     cold = frame_of(draw_layout(context_of(video).table, store.tools, facts_of(store, frame=10)))
     with Store.open(store.path) as other:
@@ -296,7 +296,7 @@ def test_only_read_areas_are_coloured(store: Store) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", NAMES)
-def test_the_size_follows_from_that_of_the_frame(store: Store, name: str) -> None:
+def test_image_size_follows_the_frame_size(store: Store, name: str) -> None:
     video = store[name]
     untiled = draw_layout(context_of(video).table, store.tools, facts_of(store, name, 0))
     video.labels.add(
@@ -307,7 +307,7 @@ def test_the_size_follows_from_that_of_the_frame(store: Store, name: str) -> Non
     assert untiled.shape == crowded.shape == (size[1], size[0], 3)
 
 
-def test_boxes_that_leave_the_frame_are_drawn_as_far_as_they_are_in_it(store: Store) -> None:
+def test_boxes_are_clipped_to_the_frame(store: Store) -> None:
     boxes = [(-50, -50, 400, 300), (319.5, 239.5, 330, 250), (0, 0, 0.2, 0.2), (0, 230, 9, 260)]
     store["traffic.mp4"].labels.add(
         [Detection(at, "x" * 60, box) for box in boxes for at in (3, 4)], "test"
@@ -317,7 +317,7 @@ def test_boxes_that_leave_the_frame_are_drawn_as_far_as_they_are_in_it(store: St
 
 
 @pytest.mark.thorough
-def test_layouts_in_a_line(store: Store) -> None:
+def test_one_line_summaries(store: Store) -> None:
     video = store["traffic.mp4"]
 
     def text() -> str:

@@ -20,11 +20,11 @@ def once(*values: float) -> Values:
 
 
 def rows(drawn: Picture, colour: Colour) -> set[int]:
-    """The rows on which there are pixels of just this colour."""
+    """The rows that have pixels of exactly this color."""
     return set(np.flatnonzero((drawn == colour).all(axis=2).any(axis=1)).tolist())
 
 
-def test_a_curve_twice_as_high_ends_twice_as_high_above_the_axis() -> None:
+def test_curve_height_is_proportional() -> None:
     values = {"a": once(0, 0, 30), "b": once(0, 0, 60)}
     colours = {"a": RED, "b": BLUE}
     drawn = panel("", "queries", values, colours, highest=100)
@@ -38,7 +38,7 @@ def test_a_curve_twice_as_high_ends_twice_as_high_above_the_axis() -> None:
     assert (bottom - high) / (bottom - low) == pytest.approx(2, abs=0.1)
 
 
-def test_names_of_curves_that_meet_or_are_cut_off_do_not_cover_each_other() -> None:
+def test_labels_of_close_or_clipped_curves_do_not_overlap() -> None:
     for end in (0.0, 50.0, 500.0):
         values = {name: once(0, end) for name in "abc"}
         colours = dict(zip("abc", (RED, GREEN, BLUE), strict=True))
@@ -58,7 +58,7 @@ def test_flat_and_single_step_curves_are_drawn(tmp_path: Path) -> None:
     assert rows(written[:, :, ::-1], RED)
 
 
-def test_panels_stand_side_by_side(tmp_path: Path) -> None:
+def test_panels_are_side_by_side(tmp_path: Path) -> None:
     panels = [panel("", "queries", {"a": once(3)}, {"a": colour}) for colour in (RED, GREEN, BLUE)]
     write(tmp_path / "all.png", panels, columns=2)
     written: Any = cv2.imread(str(tmp_path / "all.png"))

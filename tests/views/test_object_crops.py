@@ -20,7 +20,7 @@ NAME = "traffic.mp4"
 
 
 def fill(shelf: Shelf) -> tuple[Video, str]:
-    """A video with the boxes that are known of it, and the label that most of them have."""
+    """Add the known boxes of a video; return the most frequent label."""
     video = shelf.video(NAME)
     truth = GroundTruth.load(FOLDER / NAME)
     video.labels.add(
@@ -44,7 +44,7 @@ def picture(data: bytes) -> Pixels:
     return found[..., ::-1]
 
 
-def test_each_box_is_a_picture(fresh: Shelf) -> None:
+def test_each_box_has_an_image(fresh: Shelf) -> None:
     video, label = fill(fresh)
     assert names(fresh, "objects") == [one.label for one in video.labels.summary()]
     files = names(fresh, f"objects/{label}")
@@ -76,7 +76,7 @@ def test_tracks_have_folders_and_clips(fresh: Shelf) -> None:
     assert len(frames) == crops[-1].frame - crops[0].frame + 1
 
 
-def test_the_pixels_may_come_from_tiles(fresh: Shelf) -> None:
+def test_crops_may_come_from_tiles(fresh: Shelf) -> None:
     video, label = fill(fresh)
     video.tiles.retile(video.tiles.around(label, alpha=1.0))
     files = names(fresh, f"objects/{label}")[1:]
@@ -105,7 +105,7 @@ def test_undetected_objects_have_no_files(fresh: Shelf) -> None:
             fresh.views.stat(ino, path)
 
 
-def test_labels_that_no_file_name_can_have(fresh: Shelf) -> None:
+def test_labels_with_invalid_file_name_characters(fresh: Shelf) -> None:
     video = fresh.video(NAME)
     video.labels.add_box(3, "a/b %", (10, 10, 30, 40), source="me")
     assert names(fresh, "objects") == ["a%2Fb %25"]
@@ -114,7 +114,7 @@ def test_labels_that_no_file_name_can_have(fresh: Shelf) -> None:
 
 
 @pytest.mark.parametrize(("label", "name"), [(".", "%2E"), ("..", "%2E%2E")])
-def test_labels_that_would_be_other_folders(fresh: Shelf, label: str, name: str) -> None:
+def test_labels_that_look_like_folders(fresh: Shelf, label: str, name: str) -> None:
     video = fresh.video(NAME)
     video.labels.add_box(3, label, (10, 10, 50, 40), source="me")
     assert names(fresh, "objects") == [name]
@@ -123,14 +123,14 @@ def test_labels_that_would_be_other_folders(fresh: Shelf, label: str, name: str)
         fresh.read(NAME, f"objects/{label}/000003-0.png")
 
 
-def test_labels_that_are_too_long_for_a_name_are_not_listed(fresh: Shelf) -> None:
+def test_labels_too_long_for_a_name_are_not_listed(fresh: Shelf) -> None:
     video = fresh.video(NAME)
     for label in ("car", "自" * 28, "自" * 29):  # of 252 and 261 bytes, as in URLs
         video.labels.add_box(3, label, (10, 10, 50, 40), source="me")
     assert sorted(map(len, names(fresh, "objects"))) == [3, 252]
 
 
-def test_corrected_boxes_are_seen_at_once(fresh: Shelf) -> None:
+def test_corrected_boxes_are_visible_at_once(fresh: Shelf) -> None:
     video, label = fill(fresh)
     before = names(fresh, f"objects/{label}")
     video.labels.remove(labels=label, frames=range(60))

@@ -31,7 +31,7 @@ def written(path: Path, ratio: Fraction | None) -> Path:
 
 
 def turned(path: Path) -> Path:
-    """The same file, to be turned by 90 degrees."""
+    """The same file with a rotation of 90 degrees."""
     data = path.read_bytes()
     lying, upright = (
         struct.pack(">9i", *(v << 16 for v in one), 1 << 30)
@@ -60,21 +60,21 @@ def shape(video: Video, view: str) -> tuple[int, int, Fraction | None]:
 
 
 @pytest.mark.parametrize("form", one_in(3, FORMS))
-def test_the_size_of_a_view_does_not_change_its_shape(video: Video, form: str) -> None:
+def test_view_size_does_not_change_the_aspect_ratio(video: Video, form: str) -> None:
     joined = "," if "=" in form else "."
     assert shape(video, f"size=90x0{joined}{form}") == (90, 72, WIDE)
-    assert shape(video, f"size=128x72{joined}{form}")[2] in (1, None)  # what it is shown in
-    # A region has another shape than the whole, and keeps that.
+    assert shape(video, f"size=128x72{joined}{form}")[2] in (1, None)  # its display size
+    # A region has another aspect ratio than the whole, and keeps it.
     for region, ratio in (("", Fraction(16, 9)), ("roi=90x144+0+0,", Fraction(8, 9))):
         width, height, told = shape(video, f"{region}size=64x64{joined}{form}")
         assert (width, height) == (64, 64)
         assert told is not None
-        if form.endswith("mkv"):  # where the width that is shown is whole
+        if form.endswith("mkv"):  # where the display width is an integer
             told, ratio = Fraction(round(64 * told)), Fraction(round(64 * ratio))
         assert told == ratio
 
 
-def test_files_that_are_saved_and_raw_ones_tell_it_too(video: Video, tmp_path: Path) -> None:
+def test_saved_and_raw_files_signal_the_aspect_ratio(video: Video, tmp_path: Path) -> None:
     video.save(tmp_path / "b.mp4", size=(64, 64))
     with av.open(str(tmp_path / "b.mp4")) as container:
         assert container.streams.video[0].sample_aspect_ratio == Fraction(16, 9)
@@ -83,7 +83,7 @@ def test_files_that_are_saved_and_raw_ones_tell_it_too(video: Video, tmp_path: P
             assert f" A{told} ".encode() in file.readline()
 
 
-def test_of_what_is_turned_height_is_what_was_width(store: Store, tmp_path: Path) -> None:
+def test_rotation_inverts_the_pixel_aspect(store: Store, tmp_path: Path) -> None:
     video = store.ingest(turned(written(tmp_path / "turned.mp4", WIDE)))
     assert (video.width, video.height) == (144, 180)
     assert shape(video, "size=0x90.mp4") == (72, 90, 1 / WIDE)
@@ -99,7 +99,7 @@ def test_unknown_aspect_stays_unknown(store: Store, tmp_path: Path) -> None:
         assert b" A0:0 " in file.readline()
 
 
-def test_a_rendition_has_the_shape_of_its_pixels(store: Store, video: Video) -> None:
+def test_rendition_keeps_the_aspect_ratio(store: Store, video: Video) -> None:
     video.renditions.make((90, 144))
     stored = store.catalog.physicals(video.info)[-1].media
     assert (stored.width, stored.sample_aspect_ratio) == (90, 2 * WIDE)

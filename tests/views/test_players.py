@@ -36,14 +36,14 @@ COPIED = {
     "transport.ts": {"mp4", "mkv", "h264"},
     "elementary.h264": {"mp4", "mkv", "h264"},
     "fragmented.mp4": {"mp4", "mkv", "h264"},
-    "edit-list.mp4": set(),  # the first frame that is shown needs hidden ones
+    "edit-list.mp4": set(),  # the first displayed frame needs hidden ones
     "late-start.mp4": {"mp4", "mkv", "h264"},
-    "portrait.mp4": {"mp4"},  # only MP4 can say that it lies on its side
+    "portrait.mp4": {"mp4"},  # only MP4 can signal the rotation
 }
 
 
 def times(video: Video) -> list[Fraction]:
-    """When each frame appears, in seconds from the first."""
+    """Times of all frames, in seconds from the first."""
     base = video.original.time_base
     return [(int(pts) - video.original.first_pts) * base for pts in context_of(video).table.pts()]
 
@@ -54,7 +54,7 @@ def psnr(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> float:
 
 
 @pytest.mark.parametrize(("name", "suffix"), covering(1, list(CLIPS), CONTAINERS))
-def test_every_form_has_all_frames_at_their_times(shelf: Shelf, name: str, suffix: str) -> None:
+def test_every_format_has_all_frames_at_their_times(shelf: Shelf, name: str, suffix: str) -> None:
     video = shelf.video(name)
     data = shelf.read(name, f"full.{suffix}")
     frames = decoded(data)
@@ -68,7 +68,7 @@ def test_every_form_has_all_frames_at_their_times(shelf: Shelf, name: str, suffi
 @pytest.mark.parametrize(
     ("name", "suffix"), covering(1, list(CLIPS), ["mp4", "mkv", "h264", "hevc"])
 )
-def test_copies_are_bit_exact_and_encodes_nearly(shelf: Shelf, name: str, suffix: str) -> None:
+def test_copies_are_exact_and_encodes_are_close(shelf: Shelf, name: str, suffix: str) -> None:
     video = shelf.video(name)
     frames = decoded(shelf.read(name, f"full.{suffix}"))
     if suffix in COPIED[name]:
@@ -78,7 +78,7 @@ def test_copies_are_bit_exact_and_encodes_nearly(shelf: Shelf, name: str, suffix
             stored = [fingerprint(frame) for _, frame in decoder.stream()]
         assert [fingerprint(frame) for frame in frames] == stored
         return
-    # HEVC keeps less of the source's sensor noise, which is all that differs, at so small a size.
+    # At such a small size HEVC drops sensor noise of the source, the only difference.
     least = 33 if (name, suffix) == ("mjpeg.avi", "hevc") else 36
     width, height = video.width // 2 * 2, video.height // 2 * 2
     wanted = video.read(region=(0, 0, width, height), format="gray").data
@@ -96,7 +96,7 @@ def test_copies_are_bit_exact_and_encodes_nearly(shelf: Shelf, name: str, suffix
         ["full", "size=160x120"],
     ),
 )
-def test_the_headers_tell_players_the_truth(
+def test_headers_are_correct(
     shelf: Shelf, tmp_path: Path, name: str, suffix: str, view: str
 ) -> None:
     video = shelf.video(name)
@@ -135,8 +135,8 @@ def _ffprobe(path: Path) -> dict[str, Any]:
     return {"stream": told["streams"][0], "format": told["format"]}
 
 
-def test_a_player_that_opens_a_view_reads_its_beginning_only(shelf: Shelf) -> None:
-    """Else opening a long view would make all of it."""
+def test_opening_a_view_reads_only_its_beginning(shelf: Shelf) -> None:
+    """Otherwise opening a long view would render all of it."""
     for suffix in ("mp4", "mkv"):
         file = shelf.open("traffic.mp4", f"size=320x200.{suffix}")
         reading = _Reading(file.size, file.readinto)
@@ -146,7 +146,7 @@ def test_a_player_that_opens_a_view_reads_its_beginning_only(shelf: Shelf) -> No
         file.close()
 
 
-def test_seeking_leads_to_the_right_frame(shelf: Shelf) -> None:
+def test_seek_leads_to_the_right_frame(shelf: Shelf) -> None:
     for suffix in ("mp4", "mkv"):
         for view in ("full", "size=320x200"):
             data = shelf.read("traffic.mp4", f"{view}.{suffix}")
@@ -165,7 +165,7 @@ def test_seeking_leads_to_the_right_frame(shelf: Shelf) -> None:
 
 
 class _Reading:
-    """A view as the file object that PyAV wants."""
+    """A view as a file object for PyAV."""
 
     def __init__(self, size: int, readinto: Any) -> None:
         self._size = size

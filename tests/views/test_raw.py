@@ -1,4 +1,4 @@
-"""Raw views: exactly the pixels that the library reads."""
+"""Raw views: exactly the pixels of a read by the library."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from vfsd.errors import UsageError
 
 
 @pytest.mark.parametrize("name", one_in(4, CLIPS))
-def test_rgb_is_what_read_gives(shelf: Shelf, name: str) -> None:
+def test_rgb_equals_read(shelf: Shelf, name: str) -> None:
     data = shelf.read(name, "full.rgb")
     assert data == shelf.video(name).read().data.tobytes()
 
@@ -55,8 +55,8 @@ def test_raw_views_equal_read(shelf: Shelf, path: str, arguments: dict[str, obje
         assert shelf.read(name, path) == wanted
 
 
-def test_a_crop_of_the_vfs_paper_is_cut_from_the_scaled_picture(shelf: Shelf) -> None:
-    """But for what filters see beyond its inner edges, which are not part of the region."""
+def test_crop_of_the_vfs_paper_is_cut_from_the_scaled_frame(shelf: Shelf) -> None:
+    """Only pixels that scaling filters take from beyond its inner edges differ."""
     data = shelf.read("traffic.mp4", "160x120s1e2.rgb")
     part = shelf.read("traffic.mp4", "160x120s1e2x80-160y0-60.rgb")
     whole = np.frombuffer(data, np.uint8).reshape(-1, 120, 160, 3)
@@ -65,7 +65,7 @@ def test_a_crop_of_the_vfs_paper_is_cut_from_the_scaled_picture(shelf: Shelf) ->
     assert psnr(cut, whole[:, :60, 80:]) > 40
 
 
-def test_nv12_has_the_colours_in_turns(shelf: Shelf) -> None:
+def test_nv12_has_interleaved_chroma(shelf: Shelf) -> None:
     planar = shelf.video("traffic.mp4").read(format="yuv420p").data
     data = shelf.read("traffic.mp4", "pix=nv12.raw")
     mixed = np.frombuffer(data, np.uint8).reshape(planar.shape)
@@ -76,7 +76,7 @@ def test_nv12_has_the_colours_in_turns(shelf: Shelf) -> None:
     assert np.array_equal(chroma[:, 1::2], apart[:, 1])
 
 
-def test_y4m_puts_a_line_before_each_picture(shelf: Shelf) -> None:
+def test_y4m_has_a_line_before_each_frame(shelf: Shelf) -> None:
     data = shelf.read("traffic.mp4", "t=0-1.y4m")
     pictures = shelf.video("traffic.mp4").read(span=(0, 1), format="yuv420p").data
     head, _, rest = data.partition(b"\n")
@@ -84,7 +84,7 @@ def test_y4m_puts_a_line_before_each_picture(shelf: Shelf) -> None:
     assert rest == b"".join(b"FRAME\n" + picture.tobytes() for picture in pictures)
 
 
-def test_an_odd_column_or_row_has_a_colour_of_its_own(shelf: Shelf) -> None:
+def test_odd_column_or_row_has_separate_chroma(shelf: Shelf) -> None:
     video = shelf.video("odd-size.webm")
     assert (video.width, video.height) == (321, 243)
     stored = decoded((FOLDER / "odd-size.webm").read_bytes())
@@ -95,7 +95,7 @@ def test_an_odd_column_or_row_has_a_colour_of_its_own(shelf: Shelf) -> None:
     assert shelf.read("odd-size.webm", "full.y4m").replace(b"FRAME\n", b"").endswith(right)
     turns = b"".join(y.tobytes() + np.dstack((u, v)).tobytes() for y, u, v in whole)
     assert shelf.read("odd-size.webm", "pix=nv12.raw") == turns
-    # A region as well, where its first pixel is the first of those that share a colour.
+    # This holds for regions that begin at a chroma sample.
     cut = b"".join(
         y[20:77, 10:111].tobytes() + u[10:39, 5:56].tobytes() + v[10:39, 5:56].tobytes()
         for y, u, v in whole
@@ -108,7 +108,7 @@ def test_an_odd_column_or_row_has_a_colour_of_its_own(shelf: Shelf) -> None:
 @pytest.mark.parametrize(
     "layout", one_in(3, ["yuv420p", "yuv422p", "yuv444p", "yuv420p10", "nv12"])
 )
-def test_planes_of_odd_pictures_are_those_of_ffmpeg(shelf: Shelf, layout: str) -> None:
+def test_planes_of_odd_frames_equal_ffmpeg(shelf: Shelf, layout: str) -> None:
     name = {"yuv420p10": "yuv420p10le"}.get(layout, layout)
     stored = decoded((FOLDER / "odd-size.webm").read_bytes())[:5]
     made = [
@@ -120,13 +120,13 @@ def test_planes_of_odd_pictures_are_those_of_ffmpeg(shelf: Shelf, layout: str) -
 
 
 def test_planes_of_odd_frames_equal_read(shelf: Shelf) -> None:
-    """As far as arrays hold them."""
+    """Only the part that arrays can hold is compared."""
     found = shelf.video("odd-size.webm").read(frames=range(5), format="yuv444p").data
     assert shelf.read("odd-size.webm", "frames=0-5,pix=yuv444p.raw") == found.tobytes()
 
 
-def test_arrays_have_even_sizes_where_colours_are_shared(shelf: Shelf) -> None:
-    """Planes of other sizes would have rows of different widths."""
+def test_arrays_with_subsampled_chroma_need_even_sizes(shelf: Shelf) -> None:
+    """Planes of odd sizes would have rows of different widths."""
     video = shelf.video("odd-size.webm")
     for layout in ("yuv420p", "yuv422p", "nv12"):
         with pytest.raises(UsageError, match="size must be even"):
@@ -134,7 +134,7 @@ def test_arrays_have_even_sizes_where_colours_are_shared(shelf: Shelf) -> None:
     assert video.read(frames=range(1), format="yuv444p").data.shape == (1, 729, 321)
 
 
-def test_tiles_of_odd_pictures_have_the_last_column_and_row(tmp_path: Path) -> None:
+def test_tiles_of_odd_frames_include_the_last_column_and_row(tmp_path: Path) -> None:
     with new_store(tmp_path / "store") as store:
         video = store.ingest(FOLDER / "odd-size.webm")
         exact = read_all(video, "full.yuv")
@@ -157,13 +157,13 @@ def read_all(video: Video, name: str) -> bytes:
         return file.read()
 
 
-def test_sizes_that_cannot_be_meant_are_refused(shelf: Shelf) -> None:
+def test_implausible_sizes_are_refused(shelf: Shelf) -> None:
     for path in ("size=99999x99999.rgb", "fps=1001.rgb", "t=0-1,fps=999999.rgb"):
         with pytest.raises(UsageError):
             shelf.size("traffic.mp4", path)
 
 
-def test_a_view_of_everything_takes_the_room_of_its_pixels(shelf: Shelf) -> None:
+def test_raw_view_has_the_size_of_its_pixels(shelf: Shelf) -> None:
     video = shelf.video("traffic.mp4")
     plan = plan_view(context_of(video), View())
     assert shelf.size("traffic.mp4", "full.rgb") == len(plan.frames) * 320 * 240 * 3

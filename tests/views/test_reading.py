@@ -46,7 +46,7 @@ PATHS = [
 
 
 @pytest.mark.parametrize("path", one_in(4, PATHS))
-def test_any_offset_gives_what_reading_through_gives(shelf: Shelf, path: str) -> None:
+def test_random_access_equals_sequential_read(shelf: Shelf, path: str) -> None:
     whole = shelf.read("traffic.mp4", path)
     assert shelf.size("traffic.mp4", path) == len(whole)
     file = shelf.open("traffic.mp4", path)
@@ -64,7 +64,7 @@ def test_any_offset_gives_what_reading_through_gives(shelf: Shelf, path: str) ->
     file.close()
 
 
-def test_many_threads_read_the_same_file(fresh: Shelf, shelf: Shelf) -> None:
+def test_concurrent_reads_of_one_file(fresh: Shelf, shelf: Shelf) -> None:
     path = "size=200x150.mp4"
     whole = shelf.read("traffic.mp4", path)
     file = fresh.open("traffic.mp4", path)
@@ -82,7 +82,7 @@ def test_many_threads_read_the_same_file(fresh: Shelf, shelf: Shelf) -> None:
     assert b"".join(parts[offset] for offset in sorted(parts)) == whole
 
 
-def test_a_slot_is_made_once_however_many_wait(
+def test_slot_is_rendered_once_for_all_waiters(
     fresh: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[int] = []
@@ -132,8 +132,8 @@ def test_failed_render_is_reported_and_can_be_retried(
     file.close()
 
 
-def test_reading_on_decodes_on(fresh: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every picture of a raw view is decoded once, not once more from its key frame."""
+def test_sequential_read_continues_decoding(fresh: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every frame of a raw view is decoded once, not again from its key frame."""
     starts: list[int] = []
     stream = FrameDecoder.stream
 
@@ -146,7 +146,7 @@ def test_reading_on_decodes_on(fresh: Shelf, monkeypatch: pytest.MonkeyPatch) ->
     assert starts == [0]
 
 
-def test_a_sequential_reader_finds_the_next_slots_made(fresh: Shelf) -> None:
+def test_sequential_read_prefetches_slots(fresh: Shelf) -> None:
     file = fresh.open("traffic.mp4", "size=96x64.mp4")
     assert isinstance(file, RenderedFile)
     assert len(file._rendered.slots) == 6
@@ -179,7 +179,7 @@ def test_sequential_copy_prefetches_from_the_start(fresh: Shelf) -> None:
 
 
 def test_stale_readahead_does_not_trigger_prefetch(fresh: Shelf) -> None:
-    """The kernel asks for more than its reader, and gets some of it after that has jumped."""
+    """The kernel reads ahead of its reader, and still requests some of it after a seek."""
     file = fresh.open("traffic.mp4", "size=96x64.mp4")
     assert isinstance(file, RenderedFile)
     runner = file._prefetcher
@@ -200,7 +200,7 @@ def touch(file: RenderedFile, slot: int) -> None:
 
 
 def all_are_made(file: RenderedFile, *slots: int) -> bool:
-    """Waits for that; not for ever."""
+    """Wait for these slots, with a timeout."""
     cache, deadline = file._renderer._cache._memory, time.monotonic() + 20
     rendition: Any = file._rendered
     keys = [cache_file_name(rendition.digest, rendition.key_of_slot(slot)) for slot in slots]
@@ -209,8 +209,8 @@ def all_are_made(file: RenderedFile, *slots: int) -> bool:
     return all(cache.get(key) is not None for key in keys)
 
 
-def test_no_page_of_an_encoded_view_has_bytes_of_two_slots(fresh: Shelf) -> None:
-    """Or who jumps to a segment would wait for the one before it, too."""
+def test_slots_of_encoded_views_begin_at_pages(fresh: Shelf) -> None:
+    """Otherwise a seek to a segment would wait for the previous one, too."""
     for path in ("size=96x64.mp4", "roi=100x80+30+40.mkv"):
         file = fresh.open("traffic.mp4", path)
         assert isinstance(file, RenderedFile)
@@ -239,7 +239,7 @@ def test_slots_cover_the_file_without_gaps(slots: Slots) -> None:
     assert at == slots.size
 
 
-def test_a_view_of_a_replaced_video_is_another(tmp_path: Path, fresh: Shelf) -> None:
+def test_view_of_a_replaced_video_is_a_new_one(tmp_path: Path, fresh: Shelf) -> None:
     before = fresh.size("traffic.mp4", "full.rgb")
     info = fresh.views.stat(fresh.video("traffic.mp4").info.ino, "info.json")
     other = Path(__file__).parent.parent.parent / "sample_videos" / "portrait.mp4"
@@ -252,19 +252,19 @@ def test_a_view_of_a_replaced_video_is_another(tmp_path: Path, fresh: Shelf) -> 
 
 
 # --------------------------------------------------------------------------------------------------
-# Views that are read are remembered, once for each time that a file was open
+# Reads of views are logged, once for each open file
 
 
 NAME = "traffic.mp4"
 
 
 def remembered(shelf: Shelf) -> list[LoggedRead]:
-    """The oldest first; the store remembers nothing afterwards."""
+    """Logged reads, the oldest first; the log is empty afterwards."""
     shelf.store.tools.read_log.close()
     return list(shelf.store.catalog.reads())[::-1]
 
 
-def test_each_file_that_is_read_is_one_read(fresh: Shelf) -> None:
+def test_each_open_file_logs_one_read(fresh: Shelf) -> None:
     fresh.read(NAME, "t=1-3,roi=160x120+80+60,fps=5.y4m")
     fresh.read(NAME, "roi=160x120+80+60,size=80x60.mp4")
     fresh.read(NAME, "frames/000007.png")
@@ -279,7 +279,7 @@ def test_each_file_that_is_read_is_one_read(fresh: Shelf) -> None:
     assert all(one.pixels > 0 and one.seconds > 0 for one in (raw, encoded, png, jpg))
 
 
-def test_only_what_was_looked_at_counts(fresh: Shelf) -> None:
+def test_only_read_frames_are_logged(fresh: Shelf) -> None:
     file = fresh.open(NAME, "full.rgb")
     picture = 320 * 240 * 3
     for frame in (50, 51, 3):
@@ -289,7 +289,7 @@ def test_only_what_was_looked_at_counts(fresh: Shelf) -> None:
     assert (one.first_frame, one.end_frame, one.frames) == (3, 52, 3)
 
 
-def test_figures_are_those_of_tiles(fresh: Shelf) -> None:
+def test_logged_costs_are_those_of_tiles(fresh: Shelf) -> None:
     video = fresh.video(NAME)
     video.tiles.retile("uniform:2x2")
     with_tiles = video.explain(region=(170, 130, 310, 230))
@@ -299,7 +299,7 @@ def test_figures_are_those_of_tiles(fresh: Shelf) -> None:
     assert (one.pixels, one.untiled_pixels) == (with_tiles.work.pixels, with_tiles.untiled.pixels)
 
 
-def test_crops_of_what_was_seen_are_reads_of_their_area(fresh: Shelf) -> None:
+def test_object_crops_are_logged_as_reads_of_their_area(fresh: Shelf) -> None:
     fresh.video(NAME).labels.add([Detection(4, "car", (10, 20, 60, 50))], "test")
     fresh.read(NAME, "objects/car/000004-0.png")
     (one,) = remembered(fresh)

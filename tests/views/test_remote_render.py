@@ -1,4 +1,4 @@
-"""The render process: however it ends, its clients survive."""
+"""The render process: its clients survive any end of it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ PATHS = [
 
 @dataclass
 class Made:
-    """Views that another process makes."""
+    """Views rendered by another process."""
 
     shelf: Shelf
     process: RenderProcess
@@ -72,7 +72,7 @@ def made(tmp_path: Path) -> Iterator[Made]:
     with Store.create(tmp_path / "elsewhere") as store:
         store.ingest(FOLDER / NAME, NAME)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of threads, which it leaves alone
+        warnings.simplefilter("ignore", DeprecationWarning)  # of threads, which it does not stop
         starter, pid = render_server.start(store.parts.directory, read_only=False)
     with Store.open(store.path) as store:
         accused: list[bool] = []
@@ -89,7 +89,7 @@ def nobody_gives_up() -> None:
     pass
 
 
-def test_start_that_fails_is_reported(tmp_path: Path) -> None:
+def test_failed_start_is_reported(tmp_path: Path) -> None:
     Store.create(tmp_path / "store").close()
     directory = StoreDirectory.open(tmp_path / "store")
     directory.settings.write_text("bogus = 1\n")
@@ -103,17 +103,17 @@ def test_start_that_fails_is_reported(tmp_path: Path) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
-def test_start_is_tried_without_staying(made: Made) -> None:
+def test_trial_start_ends(made: Made) -> None:
     for _ in range(3):
         made.process.require_start()
         assert made.process.pid is None
     assert made.process.make(made.order("frames/000007.png"), nobody_gives_up) is not None
 
 
-def test_the_same_bytes_come_from_there(made: Made, fresh: Shelf) -> None:
+def test_remote_bytes_equal_local_bytes(made: Made, fresh: Shelf) -> None:
     for path in PATHS:
         mine, theirs = fresh.read(NAME, path), made.shelf.read(NAME, path)
-        assert mine == theirs or path == "info.json", path  # which has times of its own
+        assert mine == theirs or path == "info.json", path  # which measures its own times
     assert made.shelf.store.tools.pool.memory == 0  # nothing was decoded here
     assert made.process.decoder_memory > 0
 
@@ -135,7 +135,7 @@ def test_open_view_is_stable_while_tiles_are_made(made: Made, fresh: Shelf) -> N
 
 
 def fresh_tiled(made: Made, fresh: Shelf) -> bytes:
-    """The same view of the video with its tiles, by this process."""
+    """The same view of the video with its tiles, rendered in this process."""
     views = Views(made.shelf.store.parts, made.shelf.store.tools)
     try:
         return Shelf(made.shelf.store, views).read(NAME, "t=0-1.rgb")
@@ -144,7 +144,7 @@ def fresh_tiled(made: Made, fresh: Shelf) -> bytes:
 
 
 def end(pid: int, number: signal.Signals) -> None:
-    """Until it has ended, it may still answer."""
+    """Wait until it has ended; it may still answer before."""
     place = os.pidfd_open(pid)
     try:
         os.kill(pid, number)
@@ -153,7 +153,7 @@ def end(pid: int, number: signal.Signals) -> None:
         os.close(place)
 
 
-def test_another_is_started_where_one_was_killed(made: Made) -> None:
+def test_killed_renderer_is_replaced(made: Made) -> None:
     before = made.shelf.read(NAME, "frames/000001.png")
     first = made.process.pid
     assert first is not None
@@ -201,7 +201,7 @@ def test_hung_renderer_is_killed_after_cancellation(
     assert made.process.make(order, nobody_gives_up)
 
 
-def test_something_else_in_that_place_is_not_taken_for_it(made: Made) -> None:
+def test_another_process_at_the_socket_is_not_trusted(made: Made) -> None:
     order = made.order("frames/000001.png")
     assert made.process.make(order._replace(key="another"), nobody_gives_up) is None
     assert made.process.make(order._replace(slot=2), nobody_gives_up) is None
@@ -232,7 +232,7 @@ def test_damage_is_reported_as_in_process(made: Made) -> None:
 # ------------------------------------------------------------------------------ what is said
 
 
-def test_errors_come_as_what_they_are() -> None:
+def test_errors_keep_their_type() -> None:
     for error in (NotFoundError("no", hint="look"), OSError(5, "broken"), IntegrityError("bad")):
         told = RenderReply.parse(RenderReply(FAILED, 0, 7, error).message())
         assert type(told.error) is type(error)
@@ -284,11 +284,11 @@ def test_unused_buffers_are_reused() -> None:
 
 
 def mapped(pid: int | str = "self") -> int:
-    """How many sheets a process has mapped."""
+    """The number of buffers that a process has mapped."""
     return Path(f"/proc/{pid}/maps").read_text().count("/memfd:view ")
 
 
-def test_memory_that_comes_again_is_mapped_once() -> None:
+def test_reused_buffer_is_mapped_once() -> None:
     sheets, desk, before = BufferPool(), BufferMappings(), mapped()
     sheet = sheets.acquire(3 << 20)
     with_mine = mapped()
@@ -308,13 +308,13 @@ def test_memory_that_comes_again_is_mapped_once() -> None:
     assert sheets.closed() == []
     assert sheets.acquire(3 << 20).number != sheet.number
     desk.clear([*gone, 12345])
-    used[:5] = 1  # who is at work there goes on
+    used[:5] = 1  # the reader there continues
     del used, sheet
     assert mapped() == before
 
 
 def test_unused_mappings_are_released(made: Made) -> None:
-    """Sizes that no other view has, more of them than memory is kept idle for."""
+    """More sizes that no other view has than the number of idle buffers."""
     for number in range(16):
         made.shelf.read(NAME, f"t=0-0.1,size={1000 + 80 * number}x{700 + 40 * number}.rgb")
     pid = made.process.pid
@@ -332,11 +332,12 @@ def test_mappings_of_unsent_orders_are_released(
     refused: list[bool] = []
 
     def order_another() -> None:
-        """While the only line is busy, and there are no descriptors for a second one."""
+        """Order a view while the only connection is busy and there are no descriptors for
+        another."""
         if refused:
             return
         refused.append(True)
-        kept.clear()  # more than memory is kept idle for
+        kept.clear()  # more than the number of idle buffers
         with monkeypatch.context() as without:
             without.setattr(socket, "socketpair", no_descriptors)
             with pytest.raises(OSError, match="too many"):
@@ -353,7 +354,7 @@ def no_descriptors(*_: object) -> None:
     raise OSError(errno.EMFILE, "too many open files")
 
 
-def test_descriptors_do_not_pile_up(made: Made) -> None:
+def test_descriptors_do_not_accumulate(made: Made) -> None:
     made.shelf.read(NAME, "t=0-1.rgb")
     before = len(os.listdir("/proc/self/fd"))
     for number in range(30):
@@ -365,10 +366,8 @@ def test_descriptors_do_not_pile_up(made: Made) -> None:
 # ----------------------------------------------------------------------------- who goes first
 
 
-def test_it_is_in_no_session_but_its_own_when_it_is_first_looked_at(
-    made: Made, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Else what it does without would be taken from the mount."""
+def test_renderer_starts_in_its_own_session(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise its CPU share would be taken from the mount."""
     sessions: list[tuple[int, int]] = []
 
     def update(_deference: PriorityControl, pid: int) -> None:
@@ -385,7 +384,7 @@ def test_it_is_in_no_session_but_its_own_when_it_is_first_looked_at(
 
 @dataclass
 class Other:
-    """A process that does nothing, in a session of its own."""
+    """An idle process in its own session."""
 
     pid: int
 
@@ -394,7 +393,7 @@ class Other:
         return Path(f"/proc/{self.pid}/autogroup").read_text().split()[-1]
 
     def comes_to(self, share: int, deference: PriorityControl) -> bool:
-        """Whether it has that share in the end, when it is looked after."""
+        """Whether the process finally has that share, with repeated adjustment."""
         end = time.monotonic() + 20
         while self.share != str(share) and time.monotonic() < end:
             deference.update(self.pid)
@@ -413,19 +412,19 @@ def other() -> Iterator[Other]:
             process.kill()
 
 
-def test_it_stands_back_while_files_are_read(other: Other) -> None:
+def test_renderer_yields_to_file_reads(other: Other) -> None:
     reads = [True]
     deference = PriorityControl(lambda: reads[0], least=0.0)
     deference.update(other.pid)
     assert other.share == str(LOWEST)
     reads[0] = False
     deference.update(other.pid)
-    assert other.share == str(LOWEST)  # who reads comes again
+    assert other.share == str(LOWEST)  # the reader returns
     assert other.comes_to(ORDINARY, deference)
 
 
-def test_it_does_not_stand_back_for_long_where_it_gets_too_little(other: Other) -> None:
-    deference = PriorityControl(lambda: True, least=0.01)  # which one who sleeps has not
+def test_starved_renderer_yields_briefly_only(other: Other) -> None:
+    deference = PriorityControl(lambda: True, least=0.01)  # which a sleeping process does not have
     deference.update(other.pid)
     assert other.share == str(LOWEST)
     assert other.comes_to(ORDINARY, deference)
@@ -433,7 +432,7 @@ def test_it_does_not_stand_back_for_long_where_it_gets_too_little(other: Other) 
 
 @pytest.mark.parametrize("seconds", [0, 3600])
 def test_late_render_is_identical(fresh: Shelf, seconds: float) -> None:
-    """Whether the decoder that stood there is still there or not."""
+    """This holds with and without a decoder at that position."""
     path = "full.rgb"
     video, pool = fresh.video(NAME), fresh.store.tools.pool
     right = video.read().data.tobytes()

@@ -31,13 +31,13 @@ VIEW = "size=160x120.mp4"
 
 @pytest.fixture
 def shelf(tmp_path: Path) -> Iterator[Shelf]:
-    """A store with two old videos and with views of them that were read; these became candidates
-    for renditions of the second one."""
+    """A store with two old videos and read views of them, which became candidates for renditions
+    of the second."""
     with new_store(tmp_path / "store") as store, closing(Views(store.parts, store.tools)) as views:
         shelf = Shelf(store, views)
         put(store, NAME, 31, POLICY)
         aged(store, store.ingest(FOLDER / OTHER, OTHER), 31, POLICY)
-        store[OTHER].verify()  # renditions are made of videos whose frames are certain
+        store[OTHER].verify()  # renditions are made of verified videos only
         look(shelf, NAME)
         look(shelf, OTHER)
         yield shelf
@@ -59,7 +59,7 @@ def digest_of(shelf: Shelf, name: str) -> str:
 
 
 def require_only(shelf: Shelf, *digests: str) -> None:
-    """Of these videos, and no others, something is in the cache, be it an empty folder."""
+    """Check that exactly these videos have data in the cache, including empty folders."""
     cache = shelf.store.parts.directory.cache
     assert sorted(os.listdir(cache)) == sorted(digests)
     assert all(files(shelf, digest) for digest in digests)
@@ -85,7 +85,7 @@ def test_replaced_by_another_file(shelf: Shelf) -> None:
     require_only(shelf)
 
 
-def test_another_with_the_same_bytes_still_has_it(shelf: Shelf, tmp_path: Path) -> None:
+def test_equal_video_keeps_the_cache(shelf: Shelf, tmp_path: Path) -> None:
     both = digest_of(shelf, NAME), digest_of(shelf, OTHER)
     twin = shutil.copy(
         shelf.store.parts.originals.path_of(shelf.video(NAME).original), tmp_path / "a.mp4"
@@ -97,7 +97,7 @@ def test_another_with_the_same_bytes_still_has_it(shelf: Shelf, tmp_path: Path) 
     require_only(shelf, both[1])
 
 
-def test_of_a_file_indexed_in_place(shelf: Shelf, tmp_path: Path) -> None:
+def test_removal_of_a_linked_file(shelf: Shelf, tmp_path: Path) -> None:
     both = digest_of(shelf, NAME), digest_of(shelf, OTHER)
     clip = Path(shutil.copy(FOLDER / "portrait.mp4", tmp_path / "clip.mp4"))
     shelf.store.ingest(clip, "linked.mp4", link=True)
@@ -123,7 +123,7 @@ def test_decayed_and_deleted_by_age(shelf: Shelf) -> None:
     require_only(shelf, digest_of(shelf, NAME))
 
 
-def test_rendered_after_it_went(shelf: Shelf) -> None:
+def test_rendered_after_removal(shelf: Shelf) -> None:
     """An open view can be read to its end, and leaves nothing."""
     other = digest_of(shelf, OTHER)
     with closing(shelf.open(NAME, "size=128x96.mp4")) as file:
@@ -133,7 +133,7 @@ def test_rendered_after_it_went(shelf: Shelf) -> None:
     require_only(shelf, other)
 
 
-def test_read_on_by_another_decoder_after_it_went(shelf: Shelf) -> None:
+def test_read_continues_with_another_decoder_after_removal(shelf: Shelf) -> None:
     view, pool = "size=128x96.y4m", shelf.store.tools.pool
     expected = shelf.read(NAME, view)
     pool.empty()
@@ -153,9 +153,7 @@ def test_read_on_by_another_decoder_after_it_went(shelf: Shelf) -> None:
     assert opened(original) == 0
 
 
-def test_many_views_leave_descriptors_for_others(
-    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_descriptors_of_views_are_limited(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vfsd.storage.original_files._MAX_HELD", 1)
     originals = [
         shelf.store.parts.originals.path_of(shelf.video(name).original) for name in (NAME, OTHER)
@@ -175,7 +173,7 @@ def test_many_views_leave_descriptors_for_others(
 
 
 def opened(path: Path) -> int:
-    """How many descriptors this process has of what is, or was, there."""
+    """The number of descriptors of this process for existing or deleted files there."""
     count = 0
     for fd in os.listdir("/proc/self/fd"):
         with suppress(FileNotFoundError):
@@ -195,10 +193,10 @@ def test_late_cache_entries_are_removed(shelf: Shelf) -> None:
 
 
 def nameless(cache: Path) -> int:
-    """How many whole views this process has open."""
+    """The number of unnamed whole views that this process has open."""
     links = []
     for fd in os.listdir("/proc/self/fd"):
-        with suppress(FileNotFoundError):  # that of the listing itself
+        with suppress(FileNotFoundError):  # the descriptor of the listing itself
             links.append(os.readlink(f"/proc/self/fd/{fd}"))
     return sum(link.startswith(f"{cache}/") and link.endswith("(deleted)") for link in links)
 
@@ -223,7 +221,7 @@ def test_files_for_passthrough_are_removed(shelf: Shelf) -> None:
 
 
 def leave_stray(shelf: Shelf) -> list[Path]:
-    """Files that crashes have left, and files of other programs."""
+    """Create files left by crashes, and files of other programs."""
     cache = shelf.store.parts.directory.cache
     digest, key = "cd" * 32, "ef" * 32
     stray = [
@@ -244,7 +242,8 @@ def leave_stray(shelf: Shelf) -> list[Path]:
 
 
 def require_rest(shelf: Shelf) -> None:
-    """All of that is gone except files in use, and the cache of existing videos is there."""
+    """Check that these are gone except for files in use, and that the cache of existing videos
+    remains."""
     cache = shelf.store.parts.directory.cache
     both = digest_of(shelf, NAME), digest_of(shelf, OTHER)
     assert all(files(shelf, digest) for digest in both)
@@ -254,7 +253,7 @@ def require_rest(shelf: Shelf) -> None:
     assert CandidateIndex.of_store(shelf.store.parts).of(both[1])
 
 
-def test_gc_takes_what_is_of_no_video(shelf: Shelf) -> None:
+def test_gc_removes_data_without_a_video(shelf: Shelf) -> None:
     stray = leave_stray(shelf)
     dry = fsck.collect(shelf.store.parts, dry_run=True)
     assert (sorted(dry.files), dry.bytes) == (sorted(stray), sum(len(b"a picture") for _ in stray))
@@ -264,7 +263,7 @@ def test_gc_takes_what_is_of_no_video(shelf: Shelf) -> None:
     require_rest(shelf)
 
 
-def test_a_check_tells_of_it(shelf: Shelf) -> None:
+def test_fsck_reports_data_without_a_video(shelf: Shelf) -> None:
     leave_stray(shelf)
     found = fsck.run(shelf.store.parts)
     assert {one.check for one in found} == {"garbage"}
@@ -274,7 +273,7 @@ def test_a_check_tells_of_it(shelf: Shelf) -> None:
     assert fsck.run(shelf.store.parts) == []
 
 
-def test_the_next_mount_takes_it(shelf: Shelf) -> None:
+def test_next_mount_removes_data_without_a_video(shelf: Shelf) -> None:
     leave_stray(shelf)
     recover(shelf.store.parts)
     require_rest(shelf)
@@ -292,12 +291,12 @@ def test_symlinks_are_not_followed(shelf: Shelf, tmp_path: Path) -> None:
     assert sorted(os.listdir(theirs)) == before
 
 
-def test_a_removal_looks_at_no_other_video(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_removal_does_not_scan_other_videos(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr("vfsd.disk.view_cache_dir.cached_files")
     shelf.store.remove(NAME)
 
 
-def test_a_cache_that_cannot_be_written_hinders_no_removal(
+def test_unwritable_cache_does_not_block_removal(
     shelf: Shelf, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: object) -> None:
@@ -314,7 +313,7 @@ def test_a_cache_that_cannot_be_written_hinders_no_removal(
     require_only(shelf, digest_of(shelf, OTHER))
 
 
-def test_of_a_linked_file_that_has_become_another(shelf: Shelf, tmp_path: Path) -> None:
+def test_replaced_linked_file(shelf: Shelf, tmp_path: Path) -> None:
     store = shelf.store
     both = digest_of(shelf, NAME), digest_of(shelf, OTHER)
     clip = Path(shutil.copy(FOLDER / "portrait.mp4", tmp_path / "clip.mp4"))

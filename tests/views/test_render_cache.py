@@ -1,4 +1,4 @@
-"""The cache of rendered views, and that its use does not show in results."""
+"""The cache of rendered views, which never affects results."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_fully_cached_view_is_not_work(
         ],
     ),
 )
-def test_which_views_are_work_when_they_were_read(fresh: Shelf, name: str, expected: bool) -> None:
+def test_views_that_count_as_work_after_a_read(fresh: Shelf, name: str, expected: bool) -> None:
     """Data that is not cached has to be rendered again once it leaves the page cache."""
     assert len(fresh.read("traffic.mp4", name)) == fresh.size("traffic.mp4", name)
     assert is_work(fresh, name) is expected
@@ -111,7 +111,7 @@ def read_start(shelf: Shelf, name: str) -> None:
 
 
 @pytest.mark.parametrize("budget", one_in(3, [1, 3000, 20_000]))
-def test_a_small_budget_is_kept_and_nothing_is_wrong(
+def test_small_budget_is_kept_with_correct_results(
     tmp_path: Path, right: bytes, budget: int
 ) -> None:
     new_store(tmp_path / "store").close()
@@ -127,7 +127,7 @@ def test_a_small_budget_is_kept_and_nothing_is_wrong(
         assert held <= budget
 
 
-def test_a_store_that_is_read_only_is_left_alone(fresh: Shelf, right: bytes) -> None:
+def test_read_only_store_is_not_changed(fresh: Shelf, right: bytes) -> None:
     before = files(fresh.store.path)
     with Store.open(fresh.store.path, read_only=True) as store:
         views = Views(store.parts, store.tools)
@@ -137,7 +137,7 @@ def test_a_store_that_is_read_only_is_left_alone(fresh: Shelf, right: bytes) -> 
     assert [path for path in before if not path.exists()] == []
 
 
-def test_other_encoders_make_other_files(
+def test_cache_key_includes_the_encoder(
     fresh: Shelf, right: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fresh.read("traffic.mp4", VIEW)
@@ -149,7 +149,7 @@ def test_other_encoders_make_other_files(
     assert len(files(fresh.store.parts.directory.cache)) == 2 * count
 
 
-def test_the_file_used_longest_ago_goes_first(tmp_path: Path) -> None:
+def test_least_recently_used_file_is_evicted_first(tmp_path: Path) -> None:
     cache = FileCache(tmp_path, 1000)
     long_ago = time.time() - 1000
     names = [cache_file_name(DIGEST, f"{digit * 64}.0") for digit in "abcde"]
@@ -186,7 +186,7 @@ def test_unwritable_cache_is_ignored(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["../1", "aa/1", f"../{'a' * 64}.1", f"{'b' * 64}/../config.toml"])
-def test_other_names_lead_nowhere(tmp_path: Path, name: str) -> None:
+def test_invalid_cache_names_are_rejected(tmp_path: Path, name: str) -> None:
     (tmp_path / "cache" / DIGEST).mkdir(parents=True)
     cache = FileCache(tmp_path / "cache", 1000)
     cache.put(name, b"x")
@@ -194,7 +194,7 @@ def test_other_names_lead_nowhere(tmp_path: Path, name: str) -> None:
     assert files(tmp_path) == []
 
 
-def test_memory_is_bounded_but_for_the_newest() -> None:
+def test_memory_is_bounded_except_for_the_newest() -> None:
     cache = MemoryCache(100)
     for number in range(10):
         cache.put(str(number), bytes(30))

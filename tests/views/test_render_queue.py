@@ -30,7 +30,7 @@ from vfsd.views.rendering import RateLimiter
 
 
 def nothing(render: RenderTask) -> None:
-    """For renders that are on no list."""
+    """A callback for renders that are in no list."""
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_render_ends_when_its_last_reader_leaves(lane: RenderPool) -> None:
     lane.close()
 
 
-def test_waiting_readers_come_before_prefetch(lane: RenderPool) -> None:
+def test_waiting_readers_precede_prefetch(lane: RenderPool) -> None:
     order: list[int] = []
     begun, go = threading.Event(), threading.Event()
 
@@ -143,7 +143,7 @@ def test_cancelled_render_is_restarted_for_the_next_reader(lane: RenderPool) -> 
     lane.close()
 
 
-def test_a_closed_lane_makes_nothing(lane: RenderPool) -> None:
+def test_closed_lane_renders_nothing(lane: RenderPool) -> None:
     lane.close()
     render = RenderTask(lambda check: b"x", nothing)
     render.add_reader()
@@ -153,7 +153,7 @@ def test_a_closed_lane_makes_nothing(lane: RenderPool) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
-def test_a_lane_after_a_fork(lane: RenderPool) -> None:
+def test_lane_after_a_fork(lane: RenderPool) -> None:
     def made() -> bytes | memoryview | None:
         render = RenderTask(lambda check: b"x", nothing)
         render.add_reader()
@@ -169,7 +169,7 @@ def test_a_lane_after_a_fork(lane: RenderPool) -> None:
     lane.close()
 
 
-def test_a_lane_closes_although_ctrl_c_came_while_a_thread_was_started(
+def test_lane_closes_after_an_interrupt_during_thread_start(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Interrupted(threading.Thread):
@@ -207,10 +207,10 @@ def test_failure_to_start_a_thread_does_not_block(
 
 
 # --------------------------------------------------------------------------------------------------
-# Parts of a view that are made side by side are decoded one after the other
+# Parts of a view that render in parallel are decoded one after the other
 
 
-def test_the_foremost_comes_first() -> None:
+def test_first_part_is_decoded_first() -> None:
     turns = DecodeLocks()
     order: list[int] = []
 
@@ -232,13 +232,13 @@ def test_the_foremost_comes_first() -> None:
 
 
 def test_distant_decodes_do_not_wait() -> None:
-    """Or who jumps would wait until all is decoded that was wanted before."""
+    """Otherwise a seek would wait for all decodes that were requested before."""
     turns = DecodeLocks()
     with turns.acquire("a", 0), turns.acquire("a", 100_000):
         pass
 
 
-def test_an_error_ends_a_turn() -> None:
+def test_error_ends_a_turn() -> None:
     turns = DecodeLocks()
     for _ in range(2):
         try:
@@ -248,9 +248,7 @@ def test_an_error_ends_a_turn() -> None:
             continue
 
 
-def test_a_segment_that_is_encoded_again_is_not_decoded_again(
-    fresh: Shelf, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_second_encode_does_not_decode_again(fresh: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     given = 0
 
     def counted(decode: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
@@ -270,12 +268,12 @@ def test_a_segment_that_is_encoded_again_is_not_decoded_again(
     assert file.readinto(memoryview(data), 0) == file.size
     file.close()
     assert len(decoded(bytes(data))) == 120
-    # Two that begin at the same time may not know of each other.
+    # Two decodes that begin at the same time may be unaware of each other.
     assert 120 <= given <= 240
 
 
 # --------------------------------------------------------------------------------------------------
-# Bytes of views are handed out one after the other while others are in a hurry
+# The rate limiter serializes the output of views while foreground reads wait
 
 
 WAIT = 30.0
@@ -320,7 +318,7 @@ def test_one_at_a_time_with_foreground_reads() -> None:
 
 
 @pytest.mark.parametrize(("parts", "size"), [(11, 10 << 20), (6400, 16 << 10)])
-def test_many_bytes_take_their_time_in_few_parts_as_in_many(parts: int, size: int) -> None:
+def test_rate_is_independent_of_part_sizes(parts: int, size: int) -> None:
     rate_limiter = RateLimiter(lambda: True)
     began = time.perf_counter()
     for _ in range(parts):
@@ -332,12 +330,12 @@ def test_many_bytes_take_their_time_in_few_parts_as_in_many(parts: int, size: in
 def test_single_render_does_not_wait() -> None:
     lone = RateLimiter(lambda: True)
     began = time.perf_counter()
-    with lone.limit(64 << 30):  # which is 45 seconds' worth where others wait
+    with lone.limit(64 << 30):  # 45 seconds' worth while others wait
         pass
     assert time.perf_counter() - began < 20
 
 
-def test_an_error_lets_the_next_one_in() -> None:
+def test_error_releases_the_limiter() -> None:
     rate_limiter = RateLimiter(lambda: True)
     for _ in range(2):
         with pytest.raises(OSError, match="gone"), rate_limiter.limit(1):
@@ -345,7 +343,7 @@ def test_an_error_lets_the_next_one_in() -> None:
 
 
 @pytest.mark.parametrize("are_hurried", [False, True])
-def test_views_are_handed_out_that_way(fresh: Shelf, are_hurried: bool) -> None:
+def test_views_use_the_limiter(fresh: Shelf, are_hurried: bool) -> None:
     asked = 0
 
     def ask() -> bool:

@@ -46,14 +46,14 @@ def marks(path: Path) -> dict[str, str]:
 
 
 def seen(video: Video, name: str, folder: Path) -> Path:
-    """A view as a file of its own."""
+    """A view as a file."""
     path = folder / name.replace("/", "_").replace("=", "_")
     with video.views.open(name) as file:
         path.write_bytes(file.read())
     return path
 
 
-def test_marks_are_found(video: Video) -> None:
+def test_side_data_is_found(video: Video) -> None:
     found = video.original.media.marks
     assert found is not None
     assert set(found) == set(BOXES)
@@ -62,7 +62,7 @@ def test_marks_are_found(video: Video) -> None:
 
 
 @pytest.mark.parametrize("name", ["full.mp4", "full.mkv"])
-def test_copies_carry_marks(video: Video, tmp_path: Path, name: str) -> None:
+def test_copies_carry_side_data(video: Video, tmp_path: Path, name: str) -> None:
     copy = seen(video, name, tmp_path)
     assert video.views.explain(name).made == "copied"
     assert marks(copy) == dict(video.original.media.marks or {})
@@ -72,7 +72,9 @@ def test_copies_carry_marks(video: Video, tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["codec=h264,size=48x40.mp4", "codec=ffv1.mkv"])
-def test_encodings_carry_marks_but_dolby_vision(video: Video, tmp_path: Path, name: str) -> None:
+def test_encodings_carry_side_data_except_dolby_vision(
+    video: Video, tmp_path: Path, name: str
+) -> None:
     made = seen(video, name, tmp_path)
     expected = dict(video.original.media.marks or {})
     del expected["Dolby Vision configuration"]
@@ -80,7 +82,7 @@ def test_encodings_carry_marks_but_dolby_vision(video: Video, tmp_path: Path, na
     assert video.views.explain(name).lost == "Dolby Vision configuration of its pictures"
 
 
-def test_parts_of_frames_have_no_projection(video: Video, tmp_path: Path) -> None:
+def test_regions_have_no_projection(video: Video, tmp_path: Path) -> None:
     name = "roi=48x40+0+0,codec=h264.mp4"
     made = seen(video, name, tmp_path)
     assert set(marks(made)) == {"mastering display", "content light level"}
@@ -89,19 +91,19 @@ def test_parts_of_frames_have_no_projection(video: Video, tmp_path: Path) -> Non
     assert "stereo 3D mode" in lost
 
 
-def test_forms_without_a_header_say_so(video: Video) -> None:
+def test_formats_without_a_header_report_loss(video: Video) -> None:
     lost = video.views.explain("full.h264").lost or ""
     assert all(name in lost for name in BOXES)
 
 
-def test_info_tells_of_views(video: Video, tmp_path: Path) -> None:
+def test_info_reports_loss_in_views(video: Video, tmp_path: Path) -> None:
     told: dict[str, Any] = json.loads(seen(video, "info.json", tmp_path).read_text())
     assert told["media"]["marks"] == sorted(BOXES)
     assert told["lost_in_views"]["copied mp4"] == []
     assert told["lost_in_views"]["encoded mkv"] == ["Dolby Vision configuration"]
 
 
-def test_alpha_is_said_to_be_lost(store: Store, tmp_path: Path) -> None:
+def test_loss_of_alpha_is_reported(store: Store, tmp_path: Path) -> None:
     path = tmp_path / "a.mkv"
     with av.open(str(path), "w") as out:
         stream = out.add_stream("libvpx-vp9", rate=25, options={"cpu-used": "8"})
@@ -123,7 +125,7 @@ def test_alpha_is_said_to_be_lost(store: Store, tmp_path: Path) -> None:
     ("encoder", "pixels", "suffix"),
     [("ffv1", "yuva420p", "mkv"), ("png", "rgba", "mov"), ("prores_ks", "yuva444p10le", "mov")],
 )
-def test_alpha_of_samples_is_said_to_be_lost(
+def test_loss_of_alpha_in_samples_is_reported(
     store: Store, tmp_path: Path, encoder: str, pixels: str, suffix: str
 ) -> None:
     path = tmp_path / f"a.{suffix}"
@@ -160,7 +162,7 @@ def test_field_order_is_carried(store: Store, tmp_path: Path, name: str) -> None
     assert marks(seen(video, name, tmp_path)).get("field order") == before["field order"]
 
 
-def test_streams_and_tags_are_said_to_be_lost(store: Store, tmp_path: Path) -> None:
+def test_loss_of_streams_and_tags_is_reported(store: Store, tmp_path: Path) -> None:
     path = tmp_path / "b.mkv"
     with (
         av.open(str(noisy_clip(tmp_path / "a.mkv", sound=False))) as source,

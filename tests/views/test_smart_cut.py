@@ -39,7 +39,7 @@ SPANS = [
     ("fragmented.mp4", (11, 35), (4, 19, 1)),
     ("late-start.mp4", (6, 32), (9, 16, 1)),
     ("portrait.mp4", (3, 45), (12, 30, 0)),
-    # HEVC in open groups: what precedes the key picture on the screen is encoded.
+    # HEVC with open GOPs: frames displayed before the key frame are encoded.
     ("open-gop.mkv", (3, 60), (21, 33, 3)),
     ("open-gop.mkv", (20, 55), (4, 29, 2)),
 ]
@@ -58,7 +58,7 @@ def stored(video: Video) -> list[av.VideoFrame]:
 
 @dataclass(frozen=True)
 class Kept:
-    """A store of one video made for a test."""
+    """A store with one video for a test."""
 
     shelf: Shelf
     name: str
@@ -77,7 +77,7 @@ def release(kept: Kept) -> None:
 
 @pytest.mark.parametrize(("name", "span", "lengths"), one_in(4, SPANS))
 @pytest.mark.parametrize("suffix", ["mp4", "mkv", "stream"])
-def test_all_but_the_ends_are_copied_to_the_last_bit(
+def test_all_but_the_ends_is_copied_exactly(
     shelf: Shelf,
     tmp_path: Path,
     name: str,
@@ -126,7 +126,7 @@ def _counted_by_opencv(path: Path) -> int:
 
 
 def _counted_by_ffprobe(path: Path) -> int:
-    """Anything that it complains of is a failure."""
+    """The number of frames; any warning is a failure."""
     probe = shutil.which("ffprobe")
     if probe is None:
         pytest.skip("ffprobe is not installed")
@@ -141,7 +141,7 @@ def _counted_by_ffprobe(path: Path) -> int:
 @pytest.mark.parametrize(
     ("name", "span"), [("variable-rate.mkv", (13, 67)), ("open-gop.mkv", (3, 57))]
 )
-def test_seeking_leads_into_each_part(
+def test_seek_into_each_part(
     shelf: Shelf, tmp_path: Path, name: str, span: tuple[int, int]
 ) -> None:
     for suffix in ("mp4", "mkv"):
@@ -170,10 +170,10 @@ def test_seeking_leads_into_each_part(
             (
                 "open-gop.mov",
                 "frames=3-60.mp4",
-            ),  # no key frame that nothing before it is needed for
-            ("elementary.h264", "frames=3-60.mp4"),  # its times are made up
+            ),  # no key frame without dependencies on earlier frames
+            ("elementary.h264", "frames=3-60.mp4"),  # its times are generated
             ("portrait.mp4", "frames=3-45.mkv"),
-            ("open-gop.mkv", "frames=3-40.mkv"),  # no group as a whole, in HEVC
+            ("open-gop.mkv", "frames=3-40.mkv"),  # no whole GOP, in HEVC
             ("av1.mp4", "frames=3-40.mp4"),
         ],
     ),
@@ -193,7 +193,7 @@ def test_unsuitable_cuts_are_encoded(shelf: Shelf, name: str, path: str) -> None
                   "=400:vbv-bufsize=400:pic-struct=1"}),
     ]),
 )  # fmt: skip
-def test_encoders_of_all_kinds_are_spliced(
+def test_h264_of_many_encoders_is_spliced(
     tmp_path: Path, profile: str, options: Mapping[str, str]
 ) -> None:
     clip = make_clip(
@@ -214,7 +214,7 @@ def test_encoders_of_all_kinds_are_spliced(
         data = kept.shelf.read(kept.name, path)
         frames = decoded(data)
         assert len(frames) == len(wanted)
-        # Frames 10 to 39 are whole groups.
+        # Frames 10 to 39 are whole GOPs.
         for frame, right in zip(frames[6:36], wanted[6:36], strict=True):
             assert fingerprint(frame) == fingerprint(right)
         for frame, right in zip(frames, wanted, strict=True):
@@ -244,7 +244,9 @@ def test_encoders_of_all_kinds_are_spliced(
         ],
     ),
 )
-def test_hevc_of_all_kinds_is_spliced(tmp_path: Path, size: tuple[int, int], options: str) -> None:
+def test_hevc_of_many_encoders_is_spliced(
+    tmp_path: Path, size: tuple[int, int], options: str
+) -> None:
     clip = make_clip(
         tmp_path / "clip.mp4",
         "libx265",
@@ -295,7 +297,7 @@ def test_reason_for_not_copying_is_reported(shelf: Shelf) -> None:
 
 
 def _check_configuration(path: Path, profile: str) -> None:
-    """It has two sets of each kind, and claims what covers both."""
+    """Check that it has two sets of each kind, and a profile and level that cover both."""
     with av.open(str(path)) as opened:
         record = opened.streams.video[0].codec_context.extradata or b""
     sets = nal.parameter_sets("h264", record)
@@ -306,8 +308,8 @@ def _check_configuration(path: Path, profile: str) -> None:
     assert record[3] == max(unit[3] for unit in sequences)
 
 
-def test_packets_that_only_a_later_one_makes_whole_are_not_the_last(tmp_path: Path) -> None:
-    """A group of pictures is cut off at any of its frames; what follows is encoded."""
+def test_copied_part_ends_at_a_complete_mini_gop(tmp_path: Path) -> None:
+    """A GOP may be cut at any frame; the following part is encoded."""
     clip = make_clip(
         tmp_path / "clip.mp4",
         "libx264",
@@ -334,7 +336,7 @@ def test_size_is_known_before_rendering(fresh: Shelf) -> None:
     assert not any(file.is_file() for file in fresh.store.parts.directory.cache.rglob("*"))
 
 
-def test_only_what_is_encoded_is_kept_in_files(fresh: Shelf) -> None:
+def test_only_encoded_parts_are_cached(fresh: Shelf) -> None:
     fresh.read("traffic.mp4", "frames=5-100.mp4")
     kept = [file for file in fresh.store.parts.directory.cache.rglob("*") if file.is_file()]
     made = rendition(fresh.video("traffic.mp4"), "frames=5-100.mp4")
@@ -358,7 +360,7 @@ def test_only_the_ends_are_logged_as_reads(fresh: Shelf) -> None:
         ("real/suburb_road_a_640x352.mp4", (16, 264), range(31, 248)),
         ("real/phone_pan_campus_720p.mp4", (102, 154), range(18, 52)),
         ("odd/ffmpegfs_framecounter_1920x1280.mp4", (28, 80), range(5, 52)),
-        # HEVC of a phone, filled up to sixteen pixels, and in open groups.
+        # HEVC of a phone, padded to sixteen pixels, and with open GOPs.
         ("real/birds_duck_1080x1920_hevc.mp4", (27, 62), range(3, 35)),
         ("odd/dv_hevc_opengop_cra.mp4", (44, 102), range(4, 56)),
     ],

@@ -50,7 +50,7 @@ CLIPS = ("traffic.mp4", "variable-rate.mkv", "variable-rate.mp4", "odd-size.webm
 
 
 def tile(video: Video, codec: str = STITCHABLE) -> None:
-    """Another layout in each segment."""
+    """Make a different layout in each segment."""
     media = video.original.media
     planned = [
         PlannedSegment(
@@ -75,7 +75,7 @@ def tiled(tmp_path_factory: pytest.TempPathFactory, kvazaar: None) -> Iterator[S
 
 @pytest.fixture
 def nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Any decoding or encoding is an error."""
+    """Make any decoding or encoding an error."""
 
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("something is decoded or encoded")
@@ -91,7 +91,7 @@ def nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def composed(shelf: Shelf, name: str, area: Rect, frames: range) -> list[Planes]:
-    """The pixels of `area` (of the stored frame) from tiles that are decoded alone."""
+    """The pixels of `area` (of the stored frame) from separately decoded tiles."""
     pictures = Composed(shelf.store, shelf.video(name)).pictures
     return [cut(samples(pictures[frame]), area) for frame in frames]
 
@@ -103,8 +103,8 @@ def planes(data: bytes) -> list[Planes]:
 @pytest.mark.usefixtures("nothing_else")
 @pytest.mark.parametrize("name", one_in(4, CLIPS))
 @pytest.mark.parametrize("suffix", ["mp4", "mkv", "hevc"])
-def test_a_block_of_tiles_is_what_its_tiles_are(tiled: Shelf, name: str, suffix: str) -> None:
-    """With another layout in each segment."""
+def test_stitched_block_equals_its_tiles(tiled: Shelf, name: str, suffix: str) -> None:
+    """The layout differs in each segment."""
     video = tiled.video(name)
     path = f"roi={INNER}.{suffix}"
     size = tiled.size(name, path)
@@ -125,9 +125,7 @@ def are_shown_at(data: bytes, right: list[Fraction], suffix: str) -> bool:
 @pytest.mark.usefixtures("nothing_else")
 @pytest.mark.parametrize("name", one_in(4, ["traffic.mp4", "variable-rate.mkv", "odd-size.webm"]))
 @pytest.mark.parametrize("path", ["codec=hevc.mp4", "codec=hevc.mkv", "full.hevc"])
-def test_full_frames_are_stitched_where_hevc_is_asked_for(
-    tiled: Shelf, name: str, path: str
-) -> None:
+def test_full_frames_are_stitched_on_request_for_hevc(tiled: Shelf, name: str, path: str) -> None:
     video = tiled.video(name)
     data = tiled.read(name, path)
     even = Rect(0, 0, video.width // 2 * 2, video.height // 2 * 2)
@@ -146,18 +144,18 @@ def test_two_decoders_agree(tiled: Shelf, name: str, libde265: str, tmp_path: Pa
         assert are_equal(found, shown), path
 
 
-def test_originals_are_copied_where_that_can_be(tiled: Shelf) -> None:
+def test_originals_are_copied_if_possible(tiled: Shelf) -> None:
     for name in ("traffic.mp4", "variable-rate.mp4"):
         source, table = FOLDER.joinpath(name).read_bytes(), context_of(tiled.video(name)).table
         entry = table.frame(0)
         packet = source[entry.position : entry.position + entry.size]
         for path in ("full.mp4", f"roi={tiled.video(name).original.media.frame_rect}.mkv"):
             assert packet in tiled.read(name, path), path
-    assert packet in tiled.read(name, "codec=hevc.mp4")  # which it is itself
+    assert packet in tiled.read(name, "codec=hevc.mp4")  # the codec of the original
 
 
 @pytest.mark.usefixtures("nothing_else")
-def test_a_span_begins_where_a_segment_does_and_ends_anywhere(tiled: Shelf) -> None:
+def test_span_begins_at_a_segment_and_ends_anywhere(tiled: Shelf) -> None:
     video = tiled.video("traffic.mp4")
     second = video.tiles.sequences(None, 0.5)[1]
     for stop in (second.stop, second.stop + 7, second.start + 1, len(video)):
@@ -195,7 +193,7 @@ def is_stitched(shelf: Shelf, name: str, path: str) -> bool:
             (f"frames=0-20-2,roi={INNER}.mp4", False),
             (f"frames=1-20,roi={INNER}.mp4", False),
             (f"roi={INNER}.y4m", False),
-            ("roi=64x128+128+0.mp4", False),  # an edge that not all layouts have
+            ("roi=64x128+128+0.mp4", False),  # an edge that some layouts lack
             ("roi=126x128+64+0.mp4", False),
             ("size=160x0,codec=hevc.mp4", False),
             ("full.h264", False),
@@ -209,7 +207,7 @@ def test_stitched_views(tiled: Shelf, path: str, right: bool) -> None:
     assert count in (120, 40, 19, 10) or not right
 
 
-def test_of_what_is_stitched_tiles_are_copied(tiled: Shelf) -> None:
+def test_explain_reports_copied_tiles(tiled: Shelf) -> None:
     path = f"roi={INNER}.mp4"
     found = tiled.video("traffic.mp4").views.explain(path)
     assert (found.made, found.sources) == ("stitched", ())
@@ -221,8 +219,8 @@ def test_of_what_is_stitched_tiles_are_copied(tiled: Shelf) -> None:
     assert 30 < found.psnr < 60
 
 
-def test_a_turned_video_is_stitched_into_mp4(tiled: Shelf) -> None:
-    path = "roi=112x192+0+0.mp4"  # of the upright picture
+def test_rotated_video_is_stitched_into_mp4(tiled: Shelf) -> None:
+    path = "roi=112x192+0+0.mp4"  # of the upright frame
     assert is_stitched(tiled, "portrait.mp4", path)
     assert not is_stitched(tiled, "portrait.mp4", "roi=112x192+0+0.mkv")
     video = tiled.video("portrait.mp4")
@@ -234,7 +232,7 @@ def test_a_turned_video_is_stitched_into_mp4(tiled: Shelf) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["mp4", "mkv"])
-def test_players_play_it(tiled: Shelf, suffix: str, tmp_path: Path) -> None:
+def test_players_play_stitched_views(tiled: Shelf, suffix: str, tmp_path: Path) -> None:
     path = tmp_path / f"a.{suffix}"
     path.write_bytes(tiled.read("variable-rate.mkv", f"roi={INNER}.{suffix}"))
     video = tiled.video("variable-rate.mkv")
@@ -270,7 +268,7 @@ def test_players_play_it(tiled: Shelf, suffix: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["mp4", "mkv"])
-def test_seeking_leads_to_the_right_picture(tiled: Shelf, suffix: str) -> None:
+def test_seek_leads_to_the_right_frame(tiled: Shelf, suffix: str) -> None:
     wanted = composed(tiled, "traffic.mp4", INNER, range(120))
     data = tiled.read("traffic.mp4", f"roi={INNER}.{suffix}")
     with av.open(io.BytesIO(data), mode="r") as container:
@@ -286,10 +284,10 @@ def test_seeking_leads_to_the_right_picture(tiled: Shelf, suffix: str) -> None:
                 pytest.fail("the picture is not there")
 
 
-def test_more_layouts_than_one_header_holds(
+def test_more_layouts_than_fit_into_one_header(
     tiled: Shelf, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Then each segment brings its own parameter sets along."""
+    """Each segment then carries its own parameter sets."""
     before = tiled.read("traffic.mp4", f"roi={INNER}.mp4")
     monkeypatch.setattr(stitch, "MAX_PICTURE_SETS", 2)
     views = Views(tiled.store.parts, tiled.store.tools)
@@ -302,7 +300,7 @@ def test_more_layouts_than_one_header_holds(
     views.close()
 
 
-def test_any_part_can_be_read_first(tiled: Shelf) -> None:
+def test_parts_can_be_read_in_any_order(tiled: Shelf) -> None:
     path = f"roi={INNER}.mkv"
     whole = tiled.read("traffic.mp4", path)
     views = Views(tiled.store.parts, tiled.store.tools)
@@ -315,7 +313,7 @@ def test_any_part_can_be_read_first(tiled: Shelf) -> None:
     views.close()
 
 
-def test_reading_in_python_gives_the_same_bytes(tiled: Shelf) -> None:
+def test_opened_view_has_equal_bytes(tiled: Shelf) -> None:
     with tiled.video("traffic.mp4").views.open(f"roi={INNER}.mp4") as file:
         assert file.read() == tiled.read("traffic.mp4", f"roi={INNER}.mp4")
 
@@ -330,7 +328,7 @@ def test_tiles_of_other_codecs_are_never_stitched(fresh: Shelf) -> None:
 
 @pytest.fixture(scope="module")
 def tiled_alone(tmp_path_factory: pytest.TempPathFactory, kvazaar: None) -> Path:
-    """A store with one tiled video, not open."""
+    """A closed store with one tiled video."""
     path = tmp_path_factory.mktemp("alone") / "store"
     with new_store(path) as store:
         tile(store.ingest(FOLDER / "traffic.mp4", "traffic.mp4"))
@@ -339,14 +337,14 @@ def tiled_alone(tmp_path_factory: pytest.TempPathFactory, kvazaar: None) -> Path
 
 @pytest.fixture
 def one(tiled_alone: Path, tmp_path: Path) -> Iterator[Shelf]:
-    """A copy of it, before any read of its views."""
+    """A copy of that store, before any read of its views."""
     with Store.open(shutil.copytree(tiled_alone, tmp_path / "store")) as store:
         views = Views(store.parts, store.tools)
         yield Shelf(store, views)
         views.close()
 
 
-def test_nor_are_tiles_that_are_too_coarse(one: Shelf) -> None:
+def test_tiles_of_low_quality_are_not_stitched(one: Shelf) -> None:
     assert is_stitched(one, "traffic.mp4", f"roi={INNER}.mp4")
     video = one.video("traffic.mp4")
     settings = TileSettings(STITCHABLE, quality=40)
@@ -359,7 +357,7 @@ def first_segment(video: Video) -> list[PlannedSegment]:
     return [PlannedSegment(video.tiles.sequences(None, 0.5)[0], layout)]
 
 
-def test_new_tiles_give_a_new_file_after_close(one: Shelf) -> None:
+def test_new_tiles_are_used_after_close(one: Shelf) -> None:
     path = f"roi={INNER}.mp4"
     file = one.open("traffic.mp4", path)
     before = one.read("traffic.mp4", path)
@@ -400,7 +398,7 @@ def test_missing_tiles_raise_a_logged_error(
     assert "cannot be stitched" in caplog.text
 
 
-def test_without_a_table_the_view_is_encoded(
+def test_view_without_a_frame_table_is_encoded(
     one: Shelf, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def gone(*_: object) -> Any:
@@ -412,7 +410,7 @@ def test_without_a_table_the_view_is_encoded(
     assert len(decoded(one.read("traffic.mp4", f"roi={INNER}.mp4"))) == 120
 
 
-def test_headers_hold_all_layouts(tiled: Shelf) -> None:
+def test_headers_have_all_layouts(tiled: Shelf) -> None:
     data = tiled.read("traffic.mp4", f"roi={INNER}.mp4")
     with av.open(io.BytesIO(data), mode="r") as container:
         extradata = container.streams.video[0].codec_context.extradata or b""
@@ -433,7 +431,7 @@ def pixels(data: bytes) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
     return np.frombuffer(data, np.uint8).reshape(-1, 40, 40, 3)
 
 
-def test_a_region_is_read_from_tiles(fresh: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_region_view_uses_tiles(fresh: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     before = pixels(fresh.read("traffic.mp4", RAW))
     video = fresh.video("traffic.mp4")
     video.tiles.retile("uniform:3x4")
@@ -452,7 +450,7 @@ def test_a_region_is_read_from_tiles(fresh: Shelf, monkeypatch: pytest.MonkeyPat
     assert len(encoded) == fresh.size("traffic.mp4", "roi=40x40+20+20.mp4")
 
 
-def test_an_open_view_goes_on_with_what_it_was_opened_with(fresh: Shelf) -> None:
+def test_open_view_keeps_its_sources(fresh: Shelf) -> None:
     file = fresh.open("traffic.mp4", RAW)
     exact = pixels(fresh.read("traffic.mp4", RAW))
     fresh.video("traffic.mp4").tiles.retile("uniform:3x4")
@@ -464,7 +462,7 @@ def test_an_open_view_goes_on_with_what_it_was_opened_with(fresh: Shelf) -> None
     assert np.array_equal(pixels(bytes(data)), exact)
 
 
-def test_a_view_goes_on_without_tiles_that_are_gone(
+def test_view_falls_back_from_removed_tiles(
     fresh: Shelf, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     exact = pixels(fresh.read("traffic.mp4", RAW))
@@ -478,9 +476,7 @@ def test_a_view_goes_on_without_tiles_that_are_gone(
     assert "not from tiles" in caplog.text
 
 
-def test_views_in_its_size_are_made_from_a_rendition(
-    fresh: Shelf, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_views_use_a_rendition_of_their_size(fresh: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     video = fresh.video("traffic.mp4")
     video.renditions.make((160, 120))
     names = ("size=160x120,pix=rgb24.raw", "size=160x120.mp4")
@@ -498,7 +494,7 @@ def test_views_in_its_size_are_made_from_a_rendition(
     assert len(encoded) == fresh.size("traffic.mp4", names[1])
 
 
-def test_a_view_takes_tiles_only_if_they_are_as_good_as_it_asks_for(fresh: Shelf) -> None:
+def test_view_uses_only_tiles_of_the_requested_psnr(fresh: Shelf) -> None:
     exact = pixels(fresh.read("traffic.mp4", RAW))
     video = fresh.video("traffic.mp4")
     video.tiles.retile("uniform:3x4")
@@ -513,7 +509,7 @@ def test_a_view_takes_tiles_only_if_they_are_as_good_as_it_asks_for(fresh: Shelf
         }
 
 
-def test_encodes_of_sources_of_other_quality_are_other_files(fresh: Shelf) -> None:
+def test_cache_key_includes_the_quality_of_sources(fresh: Shelf) -> None:
     fresh.video("traffic.mp4").tiles.retile("uniform:3x4")
     names = ("roi=40x40+20+20.mp4", "roi=40x40+20+20,psnr=inf.mp4", "roi=40x40+20+20,psnr=99.mp4")
     good_enough, original, none = (fresh.read("traffic.mp4", name) for name in names)

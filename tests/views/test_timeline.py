@@ -49,14 +49,14 @@ SOUND_RATE = 48_000
 
 @pytest.fixture(scope="module")
 def talking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shelf]:
-    """Three seconds at 25 a second, with sound."""
+    """Three seconds at 25 fps with audio."""
     folder = tmp_path_factory.mktemp("rates")
     with shelved(folder, make_talking(folder / "talking.mp4", "aac")) as shelf:
         yield shelf
 
 
 def require_times(data: bytes, rate: Fraction, tick: Fraction, duration: Fraction) -> None:
-    """Each picture is where it belongs, and the last one lasts as long as any other."""
+    """Check the time of each frame, and that the last one has the usual duration."""
     with av.open(io.BytesIO(data), mode="r") as opened:
         stream = opened.streams.video[0]
         base = stream.time_base or Fraction(0)
@@ -73,7 +73,7 @@ def require_times(data: bytes, rate: Fraction, tick: Fraction, duration: Fractio
 @pytest.mark.parametrize("container", one_in(4, TICKS))
 @pytest.mark.parametrize("asked", ["", ",sound=no"])
 @pytest.mark.parametrize("rate", RATES)
-def test_times_are_those_of_the_rate(talking: Shelf, rate: str, asked: str, container: str) -> None:
+def test_times_follow_the_rate(talking: Shelf, rate: str, asked: str, container: str) -> None:
     data = talking.read("talking.mp4", f"fps={rate},size=48x32{asked}.{container}")
     require_times(data, Fraction(rate), TICKS[container], Fraction(DURATION))
     if "sound=no" in asked:
@@ -82,8 +82,8 @@ def test_times_are_those_of_the_rate(talking: Shelf, rate: str, asked: str, cont
     wanted = [(time, packet) for time, packet in wanted if time >= 0]
     heard = packets(data)
     assert [packet for _, packet in heard] == [packet for _, packet in wanted][: len(heard)]
-    assert float(heard[-1][0]) > DURATION - 0.1  # the pictures do not end before
-    # Matroska tells them to a tick of its own.
+    assert float(heard[-1][0]) > DURATION - 0.1  # the frames do not end earlier
+    # Matroska rounds them to its own tick.
     off = TICKS["mkv"] / 2 + Fraction(1, SOUND_RATE)
     assert all(abs(a[0] - b[0]) <= off for a, b in zip(heard, wanted, strict=False))
 
@@ -94,9 +94,7 @@ def test_times_are_those_of_the_rate(talking: Shelf, rate: str, asked: str, cont
     st.text("0123456789", min_size=12, max_size=18),
     st.sampled_from(sorted(TICKS)),
 )
-def test_any_rate_of_many_digits_will_do(
-    talking: Shelf, whole: int, digits: str, container: str
-) -> None:
+def test_rates_with_many_digits(talking: Shelf, whole: int, digits: str, container: str) -> None:
     rate = Fraction(f"{whole}.{digits}")
     assume(rate.numerator >= 1 << 31)
     path = f"t=0.5-2.5,size=48x32,fps={whole}.{digits}.{container}"
@@ -106,13 +104,13 @@ def test_any_rate_of_many_digits_will_do(
 
 @pytest.mark.parametrize("ending", one_in(4, ["mp4", "mkv", "y4m"]))
 @pytest.mark.parametrize("rate", ["29.97002997002997", "7.142857142857143", "59.94005994005994"])
-def test_pictures_are_those_of_the_exact_rate(shelf: Shelf, rate: str, ending: str) -> None:
+def test_frames_follow_the_exact_rate(shelf: Shelf, rate: str, ending: str) -> None:
     found = numbers(shelf.read("traffic.mp4", f"t=1-3,fps={rate}.{ending}"))
     exact = Fraction(rate)
     assert found == [30 + int(k * 30 / exact) for k in range(ceil(2 * exact))]
 
 
-def test_any_offset_gives_what_reading_through_gives(talking: Shelf) -> None:
+def test_random_access_equals_sequential_read(talking: Shelf) -> None:
     rng = random.Random(3)
     for container in TICKS:
         path = f"fps=23.976023976023978,size=48x32.{container}"
@@ -129,7 +127,7 @@ def test_any_offset_gives_what_reading_through_gives(talking: Shelf) -> None:
 
 @pytest.mark.parametrize("container", TICKS)
 @pytest.mark.parametrize("fps", [24000 / 1001, 30000 / 1001, 100 / 3])
-def test_a_quotient_is_saved_as_it_is(
+def test_fractional_rate_is_saved_exactly(
     talking: Shelf, tmp_path: Path, fps: float, container: str
 ) -> None:
     target = tmp_path / f"o.{container}"
@@ -138,7 +136,7 @@ def test_a_quotient_is_saved_as_it_is(
     require_times(target.read_bytes(), rate, TICKS[container], Fraction(DURATION))
 
 
-def test_headers_tell_the_rate_that_is_meant(talking: Shelf) -> None:
+def test_headers_have_the_exact_rate(talking: Shelf) -> None:
     head = talking.read("talking.mp4", "fps=29.97002997002997.y4m").split(b"\n", 1)[0]
     assert b" F30000:1001 " in head
 
@@ -150,7 +148,7 @@ def test_usual_rates_keep_their_ticks(talking: Shelf) -> None:
         require_times(data, exact, Fraction(1, exact.numerator), Fraction(1))
 
 
-def test_ways_to_write_a_rate_are_one(talking: Shelf) -> None:
+def test_equivalent_rate_notations(talking: Shelf) -> None:
     video = talking.video("talking.mp4")
 
     def key(rate: str) -> str:
@@ -160,8 +158,8 @@ def test_ways_to_write_a_rate_are_one(talking: Shelf) -> None:
     assert key("5.000000000000") == key("5")
 
 
-def test_ticks_are_made_no_coarser_than_a_millisecond(talking: Shelf) -> None:
-    """Pictures that are whole seconds apart have ticks that are as coarse, and exact."""
+def test_ticks_are_at_most_a_millisecond(talking: Shelf) -> None:
+    """Frames that are whole seconds apart have equally coarse ticks, exactly."""
     for container in TICKS:
         data = talking.read("talking.mp4", f"fps=1:999999999,sound=no.{container}")
         tick = TICKS["mkv"] if container == "mkv" else Fraction(1)
@@ -177,7 +175,7 @@ def test_ticks_are_made_no_coarser_than_a_millisecond(talking: Shelf) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Views of videos in which nothing happens for hours or days: right, or refused in words
+# Views of videos with pauses of hours or days: correct, or refused with a message
 
 
 HOUR = 3600
@@ -234,7 +232,7 @@ def test_times_are_kept_over_long_pauses(
 
 
 @pytest.mark.parametrize("key_interval", [1, 2, 100])
-def test_a_month_without_a_picture_does_not_go_into_mp4(empty: Shelf, key_interval: int) -> None:
+def test_pause_of_a_month_is_refused_in_mp4(empty: Shelf, key_interval: int) -> None:
     pts = [0, 40, 80, 30 * DAY * 1000, 30 * DAY * 1000 + 40]
     written(empty, "month.mkv", Fraction(1, 1000), pts, key_interval)
     for view in VIEWS:
@@ -244,7 +242,7 @@ def test_a_month_without_a_picture_does_not_go_into_mp4(empty: Shelf, key_interv
         found = times_of(empty.read("month.mkv", f"{view}.mkv"))
         assert found[-1] - found[-2] == Fraction(40, 1000)
         assert found[-1] > 30 * DAY - 1
-    # A part of it that has no such gap goes.
+    # A part without such a gap is possible.
     assert times_of(empty.read("month.mkv", "frames=0-2.mp4")) == [0, Fraction(40, 1000)]
     with pytest.raises(UsageError, match="2592000 s"):
         empty.video("month.mkv").save(empty.store.path / "out.mp4")
@@ -252,8 +250,8 @@ def test_a_month_without_a_picture_does_not_go_into_mp4(empty: Shelf, key_interv
 
 
 @pytest.mark.parametrize("place", one_in(3, range(20, 26)))
-def test_pictures_are_exact_around_a_pause_among_b_frames(tmp_path: Path, place: int) -> None:
-    """The one after the pause may be decoded before those that come before it."""
+def test_times_are_exact_around_a_pause_among_b_frames(tmp_path: Path, place: int) -> None:
+    """The frame after the pause may be decoded before frames in front of the pause."""
     with paused_among_b_frames(tmp_path, place, 10) as shelf:
         pts = context_of(shelf.video("clip.mkv")).table.pts()
         assert max(np.diff(pts)) > 10 * DAY * 1000 - 100
@@ -262,8 +260,8 @@ def test_pictures_are_exact_around_a_pause_among_b_frames(tmp_path: Path, place:
             assert times_of(shelf.read("clip.mkv", path)) == wanted
 
 
-def test_a_pause_that_is_waited_for_twice_counts_twice(tmp_path: Path) -> None:
-    """A picture that is decoded 20 days before it is shown, while others are 20 days late."""
+def test_pause_in_decoding_and_display_counts_twice(tmp_path: Path) -> None:
+    """One frame is decoded 20 days before its display, while others are 20 days late."""
     with paused_among_b_frames(tmp_path, 20, 20) as shelf:
         with pytest.raises(UsageError, match="mp4"):
             shelf.read("clip.mkv", "sound=no.mp4")
@@ -280,7 +278,7 @@ def paused_among_b_frames(tmp_path: Path, place: int, days: int) -> Iterator[She
         yield shelf
 
 
-def test_sound_that_pauses_for_too_long_is_left_out_of_mp4(tmp_path: Path) -> None:
+def test_audio_with_a_long_pause_is_left_out_of_mp4(tmp_path: Path) -> None:
     talking = make_talking(tmp_path / "talking.mkv", "aac", frames=50)
     for hours, carried in ((12, True), (13, False)):
         folder = tmp_path / str(hours)

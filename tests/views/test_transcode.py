@@ -40,7 +40,7 @@ def numbers(data: bytes) -> list[int]:
     return [read_frame_number(picture.astype(np.uint8)) for picture in pictures]
 
 
-def test_a_region_is_cut_at_the_pixel(shelf: Shelf) -> None:
+def test_region_is_cut_at_exact_pixels(shelf: Shelf) -> None:
     for path, region in (
         ("roi=100x80+30+40.mp4", (30, 40, 130, 120)),
         ("roi=101x81+31+41.mp4", (31, 41, 131, 121)),
@@ -51,7 +51,7 @@ def test_a_region_is_cut_at_the_pixel(shelf: Shelf) -> None:
             assert psnr(frame.to_ndarray(format="rgb24"), right) > 30
 
 
-def test_a_turned_video_is_encoded_upright(shelf: Shelf) -> None:
+def test_rotated_video_is_encoded_upright(shelf: Shelf) -> None:
     video = shelf.video("portrait.mp4")
     (first, *_) = decoded(shelf.read("portrait.mp4", "size=120x0.mkv"))
     assert (first.width, first.height) == (120, 160)
@@ -59,13 +59,13 @@ def test_a_turned_video_is_encoded_upright(shelf: Shelf) -> None:
     assert numbers(shelf.read("portrait.mp4", "full.mkv")) == list(range(len(video)))
 
 
-def test_a_span_between_key_frames_is_encoded(shelf: Shelf) -> None:
+def test_span_between_key_frames_is_encoded(shelf: Shelf) -> None:
     data = shelf.read("traffic.mp4", "t=1.5-2.5.mp4")
     assert numbers(data) == list(range(45, 75))
     assert shown(data) == [Fraction(k, 30) for k in range(30)]
 
 
-def test_a_span_at_key_frames_is_copied(shelf: Shelf) -> None:
+def test_span_at_key_frames_is_copied(shelf: Shelf) -> None:
     data = shelf.read("traffic.mp4", "t=1-3.mp4")
     assert numbers(data) == list(range(30, 90))
     assert shown(data) == [Fraction(k, 30) for k in range(60)]
@@ -75,7 +75,7 @@ def test_a_span_at_key_frames_is_copied(shelf: Shelf) -> None:
     assert source[entry.position : entry.position + entry.size] in data
 
 
-def test_a_rate_takes_what_is_on_the_screen(shelf: Shelf) -> None:
+def test_rate_samples_the_displayed_frame(shelf: Shelf) -> None:
     data = shelf.read("traffic.mp4", "fps=7.mp4")
     assert numbers(data) == [k * 30 // 7 for k in range(28)]
     assert shown(data) == [Fraction(k, 7) for k in range(28)]
@@ -83,7 +83,7 @@ def test_a_rate_takes_what_is_on_the_screen(shelf: Shelf) -> None:
     assert numbers(faster) == [k // 2 for k in range(30)]
 
 
-def test_steps_keep_the_time_of_the_frames(shelf: Shelf) -> None:
+def test_steps_keep_frame_times(shelf: Shelf) -> None:
     data = shelf.read("traffic.mp4", "frames=5-50-10.mp4")
     assert numbers(data) == [5, 15, 25, 35, 45]
     assert shown(data) == [Fraction(k, 3) for k in range(5)]
@@ -107,7 +107,7 @@ def test_colours_are_written_to_the_stream(shelf: Shelf) -> None:
     assert first.colorspace == 5  # bt470bg
 
 
-def test_small_pictures_are_refused_where_the_encoder_does(shelf: Shelf) -> None:
+def test_sizes_too_small_for_the_encoder_are_refused(shelf: Shelf) -> None:
     assert shelf.size("traffic.mp4", "roi=2x2+0+0.h264") > 0
     with pytest.raises(UsageError):
         shelf.size("traffic.mp4", "roi=8x8+0+0.hevc")
@@ -118,8 +118,8 @@ def test_same_bytes_from_another_cache(shelf: Shelf, fresh: Shelf) -> None:
         assert shelf.read("traffic.mp4", path) == fresh.read("traffic.mp4", path)
 
 
-def test_all_sizes_have_room_for_plain_gray() -> None:
-    """So that whatever is encoded fits in the end."""
+def test_reserved_size_fits_gray_frames() -> None:
+    """The coarsest encoding of any content fits as well."""
     for codec, least in (("h264", 2), ("hevc", 16), ("av1", 16), ("mjpeg", 2)):
         for width, height in ((least, least), (98, 34), (320, 240), (1920, 1080)):
             for count in (1, 8, 40):
@@ -146,7 +146,7 @@ def test_too_small_slots_are_coarsened(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_large_first_packets_do_not_coarsen_a_segment() -> None:
-    """Those of AV1 hold what later pictures refer to."""
+    """The first packets of AV1 contain references for later frames."""
     scene = Scene(320, 240, frames=30, density=0.4, seed=5)
     pictures = [planes(scene.frame(index)) for index in range(30)]
     settings = EncoderSettings("av1", 320, 240, DEFAULT_QUALITY["av1"], Fraction(30))
@@ -159,7 +159,7 @@ def test_large_first_packets_do_not_coarsen_a_segment() -> None:
     payloads, size = packets(needed)
     assert (len(payloads), size) == (30, needed)
     _, size = packets(needed // 2)
-    assert 0.75 * needed < size < 1.6 * needed  # tells how much coarser it has to be
+    assert 0.75 * needed < size < 1.6 * needed  # predicts the required quality
 
 
 def planes(picture: npt.NDArray[np.uint8]) -> npt.NDArray[Any]:
@@ -191,7 +191,7 @@ def test_second_encode_reuses_decoded_frames(
 
 
 def test_noise_after_a_black_key_frame_fits(tmp_path: Path) -> None:
-    """The source's key frame tells nothing of what follows."""
+    """The source's key frame says nothing about the following frames."""
     scene = Scene(frames=40, density=0.4, seed=9, noise=25.0)
     black = np.zeros((240, 320, 3), np.uint8)
     pictures = [black if index < 5 else scene.frame(index) for index in range(40)]
@@ -207,7 +207,7 @@ def test_noise_after_a_black_key_frame_fits(tmp_path: Path) -> None:
 
 
 def made(pictures: Sequence[npt.NDArray[np.uint8]], *, quality: int) -> bytes:
-    """An MP4 file of RGB pictures, 30 a second, with one key frame."""
+    """An MP4 file of RGB frames at 30 fps, with one key frame."""
     height, width, _ = pictures[0].shape
     settings = EncoderSettings("h264", width, height, quality, Fraction(30))
     framing = encoder_packet_format("h264", parameter_sets(settings), stream=False)

@@ -1,7 +1,5 @@
-"""The tree below ``NAME@/``: names, sizes, errors, and that looking renders nothing.
-
-Views of another video stream of a file, below ``NAME@/stream=N/``.
-"""
+"""The tree below ``NAME@/``: names, sizes, errors, and that lookups render nothing.  Views of
+another video stream of a file, below ``NAME@/stream=N/``."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ from vfsd.views import Views
 from vfsd.views import views as views_module
 
 
-def test_the_folder_and_what_it_lists(shelf: Shelf) -> None:
+def test_folder_listing(shelf: Shelf) -> None:
     video = shelf.video("traffic.mp4")
     ino = video.info.ino
     assert shelf.views.list(ino, "") == [
@@ -94,7 +92,7 @@ def test_very_many_frames_are_not_listed(shelf: Shelf, monkeypatch: pytest.Monke
         "/",
     ],
 )
-def test_names_that_say_nothing_are_not_found(shelf: Shelf, path: str) -> None:
+def test_invalid_names_are_not_found(shelf: Shelf, path: str) -> None:
     ino = shelf.video("traffic.mp4").info.ino
     with pytest.raises(NotFoundError):
         shelf.views.stat(ino, path)
@@ -175,7 +173,7 @@ def test_stat_does_not_read_the_video(fresh: Shelf, monkeypatch: pytest.MonkeyPa
     views.close()
 
 
-def test_info_tells_what_is_known(shelf: Shelf) -> None:
+def test_info_shows_properties(shelf: Shelf) -> None:
     for name in CLIPS:
         video = shelf.video(name)
         told = json.loads(shelf.read(name, "info.json"))
@@ -190,7 +188,7 @@ def test_info_tells_what_is_known(shelf: Shelf) -> None:
     assert json.loads(shelf.read("traffic.mp4", "info.json"))["groups"]["open"] == 0
 
 
-def test_info_follows_what_users_attach(fresh: Shelf) -> None:
+def test_info_shows_tags_and_metadata(fresh: Shelf) -> None:
     before = fresh.read("traffic.mp4", "info.json")
     assert fresh.read("traffic.mp4", "info.json") == before
     info = fresh.video("traffic.mp4").info
@@ -217,7 +215,7 @@ def views(store: Store) -> Iterator[Views]:
 
 
 def angles(path: Path, *, cover: bool = False) -> Path:
-    """Three video streams of different lengths and sizes, with sound between them."""
+    """Three video streams of different lengths and sizes, with audio between them."""
     with av.open(str(path), "w") as output:
         streams = []
         for number, (width, height) in enumerate(SIZES):
@@ -288,7 +286,7 @@ def test_views_of_each_stream_are_exact(store: Store, tmp_path: Path, name: str)
 
 
 def test_two_streams_of_one_file_share_no_view(store: Store, views: Views, tmp_path: Path) -> None:
-    """Their bytes and their number of frames are the same."""
+    """Both streams have the same bytes and the same number of frames."""
     path = tmp_path / "a.mkv"
     with av.open(str(path), "w") as output:
         for _ in range(2):
@@ -310,7 +308,7 @@ def test_two_streams_of_one_file_share_no_view(store: Store, views: Views, tmp_p
     it.fs.close()
 
 
-def test_folders_show_streams_where_there_are_several(
+def test_stream_folders_exist_for_several_streams(
     store: Store, views: Views, tmp_path: Path
 ) -> None:
     path = angles(tmp_path / "a.mp4", cover=True)

@@ -1,4 +1,4 @@
-"""Writing videos with sound: in sync with the frames, and of the same length."""
+"""Writing videos with audio: in sync with the frames, and of the same length."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TONE = (0.4 * np.sin(2 * np.pi * (200 + 150 * _AT) * _AT)).astype(np.float32)
 
 
 def heard(data: bytes) -> tuple[int, npt.NDArray[Any]]:
-    """(samples from the first picture to the first sample, the first channel from -1 to 1)."""
+    """(samples from the first frame to the first sample, the first channel from -1 to 1)."""
     with av.open(io.BytesIO(data), mode="r") as opened:
         picture = next(opened.decode(video=0))
     with av.open(io.BytesIO(data), mode="r") as opened:
@@ -54,7 +54,7 @@ def content(store: Store, video: Video) -> bytes:
 
 
 def off_by(begin: int, found: npt.NDArray[Any], reach: int) -> tuple[int, float]:
-    """(delay in samples, may be negative; mean difference from the tone after its removal)."""
+    """(delay in samples, may be negative; mean difference from the tone after aligning)."""
     first, last = 6000, min(len(found), 2 * RATE) - 6000
     errors = {
         by: float(np.abs(found[first:last] - TONE[begin + first + by : begin + last + by]).mean())
@@ -67,9 +67,7 @@ def off_by(begin: int, found: npt.NDArray[Any], reach: int) -> tuple[int, float]
 @pytest.mark.parametrize(
     ("name", "codec"), [("a.mp4", "flac"), ("a.mkv", "flac"), ("a.mov", "pcm"), ("a.mkv", "pcm")]
 )
-def test_samples_are_kept_and_cut_where_the_pictures_end(
-    store: Store, name: str, codec: str
-) -> None:
+def test_samples_are_kept_and_cut_at_the_last_frame(store: Store, name: str, codec: str) -> None:
     samples = np.stack([(TONE * 32767).astype(np.int16), np.zeros(len(TONE), np.int16)], axis=1)
     video = store.write(name, PICTURES, fps=25, sound=(samples, RATE), sound_codec=codec)
     assert len(video) == 50
@@ -80,10 +78,10 @@ def test_samples_are_kept_and_cut_where_the_pictures_end(
 
 @pytest.mark.parametrize("name", ["a.mp4", "a.mkv"])
 @pytest.mark.parametrize("in_pieces", [False, True])
-def test_sound_of_pictures_that_are_not_good_enough_is_left_out(
+def test_audio_of_frames_below_the_psnr_is_left_out(
     store: Store, name: str, in_pieces: bool
 ) -> None:
-    """And that of all others is there, in step, while they are gathered in groups."""
+    """The audio of all other frames stays in sync while they are gathered in GOPs."""
     flat = np.full((96, 128, 3), 90, np.uint8)
     noise = np.random.default_rng(0).integers(0, 255, (24, *flat.shape)).astype(np.uint8)
     samples = (TONE * 32767).astype(np.int16)[:, None]
@@ -106,7 +104,7 @@ def test_sound_of_pictures_that_are_not_good_enough_is_left_out(
 
 @pytest.mark.parametrize("name", one_in(3, ["a.mp4", "a.mov", "a.mkv"]))
 @pytest.mark.parametrize("codec", ["aac", "opus"])
-def test_encoded_sound_is_in_sync(store: Store, name: str, codec: str) -> None:
+def test_encoded_audio_is_in_sync(store: Store, name: str, codec: str) -> None:
     if (name, codec) == ("a.mov", "opus"):
         pytest.skip("mov does not hold it")
     video = store.write(name, PICTURES, fps=25, sound=(TONE, RATE), sound_codec=codec)
@@ -120,7 +118,7 @@ def test_encoded_sound_is_in_sync(store: Store, name: str, codec: str) -> None:
 
 @pytest.mark.parametrize("ending", ["mp4", "mkv"])
 @pytest.mark.parametrize("source", ["aac mp4", "libmp3lame mp4", "flac mkv", "aac ts"])
-def test_sound_of_a_file_begins_with_its_first_picture(
+def test_audio_of_a_file_begins_with_its_first_frame(
     store: Store, tmp_path: Path, source: str, ending: str
 ) -> None:
     codec, kind = source.split()
@@ -130,7 +128,7 @@ def test_sound_of_a_file_begins_with_its_first_picture(
     by, error = off_by(begin, found, 60)
     assert abs(by) <= (1 if ending == "mp4" else 48)  # Matroska has milliseconds
     assert error < 0.02
-    if kind != "ts":  # AAC with its own headers is transcoded
+    if kind != "ts":  # AAC with ADTS headers is transcoded
         stored = [payload for _, payload in packets(clip)]
         copied = [payload for _, payload in packets(content(store, video))]
         assert copied in (
@@ -196,7 +194,7 @@ def _record(path: Path, codec: str, samples: npt.NDArray[np.int32]) -> None:
         output.mux(stream.encode(None))
 
 
-def test_sound_that_ends_early_leaves_the_rest_silent(store: Store) -> None:
+def test_short_audio_leaves_the_rest_silent(store: Store) -> None:
     with store.writer(
         "a.mp4", width=64, height=48, fps=5, sound=(TONE[: RATE // 2], RATE)
     ) as writer:
@@ -207,7 +205,7 @@ def test_sound_that_ends_early_leaves_the_rest_silent(store: Store) -> None:
     assert len(heard(content(store, writer.video))[1]) < RATE
 
 
-def test_views_carry_what_was_written_and_it_can_grow(store: Store) -> None:
+def test_views_carry_written_audio_while_growing(store: Store) -> None:
     with store.writer("a.mp4", width=64, height=48, fps=25, sound=(TONE, RATE)) as writer:
         for picture in PICTURES:
             writer.write(picture)
@@ -223,10 +221,10 @@ def test_views_carry_what_was_written_and_it_can_grow(store: Store) -> None:
 
 
 @pytest.mark.parametrize(("hours", "fits"), [(12, True), (13, False)])
-def test_sound_that_pauses_for_half_a_day_is_where_it_belongs_or_refused(
+def test_audio_pause_of_half_a_day_is_exact_or_refused(
     store: Store, tmp_path: Path, hours: int, fits: bool
 ) -> None:
-    """2**31 samples of 48 kHz are 12 hours 25 minutes; mp4 and mov can tell no more at once."""
+    """2**31 samples at 48 kHz are 12 hours 25 minutes, the maximum of mp4 and mov."""
     talking = make_talking(tmp_path / "talking.mkv", "aac", frames=50)
     clip = make_pausing(tmp_path / "clip.mkv", talking, Fraction(1), hours * 3600)
     pts = [number + (hours * 3600 * 25 if number >= 25 else 0) for number in range(50)]
@@ -273,7 +271,7 @@ def test_long_pause_of_frames_with_sound(store: Store, name: str) -> None:
         ("a.mp4", {"sound_codec": "aac"}, "needs sound to encode"),
     ],
 )
-def test_invalid_sound_is_refused_and_leaves_nothing(
+def test_invalid_audio_is_refused_and_leaves_nothing(
     store: Store, name: str, options: dict[str, Any], what: str
 ) -> None:
     with pytest.raises(UsageError) as raised:
@@ -282,7 +280,7 @@ def test_invalid_sound_is_refused_and_leaves_nothing(
     assert is_as_before(store, [])
 
 
-def test_a_file_with_sound_that_is_not_there_is_said_so(store: Store, tmp_path: Path) -> None:
+def test_missing_audio_file_is_reported(store: Store, tmp_path: Path) -> None:
     for given in (tmp_path / "no.wav", str(tmp_path / "no.wav")):
         with pytest.raises(NotFoundError, match=r"file not found: .*no\.wav") as refused:
             store.write("a.mp4", PICTURES, fps=25, sound=given)

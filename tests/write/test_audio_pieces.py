@@ -1,4 +1,4 @@
-"""Sound written piece by piece: kept, in sync, and readable while it grows."""
+"""Audio written piece by piece: kept, in sync, and readable while it grows."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def opened(store: Store, name: str = "a.mp4", **form: Any) -> VideoWriter[Video]
 
 
 def noise(dtype: str, channels: int, count: int = 2 * RATE) -> npt.NDArray[Any]:
-    """Samples that no codec may lose a bit of; of int32 24 bits."""
+    """Samples of which no codec may change a bit; 24 bits in int32."""
     random = np.random.default_rng(7)
     if dtype == "int16":
         return random.integers(-(1 << 15), 1 << 15, (count, channels)).astype(np.int16)
@@ -60,7 +60,7 @@ def noise(dtype: str, channels: int, count: int = 2 * RATE) -> npt.NDArray[Any]:
 
 
 def decoded(file: io.BytesIO | io.BufferedReader) -> npt.NDArray[Any]:
-    """As samples x channels, in the type in which they are stored."""
+    """Samples x channels, in their stored type."""
     with av.open(file, mode="r") as container:
         frames = list(container.decode(audio=0))
     channels = len(frames[0].layout.channels)
@@ -82,7 +82,7 @@ def write_all(
     samples: npt.NDArray[Any],
     after: Callable[[], None] = lambda: None,
 ) -> None:
-    """Pictures and pieces of all sizes, by turns."""
+    """Write frames and audio pieces of all sizes alternately."""
     sizes, at = np.random.default_rng(1).integers(1, 2 * FRAME, 1000), 0
     for number, (picture, size) in enumerate(zip(PICTURES, sizes, strict=False), 1):
         writer.write(picture)
@@ -115,7 +115,7 @@ def test_every_sample_is_kept(
     assert len(writer.video) == 50
 
 
-def test_six_channels_stay_in_their_order(store: Store) -> None:
+def test_six_channels_keep_their_order(store: Store) -> None:
     samples = noise("int16", 6, RATE)
     with opened(store, sound=AudioFormat(RATE, "5.1"), sound_codec="flac") as writer:
         writer.write(PICTURES[:25])
@@ -126,7 +126,7 @@ def test_six_channels_stay_in_their_order(store: Store) -> None:
 @pytest.mark.parametrize("ending", one_in(4, ["mp4", "mov", "mkv"]))
 @pytest.mark.parametrize("codec", ["aac", "opus"])
 @pytest.mark.parametrize("rate", [RATE, 44_100])
-def test_encoded_sound_is_in_sync(store: Store, codec: str, ending: str, rate: int) -> None:
+def test_encoded_audio_is_in_sync(store: Store, codec: str, ending: str, rate: int) -> None:
     if ending not in ENDINGS[codec]:
         pytest.skip("mov does not hold it")
     at = np.arange(2 * rate) / rate
@@ -152,7 +152,7 @@ def test_encoded_sound_is_in_sync(store: Store, codec: str, ending: str, rate: i
 
 @pytest.mark.parametrize("ending", one_in(3, ["mp4", "mov"]))
 @pytest.mark.parametrize("codec", ["aac", "flac", "opus", "pcm"])
-def test_growing_video_has_sound(store: Store, codec: str, ending: str) -> None:
+def test_growing_video_has_audio(store: Store, codec: str, ending: str) -> None:
     if ending not in ENDINGS[codec]:
         pytest.skip(f"{ending} does not hold it")
     name = f"a.{ending}"
@@ -176,7 +176,7 @@ def test_growing_video_has_sound(store: Store, codec: str, ending: str) -> None:
     with opened(store, name, sound_codec=codec, codec=pictures, key_interval=5) as writer:
         write_all(writer, SHORT, look)
     assert len(lengths) > 1
-    for frames, samples in lengths:  # sound has no more than a packet and a picture less
+    for frames, samples in lengths:  # audio lags by at most one packet and one frame
         assert samples > frames * FRAME - 6000
     with live[0].file() as file:
         live[0].close()
@@ -187,7 +187,7 @@ def test_growing_video_has_sound(store: Store, codec: str, ending: str) -> None:
 
 
 @pytest.mark.parametrize("is_first", [True, False])
-def test_seconds_of_sound_and_of_pictures_come_by_turns(store: Store, is_first: bool) -> None:
+def test_audio_and_frames_are_interleaved_by_seconds(store: Store, is_first: bool) -> None:
     samples = noise("int16", 1, 30 * RATE)
     with opened(store, fps=5, sound_codec="flac") as writer:
         for second in range(0, 30, 9):
@@ -202,9 +202,9 @@ def test_seconds_of_sound_and_of_pictures_come_by_turns(store: Store, is_first: 
 
 @pytest.mark.parametrize(
     ("name", "most"),
-    [("a.mkv", Fraction(1, 10)), ("a.mp4", Fraction(6, 10))],  # mp4 has it fragment by fragment
+    [("a.mkv", Fraction(1, 10)), ("a.mp4", Fraction(6, 10))],  # mp4 interleaves by fragments
 )
-def test_sound_lies_among_its_pictures(store: Store, name: str, most: Fraction) -> None:
+def test_audio_is_stored_near_its_frames(store: Store, name: str, most: Fraction) -> None:
     with opened(store, name, codec="ffv1") as writer:
         for second in (0, 1):
             writer.write(PICTURES[second * 25 : (second + 1) * 25])
@@ -224,7 +224,7 @@ def test_sound_lies_among_its_pictures(store: Store, name: str, most: Fraction) 
     assert max(apart) < most
 
 
-def test_pictures_do_not_wait_for_sound_that_never_comes(store: Store) -> None:
+def test_frames_do_not_wait_for_missing_audio(store: Store) -> None:
     with opened(store, fps=2, codec="ffv1", key_interval=2) as writer:
         writer.write(smooth(30, 64, 48))
         with store.growing("a.mp4") as live:
@@ -240,7 +240,7 @@ def test_gap_in_sound_is_filled_with_silence(store: Store) -> None:
     with opened(store, fps=5, sound_codec="flac") as writer:
         writer.write(PICTURES[:5])
         writer.write_sound(SHORT[:RATE])
-        writer.write(smooth(70, 64, 48))  # up to second 15: sound up to second 4.8 will not come
+        writer.write(smooth(70, 64, 48))  # up to second 15: audio up to second 4.8 will not come
         for pieces in (SHORT[:10], (SHORT[:10], RATE)):
             with pytest.raises(UsageError, match=r"from 1\.000 s on is too late") as raised:
                 writer.write_sound(pieces)
@@ -291,14 +291,14 @@ def test_refused_piece_keeps_earlier_ones(store: Store) -> None:
     assert list(store) == ["a.mp4"]
 
 
-def test_a_little_sound_after_the_last_picture_is_left_out(store: Store) -> None:
+def test_short_audio_after_the_last_frame_is_dropped(store: Store) -> None:
     with opened(store, sound_codec="flac") as writer:
         writer.write(PICTURES[:25])
         writer.write_sound(SHORT[: 2 * RATE])
     assert np.array_equal(stored(store, writer.video)[:, 0], SHORT[:RATE])
 
 
-def test_more_sound_than_pictures_is_said_and_they_can_still_come(store: Store) -> None:
+def test_excess_audio_is_reported_and_frames_can_follow(store: Store) -> None:
     def write() -> None:
         with opened(store) as writer:
             writer.write(PICTURES[:24])
@@ -340,7 +340,7 @@ def test_invalid_options_are_refused_and_leave_nothing(
     assert is_as_before(store, [])
 
 
-def test_pieces_need_a_writer_that_was_opened_for_them(store: Store) -> None:
+def test_audio_pieces_need_a_writer_opened_with_audio(store: Store) -> None:
     with opened(store, sound=(SHORT, RATE)) as writer:
         with pytest.raises(UsageError, match="with complete audio"):
             writer.write_sound(SHORT)
@@ -354,7 +354,7 @@ def test_pieces_need_a_writer_that_was_opened_for_them(store: Store) -> None:
     assert is_as_before(store, ["a.mp4", "b.mp4"])
 
 
-def test_an_error_and_giving_up_leave_the_store_as_it_was(store: Store) -> None:
+def test_failed_or_abandoned_write_changes_nothing(store: Store) -> None:
     def fail() -> None:
         with opened(store) as writer:
             write_all(writer, SHORT)
@@ -370,11 +370,11 @@ def test_an_error_and_giving_up_leave_the_store_as_it_was(store: Store) -> None:
     with pytest.raises(UsageError, match="abandoned"):
         writer.write_sound(SHORT)
     with pytest.raises(UsageError), opened(store) as writer:
-        writer.write_sound(SHORT[:100])  # and no picture
+        writer.write_sound(SHORT[:100])  # and no frame
     assert is_as_before(store, [])
 
 
-def test_one_thread_has_the_pictures_and_another_the_sound(store: Store) -> None:
+def test_separate_threads_for_frames_and_audio(store: Store) -> None:
     samples = noise("int16", 2)
     failed: list[BaseException] = []
     with opened(store, sound=AudioFormat(RATE), sound_codec="flac") as writer:
@@ -395,8 +395,8 @@ def test_one_thread_has_the_pictures_and_another_the_sound(store: Store) -> None
     assert np.array_equal(stored(store, writer.video), samples)
 
 
-def test_times_of_their_own(store: Store) -> None:
-    """Sound counts from the first picture, whatever that one's time."""
+def test_explicit_frame_times(store: Store) -> None:
+    """Audio counts from the first frame, whatever its time."""
     times = (100_000 + np.cumsum(np.random.default_rng(0).integers(10, 70, 50))).tolist()
     seconds = (times[-1] - times[0]) / 1000
     count = int(seconds * RATE)
@@ -409,13 +409,13 @@ def test_times_of_their_own(store: Store) -> None:
     assert writer.video.original.first_pts == 0
 
 
-def test_pictures_that_are_measured_first_have_their_sound(store: Store) -> None:
+def test_frames_with_measured_psnr_keep_their_audio(store: Store) -> None:
     with opened(store, psnr=40, sound_codec="flac") as writer:
         write_all(writer, SHORT)
     assert np.array_equal(stored(store, writer.video)[:, 0], SHORT[: 2 * RATE])
 
 
-def test_views_carry_it(store: Store) -> None:
+def test_views_carry_audio(store: Store) -> None:
     with opened(store, sound=AudioFormat(RATE, 2, "int32"), sound_codec="flac") as writer:
         write_all(writer, noise("int32", 2))
     for name in ("t=0.4-1.4.mp4", "t=0.4-1.4.mkv"):
@@ -428,7 +428,7 @@ def test_views_carry_it(store: Store) -> None:
         assert decoded(io.BytesIO(data)).dtype == np.int32
 
 
-def test_other_decoders_hear_the_same(store: Store, tmp_path: Path) -> None:
+def test_other_decoders_give_the_same_audio(store: Store, tmp_path: Path) -> None:
     ffmpeg = shutil.which("ffmpeg")
     if ffmpeg is None:
         pytest.skip("needs ffmpeg")
@@ -462,7 +462,7 @@ _RECORDER = """
 """
 
 
-def test_sound_of_a_killed_writer_is_readable_while_open(
+def test_audio_of_a_killed_writer_is_readable_while_open(
     store: Store,
 ) -> None:
     command = [sys.executable, "-c", textwrap.dedent(_RECORDER), str(store.path)]

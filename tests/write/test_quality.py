@@ -19,14 +19,14 @@ from vfsd.errors import BusyError, UsageError
 
 @pytest.fixture
 def footage(store: Store) -> tuple[Pixels, tuple[int, int]]:
-    """Pictures in YUV 4:2:0, and (width, height)."""
+    """Frames in YUV 4:2:0, and (width, height)."""
     media = store.ingest(FOLDER / "traffic.mp4", "source.mp4").original.media
     pixels = store["source.mp4"].read(frames=range(60), format="yuv420p").data
     return pixels, (media.width, media.height)
 
 
 def worst_psnr(data: Pixels, back: Pixels, size: tuple[int, int], top: int = 255) -> float:
-    """dB of that plane of a picture in 4:2:0 that differs most."""
+    """PSNR in dB of the worst plane of a frame in 4:2:0."""
     luma = size[0] * size[1]
     planes = (slice(0, luma), slice(luma, luma + luma // 4), slice(luma + luma // 4, None))
     squares = [
@@ -41,7 +41,7 @@ def worst_psnr(data: Pixels, back: Pixels, size: tuple[int, int], top: int = 255
     ("codec", "ending", "psnr"),
     one_in(3, [("h264", "mp4", 36), ("h264", "mkv", 46), ("hevc", "mp4", 40), ("av1", "mkv", 36)]),
 )
-def test_each_plane_of_each_picture_is_as_good_as_was_asked_for(
+def test_each_plane_of_each_frame_reaches_the_psnr(
     store: Store, footage: tuple[Pixels, tuple[int, int]], codec: str, ending: str, psnr: float
 ) -> None:
     data, size = footage
@@ -58,7 +58,7 @@ def test_each_plane_of_each_picture_is_as_good_as_was_asked_for(
     assert times == pytest.approx([number / 25 for number in range(60)])
 
 
-def test_ten_bits_are_measured_as_ten_bits(store: Store) -> None:
+def test_psnr_of_ten_bit_frames(store: Store) -> None:
     shape = pixel_layout("yuv420p10").shape(64, 48)
     ramp = np.arange(np.prod(shape), dtype=np.uint16).reshape(shape) % 900 + 60
     data = np.stack([np.roll(ramp, 3 * number, axis=-1) for number in range(12)])
@@ -67,7 +67,7 @@ def test_ten_bits_are_measured_as_ten_bits(store: Store) -> None:
     assert worst_psnr(data, back, (64, 48), 1023) >= 50
 
 
-def test_a_writer_measures_each_group_when_it_is_complete(
+def test_writer_measures_each_complete_gop(
     store: Store, footage: tuple[Pixels, tuple[int, int]]
 ) -> None:
     data, (width, height) = footage
@@ -123,7 +123,7 @@ def noise(count: int) -> Pixels:
     return np.random.default_rng(0).integers(0, 255, (count, *FLAT.shape)).astype(np.uint8)
 
 
-def test_a_recording_ends_before_pictures_that_cannot_be_as_good(store: Store) -> None:
+def test_recording_ends_before_frames_below_the_psnr(store: Store) -> None:
     writer = store.writer("a.mp4", width=128, height=96, fps=25, psnr=60)
     for _ in range(25):
         writer.write(FLAT)
@@ -141,7 +141,7 @@ def test_a_recording_ends_before_pictures_that_cannot_be_as_good(store: Store) -
     assert np.abs(video.read().data.astype(int) - FLAT).max() <= 2
 
 
-def test_the_last_pictures_may_be_the_ones_that_cannot_be_as_good(store: Store) -> None:
+def test_last_frames_below_the_psnr(store: Store) -> None:
     pictures = chain([FLAT] * 30, noise(10))
     with pytest.raises(UsageError, match="frames 25 to 39 with 60 dB"):
         store.write("a.mp4", pictures, fps=25, psnr=60)

@@ -55,10 +55,10 @@ def label(video: Video, frame: int) -> None:
 
 
 def labelled(store: Store) -> list[tuple[int, int]]:
-    """The frame of each label, and how bright its picture is."""
+    """The frame number of each label, and the brightness of its frame."""
     video = store["a.mp4"]
     frames = [box.frame for box in video.labels.query()]
-    # Tiles, which may be the cheaper ones or not, are a shade or two off.
+    # Tiles may be the cheaper source, and differ by a level or two.
     shown = [video.frames([frame], psnr=math.inf).data[0] for frame in frames]
     return [(frame, int(data[24, 32, 0])) for frame, data in zip(frames, shown, strict=True)]
 
@@ -89,7 +89,7 @@ def become_another(path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [rot, become_another])
-def test_bytes_that_were_never_indexed_in_place_are_not_taken_for_it(
+def test_unknown_bytes_are_not_reindexed(
     store: Store, mine: Path, change: Callable[[Path], None]
 ) -> None:
     video = store.ingest(mine, "a.mp4", link=True)
@@ -121,7 +121,7 @@ def test_unconfirmed_linked_file_is_not_reindexed(store: Store, mine: Path, what
         mine.rename(mine.with_name("moved.mp4"))
         mine.symlink_to("moved.mp4")
         flip_page(store, video)
-    else:  # nothing says what it should be
+    else:  # nothing records its expected bytes
         sql(store, "DELETE FROM videos")
         sql(store, "DELETE FROM block_sums")
     assert [one.repaired for one in repaired(store)] == [False]
@@ -145,11 +145,11 @@ LOST = "DELETE FROM physical_videos"
             (True, SENSELESS),
             (True, OF_ANOTHER),
             (True, LOST),
-            (False, SENSELESS),  # then packets had been counted
+            (False, SENSELESS),  # packets were counted then
         ],
     ),
 )
-def test_labels_stay_on_their_pictures_where_all_of_a_table_is_lost(
+def test_labels_keep_their_frames_when_a_table_is_lost(
     store: Store, clip: Path, is_verified: bool, statement: str
 ) -> None:
     video = store.ingest(clip, "a.mp4")
@@ -164,9 +164,7 @@ def test_labels_stay_on_their_pictures_where_all_of_a_table_is_lost(
     assert shade == pytest.approx(2 * SEEN, abs=2)
 
 
-def test_where_nothing_was_labelled_a_lost_table_is_made_without_decoding(
-    store: Store, clip: Path
-) -> None:
+def test_lost_table_without_labels_is_rebuilt_without_decoding(store: Store, clip: Path) -> None:
     store.ingest(clip, "a.mp4").verify()
     sql(store, "DELETE FROM physical_videos")
     assert [one.repaired for one in repaired(store)] == [True]

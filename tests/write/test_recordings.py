@@ -1,4 +1,4 @@
-"""Unfinished recordings: they are never deleted, and can be made videos."""
+"""Unfinished recordings: they are never deleted, and can be recovered as videos."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ CLIP = FOLDER / "traffic.mp4"
 
 
 def be_impatient(store: Store, monkeypatch: pytest.MonkeyPatch, seconds: float) -> list[float]:
-    """Limits the wait for the catalog's lock to `seconds`; returns the timeouts that would have
+    """Limit the wait for the catalog's lock to `seconds`; return the timeouts that would have
     been used."""
     asked: list[float] = []
     writing = store.parts.catalog.writing
@@ -60,7 +60,7 @@ def be_impatient(store: Store, monkeypatch: pytest.MonkeyPatch, seconds: float) 
 
 @contextmanager
 def locked(store: Store) -> Iterator[None]:
-    """Another writer holds the lock of the catalog."""
+    """Hold the lock of the catalog like another writer."""
     path = store.parts.catalog.path
     assert path
     other = sqlite3.connect(path, isolation_level=None)
@@ -73,7 +73,7 @@ def locked(store: Store) -> Iterator[None]:
 
 
 def numbers(store: Store, name: str) -> list[int]:
-    """Of the frames, as `killed_recording` writes them."""
+    """The frame numbers, as `killed_recording` writes them."""
     return [int(value) for value in store[name].read().data[:, 0, 0, 0]]
 
 
@@ -112,7 +112,7 @@ def test_recordings_are_not_deleted_by_default(
 
 
 @pytest.mark.thorough
-def test_it_goes_when_it_is_old(store: Store) -> None:
+def test_gc_deletes_old_recordings(store: Store) -> None:
     for name in ("old.mp4", "new.mp4"):
         killed_recording(store.path, name)
     old = next(one for one in store.recordings() if one.name == "old.mp4")
@@ -124,7 +124,7 @@ def test_it_goes_when_it_is_old(store: Store) -> None:
     assert {path.name.partition(".")[0] for path in found.files} == {old.path.name}
     (new,) = store.recordings()
     assert new.name == "new.mp4"
-    os.utime(new.path, (100, 100))  # by a clock that had forgotten the time
+    os.utime(new.path, (100, 100))  # by a clock that was reset
     assert fsck.collect(store.parts).files == []
     fsck.collect(store.parts, recording_days=0)
     assert store.recordings() == []
@@ -146,7 +146,7 @@ def test_name_in_use_is_not_taken_by_recovery(store: Store) -> None:
 
 
 @pytest.mark.thorough
-def test_it_may_get_a_name_of_ones_own(store: Store) -> None:
+def test_recovery_under_another_name(store: Store) -> None:
     store.ingest(CLIP, "a.mp4")
     killed_recording(store.path, "live.mp4")
     (one,) = store.recordings()
@@ -169,7 +169,7 @@ def test_recording_without_frames_is_refused_and_kept(store: Store) -> None:
 
 
 @pytest.mark.parametrize("note", ['["name"]', '{"name": "../../a\\u0000"}', "x"])
-def test_a_note_may_say_anything(store: Store, note: str) -> None:
+def test_recording_info_may_have_any_content(store: Store, note: str) -> None:
     path = store.parts.directory.objects_tmp / new_name()
     path.write_bytes(CLIP.read_bytes())
     path.with_name(path.name + ".json").write_text(note)
@@ -183,7 +183,7 @@ def test_a_note_may_say_anything(store: Store, note: str) -> None:
 
 
 def one_begins(store: Store, together: threading.Barrier) -> bool:
-    """Whether it is this one who gets the name, of so many who try at a time."""
+    """Start that many concurrent writers of one name; return whether this one got it."""
     together.wait()
     try:
         file = create_partial(store.parts.objects, "live.mp4")
@@ -195,7 +195,7 @@ def one_begins(store: Store, together: threading.Barrier) -> bool:
     return True
 
 
-def test_one_of_many_threads_writes_a_name(store: Store) -> None:
+def test_only_one_of_many_threads_gets_the_name(store: Store) -> None:
     together = threading.Barrier(8)
     with ThreadPoolExecutor(8) as threads:
         for _ in range(20):
@@ -203,7 +203,7 @@ def test_one_of_many_threads_writes_a_name(store: Store) -> None:
             assert got.count(True) == 1
 
 
-def test_one_of_many_processes_writes_a_name(store: Store) -> None:
+def test_only_one_of_many_processes_gets_the_name(store: Store) -> None:
     fork = multiprocessing.get_context("fork")
     together, got = fork.Barrier(4), fork.Value("i", 0)
 
@@ -222,7 +222,7 @@ def test_one_of_many_processes_writes_a_name(store: Store) -> None:
     assert got.value == 20
 
 
-def test_one_recovers_it_at_a_time(store: Store) -> None:
+def test_concurrent_recoveries(store: Store) -> None:
     killed_recording(store.path, "live.mp4")
     (one,) = store.recordings()
     with one.claimed():
@@ -234,7 +234,7 @@ def test_one_recovers_it_at_a_time(store: Store) -> None:
 
 
 def test_published_video_is_not_a_recording(store: Store) -> None:
-    """Its writer was killed before it could take the other name away."""
+    """Its writer was killed before it could remove the temporary name."""
     file = create_partial(store.parts.objects, "a.mp4")
     file.path.write_bytes(CLIP.read_bytes())
     publish_file(store.parts, file, False)
@@ -261,7 +261,7 @@ def test_removed_video_is_not_a_recording(store: Store) -> None:
 
 
 def test_unpublished_object_is_a_recording(store: Store) -> None:
-    """Its writer was killed when it was an object already, and no video yet."""
+    """Its writer was killed when the bytes were already an object, but not yet a video."""
     file = create_partial(store.parts.objects, "a.mp4")
     file.path.write_bytes(CLIP.read_bytes())
     store.parts.objects.adopt(file.path, digest_file(file.path).key)
@@ -310,7 +310,7 @@ def test_unrepeatable_input_is_kept_while_the_catalog_is_locked(
     data, form = (CLIP.read_bytes(), {}) if given == "stream" else (smooth(20, 64, 48), {"fps": 20})
     with locked(store), pytest.raises(BusyError) as caught:
         store.write("a.mp4", data, **form)  # type: ignore[arg-type]
-    assert sorted(asked)[:-1] <= [1]  # to take back; who has waited once does not do so again
+    assert sorted(asked)[:-1] <= [1]  # to take back; a writer does not wait a second time
     monkeypatch.undo()
     (one,) = store.recordings()
     assert str(one.path) in caught.value.__notes__[0]
@@ -337,7 +337,7 @@ def test_stream_is_kept_when_its_name_is_taken(store: Store) -> None:
 
 
 class Broken(io.BytesIO):
-    """Bytes of a connection that breaks."""
+    """Bytes from a connection that breaks."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         if part := super().read(min(size or 1, 1000)):
@@ -347,7 +347,7 @@ class Broken(io.BytesIO):
 
 @contextmanager
 def piped(data: bytes) -> Iterator[IO[bytes]]:
-    """A pipe through which that comes."""
+    """A pipe that delivers these bytes."""
 
     def send() -> None:
         with open(go, "wb") as file:
@@ -361,7 +361,7 @@ def piped(data: bytes) -> Iterator[IO[bytes]]:
 
 
 def camera(pictures: Pixels, error: Exception) -> Iterator[Pixels]:
-    """Gives these, and fails."""
+    """Yield these frames, then fail."""
     yield from pictures
     raise error
 
@@ -371,7 +371,7 @@ def camera(pictures: Pixels, error: Exception) -> Iterator[Pixels]:
     ("given", "error"),
     [("pipe", CutOffError), ("connection", ConnectionResetError), ("camera", TimeoutError)],
 )
-def test_pictures_are_kept_up_to_where_they_were_cut_off(
+def test_frames_before_a_failure_are_kept(
     store: Store, given: str, error: type[Exception], ending: str
 ) -> None:
     pixels, name = smooth(7, 64, 48), f"a.{ending}"
@@ -396,7 +396,7 @@ def test_pictures_are_kept_up_to_where_they_were_cut_off(
     assert is_as_before(store, [name])
 
 
-def test_of_a_stream_that_breaks_is_kept_what_came(store: Store) -> None:
+def test_broken_stream_keeps_received_data(store: Store) -> None:
     data = (FOLDER / "open-gop.mkv").read_bytes()
     with pytest.raises(ConnectionResetError) as caught:
         store.write("a.mkv", Broken(data))
@@ -410,7 +410,7 @@ def test_of_a_stream_that_breaks_is_kept_what_came(store: Store) -> None:
 
 
 def test_failed_write_of_repeatable_input_leaves_nothing(store: Store, tmp_path: Path) -> None:
-    """Nor does a write that the caller gives up."""
+    """A write that the caller abandons leaves nothing either."""
     form: Any = {"size": (64, 48), "fps": 20}
     data = smooth(3, 64, 48).tobytes()[:-1]
     (tmp_path / "a.rgb").write_bytes(data)

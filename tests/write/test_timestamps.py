@@ -1,4 +1,4 @@
-"""Times of written frames: they are returned exactly, or refused before anything is stored."""
+"""Times of written frames: they are read back exactly, or refused before anything is stored."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def written(store: Store, name: str, tick: Fraction, pts: list[int]) -> Video:
 
 
 @pytest.mark.parametrize(("ending", "tick", "factor"), one_in(4, IN_MP4))
-def test_the_longest_gap_is_exact_and_a_longer_one_is_refused(
+def test_longest_gap_is_exact_and_longer_ones_are_refused(
     store: Store, ending: str, tick: Fraction, factor: int
 ) -> None:
     gap = MAX_STEP // factor
@@ -65,7 +65,7 @@ def test_the_longest_gap_is_exact_and_a_longer_one_is_refused(
 
 
 @pytest.mark.parametrize("ending", ["mp4", "mov"])
-def test_a_refusal_says_which_times_and_what_to_do(store: Store, ending: str) -> None:
+def test_refusal_names_the_times_and_a_remedy(store: Store, ending: str) -> None:
     pts = [0, 10**6, 2201 * 10**6, 2202 * 10**6]
     with pytest.raises(UsageError) as refused:
         written(store, f"a.{ending}", MICROSECOND, pts)
@@ -73,7 +73,7 @@ def test_a_refusal_says_which_times_and_what_to_do(store: Store, ending: str) ->
     assert "2147.483646 s" in str(refused.value)
     assert "coarser time_base" in (refused.value.hint or "")
     assert ".mkv" in (refused.value.hint or "")
-    # Both ways out that it tells lead there.
+    # Both suggested remedies work.
     coarser = written(store, f"a.{ending}", Fraction(1, 1000), [at // 1000 for at in pts])
     matroska = written(store, "a.mkv", MICROSECOND, pts)
     assert times_of(coarser) == times_of(matroska) == [0, 1, 2201, 2202, 2203]
@@ -84,16 +84,16 @@ def test_a_refusal_says_which_times_and_what_to_do(store: Store, ending: str) ->
 
 @pytest.mark.parametrize("ending", ["mp4", "mov", "mkv"])
 @pytest.mark.parametrize("far", [2**62, 2**63, 2**70, 10**400])
-def test_times_beyond_all_reason_are_refused(store: Store, ending: str, far: int) -> None:
+def test_implausible_times_are_refused(store: Store, ending: str, far: int) -> None:
     with pytest.raises(UsageError, match="previous frame at"):
         written(store, f"a.{ending}", Fraction(1, 25), [0, 1, far])
     assert is_as_before(store, [])
-    # But where they are counted from does not matter.
+    # Their origin does not matter.
     video = written(store, f"a.{ending}", Fraction(1, 25), [far, far + 1, far + 3])
     assert times_of(video) == [Fraction(at, 25) for at in (0, 1, 3, 5)]
 
 
-def test_matroska_is_exact_for_ages(store: Store) -> None:
+def test_matroska_is_exact_over_long_times(store: Store) -> None:
     last = MAX_MATROSKA_TIME
     millisecond = Fraction(1, 1000)
     for pts in ([0, 1, last - 5, last - 4, last], [0, last], [0, 1, 2**31, 2**32 + 1]):
@@ -107,7 +107,7 @@ def test_matroska_is_exact_for_ages(store: Store) -> None:
 
 
 @pytest.mark.parametrize("ending", ["mp4", "mov"])
-def test_a_tick_that_is_too_long_is_refused_before_any_picture(store: Store, ending: str) -> None:
+def test_too_long_tick_is_refused_before_any_frame(store: Store, ending: str) -> None:
     with pytest.raises(UsageError, match="1000000"):
         store.writer(f"a.{ending}", width=64, height=48, time_base=10**6)
     with pytest.raises(UsageError, match="1000000"):
@@ -116,7 +116,7 @@ def test_a_tick_that_is_too_long_is_refused_before_any_picture(store: Store, end
     assert times_of(written(store, "a.mkv", Fraction(10**6), [0])) == [0, 10**6]
 
 
-def test_milliseconds_of_matroska_are_the_nearest(store: Store) -> None:
+def test_matroska_rounds_to_the_nearest_millisecond(store: Store) -> None:
     half = Fraction(1, 2000)
     video = written(store, "a.mkv", half, [0, 1, 3, 6, 7])
     assert [time * 1000 for time in times_of(video)] == [0, 1, 2, 3, 4, 5]
@@ -124,7 +124,7 @@ def test_milliseconds_of_matroska_are_the_nearest(store: Store) -> None:
         written(store, "b.mkv", half, [0, 5, 6])
 
 
-def test_the_last_picture_may_be_shorter_than_a_millisecond(store: Store) -> None:
+def test_last_frame_may_be_shorter_than_a_millisecond(store: Store) -> None:
     assert times_of(written(store, "a.mkv", MICROSECOND, [0])) == [0, Fraction(1, 1000)]
     assert times_of(written(store, "a.mp4", MICROSECOND, [0])) == [0, MICROSECOND]
 
@@ -141,7 +141,7 @@ def test_refused_frames_are_not_in_the_video(store: Store) -> None:
     assert np.array_equal(writer.video.read().data, data)
 
 
-def test_a_constant_rate_takes_no_other_times(store: Store) -> None:
+def test_constant_rate_excludes_explicit_times(store: Store) -> None:
     data = smooth(4, 64, 48)
     shown: list[int] = []
     with pytest.raises(UsageError, match="constant rate"):
@@ -159,7 +159,7 @@ def test_a_constant_rate_takes_no_other_times(store: Store) -> None:
     assert times_of(rated) == [Fraction(at, 25) for at in range(5)]
 
 
-def test_ticks_may_be_numbers_of_numpy(store: Store) -> None:
+def test_ticks_may_be_numpy_numbers(store: Store) -> None:
     with store.writer("a.mp4", width=64, height=48, time_base=MICROSECOND) as writer:
         least = -(2**63)
         for picture, pts in zip(
@@ -183,7 +183,7 @@ def test_ticks_may_be_numbers_of_numpy(store: Store) -> None:
     ),
     key_interval=st.sampled_from([1, 3, 100]),
 )
-def test_times_are_what_was_given_or_are_refused(
+def test_times_are_exact_or_refused(
     store: Store, ending: str, tick: Fraction, steps: list[int], key_interval: int
 ) -> None:
     pts = np.cumsum([0, *steps], dtype=object).tolist()
@@ -229,10 +229,10 @@ def given_times(container: str, tick: Fraction, pts: list[int]) -> FileTimestamp
     ),
 )
 @pytest.mark.parametrize("container", ["mp4", "matroska"])
-def test_a_file_with_other_times_is_not_published(
+def test_file_with_wrong_times_is_not_published(
     store: Store, container: str, pts: list[int], what: str
 ) -> None:
-    """The given times, and a file from other given times, in any timebase."""
+    """The given times, and a file with other times, in any time base."""
     made = store.write("made.mp4", smooth(4, 64, 48), fps=25)
     path = store.parts.originals.path_of(made.original)
     given = given_times(container, Fraction(1, 25), pts)
@@ -247,7 +247,7 @@ def test_a_file_with_other_times_is_not_published(
     assert is_as_before(store, ["made.mp4"])
 
 
-def test_times_are_compared_in_seconds_wherever_they_begin() -> None:
+def test_times_are_compared_in_seconds_from_the_first() -> None:
     given = given_times("mp4", Fraction(1, 25), [0, 1, 3])
     given.require_written(np.array([90, 602, 1626]), Fraction(1, 12800))
     given.require_written(np.array([-40, 0, 80]), Fraction(1, 1000))

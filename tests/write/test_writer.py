@@ -92,19 +92,19 @@ def test_lossless_is_lossless_in_h264_and_hevc(store: Store, codec: str, pixel_f
 
 @pytest.mark.parametrize("codec", one_in(3, ["h264", "hevc", "av1"]))
 @pytest.mark.parametrize("ending", ["mp4", "mkv"])
-def test_lossy_codecs_keep_what_is_seen(store: Store, codec: str, ending: str) -> None:
+def test_lossy_codecs_keep_high_psnr(store: Store, codec: str, ending: str) -> None:
     data = smooth(30, 160, 96)
     video = store.write(f"a.{ending}", data, fps=25, codec=codec)
     assert len(video) == 30
     assert psnr(video.read().data, data) > 38
-    assert [number for number in video.keyframes if number == 25]  # a key picture each second
+    assert [number for number in video.keyframes if number == 25]  # a key frame each second
     finer = store.write(f"b.{ending}", data, fps=25, codec=codec, quality=8)
     assert psnr(finer.read().data, data) > psnr(video.read().data, data)
 
 
 @pytest.mark.parametrize("ending", one_in(3, ["mp4", "mov", "mkv"]))
 @pytest.mark.parametrize("pixel_format", ["rgb24", "bgr24", "gray", "yuv420p", "nv12", "yuv444p"])
-def test_jpegs_show_what_was_given(store: Store, ending: str, pixel_format: str) -> None:
+def test_jpeg_frames_are_close_to_the_input(store: Store, ending: str, pixel_format: str) -> None:
     source = store.ingest(CLIP, "source.mp4").read(frames=range(12), format=pixel_format)
     video = store.write(f"a.{ending}", source, fps=25, codec="mjpeg", format=pixel_format)
     media = video.original.media
@@ -118,14 +118,14 @@ def test_jpegs_show_what_was_given(store: Store, ending: str, pixel_format: str)
 
 
 def shown_as_rgb(store: Store, pixel_format: str) -> Pixels:
-    """The frames of the source; the three channels of gray are the same."""
+    """The frames of the source; gray is repeated in three channels."""
     source = store["source.mp4"]
     if pixel_format == "gray":
         return source.read(frames=range(12), format="gray").data.repeat(3, axis=-1)
     return source.read(frames=range(12)).data
 
 
-def test_yuv_of_full_range_stays_so_in_jpegs(store: Store) -> None:
+def test_jpeg_keeps_full_range_yuv(store: Store) -> None:
     ramp = np.tile(np.arange(256, dtype=np.uint8), (48, 1))
     gray = np.full((24, 256), 128, np.uint8)
     data = np.concatenate((ramp, gray))[None]
@@ -165,7 +165,7 @@ def test_yuv_of_full_range_stays_so_in_jpegs(store: Store) -> None:
         ],
     ),
 )
-def test_raw_pictures_are_kept_as_they_are(store: Store, pixel_format: str, ending: str) -> None:
+def test_raw_video_is_unchanged(store: Store, pixel_format: str, ending: str) -> None:
     data = noise(pixel_format, 5, 38, 22)
     name = f"a.{ending}"
     video = store.write(name, data, fps=25, codec="raw", format=pixel_format, lossless=True)
@@ -181,10 +181,8 @@ def test_raw_pictures_are_kept_as_they_are(store: Store, pixel_format: str, endi
     ("pixel_format", "ending"),
     [("rgb24", "mov"), ("gray", "mkv"), ("yuv444p", "mkv"), ("rgb48", "mov"), ("gray16", "mov")],
 )
-def test_raw_pictures_have_any_width(
-    store: Store, pixel_format: str, ending: str, width: int
-) -> None:
-    """Rows in files begin at multiples of two bytes, or of four, or anywhere."""
+def test_raw_video_of_any_width(store: Store, pixel_format: str, ending: str, width: int) -> None:
+    """Rows in files are padded to two or four bytes, or not at all."""
     data = noise(pixel_format, 3, width, 47)
     video = store.write(f"a.{ending}", data, fps=25, codec="raw", format=pixel_format)
     assert np.array_equal(video.read(format=pixel_format).data, data)
@@ -194,10 +192,10 @@ def test_raw_pictures_have_any_width(
 @pytest.mark.parametrize(
     ("pixel_format", "ending"), [("yuv444p", "mkv"), ("rgb48", "mov"), ("gray16", "mov")]
 )
-def test_raw_pictures_are_read_as_others_are(
+def test_raw_video_is_read_like_ffv1(
     store: Store, pixel_format: str, ending: str, form: str
 ) -> None:
-    """Their samples lie in another order than those of FFV1, and mean the same."""
+    """The samples have another order than in FFV1, and the same meaning."""
     data = noise(pixel_format, 3, 64, 48)
     raw = store.write(f"a.{ending}", data, fps=25, codec="raw", format=pixel_format)
     other = store.write("b.mkv", data, fps=25, codec="ffv1", format=pixel_format)
@@ -219,7 +217,7 @@ def test_raw_pictures_are_read_as_others_are(
     ),
 )
 @pytest.mark.parametrize("region", [(4, 4, 20, 20), (5, 7, 21, 23)])
-def test_of_raw_pictures_parts_are_scaled_as_of_others(
+def test_regions_of_raw_video_are_scaled_like_others(
     store: Store, pixel_format: str, ending: str, form: str, region: tuple[int, int, int, int]
 ) -> None:
     data = noise(pixel_format, 2, 64, 48)
@@ -231,7 +229,7 @@ def test_of_raw_pictures_parts_are_scaled_as_of_others(
     assert np.abs(found.astype(int) - wanted).max() <= 1
 
 
-def test_semi_planar_pictures_go_into_av1(store: Store) -> None:
+def test_semi_planar_input_for_av1(store: Store) -> None:
     planar = store.ingest(CLIP, "source.mp4").read(frames=range(10), format="yuv420p")
     turns = store["source.mp4"].read(frames=range(10), format="nv12")
     one = store.write("a.mp4", planar, fps=25, format="yuv420p", codec="av1")
@@ -245,7 +243,7 @@ def test_samples_of_luma_and_chroma_are_not_converted(store: Store) -> None:
     assert np.array_equal(video.read(format="yuv420p").data, source.data)
 
 
-def test_frames_that_were_read_keep_their_times(store: Store) -> None:
+def test_written_frames_of_a_read_keep_their_times(store: Store) -> None:
     source = store.ingest(FOLDER / "variable-rate.mp4", "source.mp4")
     video = store.write(
         "a.mp4", source.iterate(frames=range(4, 30)), time_base=source.original.time_base
@@ -255,7 +253,7 @@ def test_frames_that_were_read_keep_their_times(store: Store) -> None:
     assert video.original.first_pts == 0
 
 
-def test_pictures_may_come_as_any_sequence_with_times_of_their_own(store: Store) -> None:
+def test_any_sequence_of_frames_with_explicit_times(store: Store) -> None:
     data = smooth(6, 64, 48)
     pts = [7, 8, 20, 21, 1000, 5000]
     parts = (part for part in (data[0], data[1:3], list(data[3:])))
@@ -274,7 +272,7 @@ def test_gray_needs_no_axis_for_its_channel(store: Store) -> None:
 
 
 class Tensor:
-    """An array of another library, which gives its parts as such, too."""
+    """An array of another library, which returns slices of the same type."""
 
     def __init__(self, data: Pixels) -> None:
         self._data = data
@@ -298,14 +296,14 @@ def test_array_likes_are_accepted(store: Store) -> None:
 
 
 @pytest.mark.parametrize("given_as", [bytes, io.BytesIO, memoryview])
-def test_bare_samples_are_cut_into_pictures(store: Store, given_as: type) -> None:
+def test_raw_samples_are_split_into_frames(store: Store, given_as: type) -> None:
     data = noise("rgb24", 4, 32, 24)
     raw = given_as(data.tobytes())
     video = store.write("a.mp4", raw, size=(32, 24), fps=25, codec="ffv1")
     assert np.array_equal(video.read().data, data)
 
 
-def test_a_pipe_is_read_to_its_end_however_it_is_cut(store: Store) -> None:
+def test_pipe_input_in_pieces_of_any_size(store: Store) -> None:
     data = noise("rgb24", 40, 32, 24)
     code = "import sys; [sys.stdout.buffer.write(sys.stdin.buffer.read(777)) for _ in range(200)]"
     with subprocess.Popen(
@@ -319,7 +317,7 @@ def test_a_pipe_is_read_to_its_end_however_it_is_cut(store: Store) -> None:
     assert np.array_equal(video.read().data, data)
 
 
-def test_players_can_read_what_is_written(store: Store, tmp_path: Path) -> None:
+def test_players_can_read_written_videos(store: Store, tmp_path: Path) -> None:
     import cv2
 
     data = smooth(30, 160, 96)
@@ -336,7 +334,7 @@ def test_players_can_read_what_is_written(store: Store, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["traffic.mp4", "transport.ts", "elementary.h264", "open-gop.mkv"])
-def test_a_stream_is_kept_as_it_is(store: Store, name: str) -> None:
+def test_stream_is_copied(store: Store, name: str) -> None:
     original = (FOLDER / name).read_bytes()
     with open(FOLDER / name, "rb") as file:
         video = store.write(f"cam/{name}", file)
@@ -433,23 +431,21 @@ def test_conflicting_arguments_are_refused_and_leave_nothing(
 
 
 class Generous(io.BytesIO):
-    """Gives more than it is asked for, and has no end."""
+    """Returns more than requested, without end."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         return bytes((size or 0) + 1)
 
 
 @pytest.mark.parametrize("form", [{"size": (64, 48), "fps": 25}, {}])
-def test_a_file_that_gives_more_than_it_is_asked_for_is_refused(
-    store: Store, form: dict[str, Any]
-) -> None:
+def test_file_that_returns_too_much_is_refused(store: Store, form: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="the file gave"):
         store.write("a.mp4", Generous(), **form)
     assert is_as_before(store, [])
 
 
 @pytest.mark.parametrize("kind", [np.int64, np.uint8, np.int32])
-def test_times_and_numbers_may_be_of_numpy(store: Store, kind: Any) -> None:
+def test_times_and_numbers_may_be_numpy_types(store: Store, kind: Any) -> None:
     data = smooth(5, 64, 48)
     pts = np.array([0, 1, 3, 6, 9], kind)
     video = store.write("a.mp4", data, time_base=Fraction(1, 25), pts=pts, key_interval=kind(2))
@@ -465,12 +461,12 @@ def test_times_and_numbers_may_be_of_numpy(store: Store, kind: Any) -> None:
 
 
 @pytest.mark.parametrize("told", ["4:3", Fraction(4, 3), "4/3"])
-def test_the_shape_of_pixels_is_kept(store: Store, told: str | Fraction) -> None:
+def test_pixel_aspect_is_kept(store: Store, told: str | Fraction) -> None:
     video = store.write("a.mp4", smooth(3, 64, 48), fps=25, sample_aspect_ratio=told)
     assert video.original.media.sample_aspect_ratio == Fraction(4, 3)
 
 
-def test_the_name_tells_the_container(store: Store) -> None:
+def test_suffix_selects_the_container(store: Store) -> None:
     data = smooth(3, 64, 48)
     assert store.write("a.mov", data, fps=25).original.media.container == "mov"
     assert store.write("a.MKV", data, fps=25).original.media.container == "matroska"
@@ -481,7 +477,7 @@ def test_the_name_tells_the_container(store: Store) -> None:
         store.write("b.mov", data, fps=25, codec="ffv1")
 
 
-def test_times_that_are_the_same_in_a_container_are_refused(store: Store) -> None:
+def test_times_that_round_to_one_tick_are_refused(store: Store) -> None:
     data = smooth(3, 64, 48)
     assert len(store.write("a.mp4", data, fps=5000)) == 3
     with pytest.raises(UsageError, match=r"0\.0002"):
@@ -495,7 +491,7 @@ def test_stream_that_is_not_a_video_is_refused(store: Store) -> None:
     assert is_as_before(store, [])
 
 
-def test_a_name_that_is_taken_stays_what_it_is_unless_it_is_to_be_replaced(store: Store) -> None:
+def test_existing_video_is_kept_without_replace(store: Store) -> None:
     first = store.write("a.mp4", smooth(3, 64, 48), fps=25)
     with pytest.raises(ExistsError):
         store.write("a.mp4", smooth(4, 64, 48), fps=25)
@@ -510,7 +506,7 @@ def test_a_name_that_is_taken_stays_what_it_is_unless_it_is_to_be_replaced(store
     assert is_as_before(store, ["a.mp4"])
 
 
-def test_a_store_that_is_only_read_takes_nothing(store: Store) -> None:
+def test_read_only_store_refuses_writes(store: Store) -> None:
     with Store.open(store.path, read_only=True) as reading:
         with pytest.raises(ReadOnlyError):
             reading.write("a.mp4", smooth(3, 64, 48), fps=25)
@@ -521,7 +517,7 @@ def test_a_store_that_is_only_read_takes_nothing(store: Store) -> None:
 # --------------------------------------------------------------------------------------- writer
 
 
-def test_a_writer_publishes_when_its_block_ends(store: Store) -> None:
+def test_writer_publishes_at_the_end_of_its_block(store: Store) -> None:
     data = smooth(60, 64, 48)
     with store.writer("cam/a.mp4", width=64, height=48, fps=25, codec="ffv1") as writer:
         for at in range(0, 40, 8):
@@ -538,7 +534,7 @@ def test_a_writer_publishes_when_its_block_ends(store: Store) -> None:
         writer.write(data)
 
 
-def test_an_error_in_the_block_leaves_the_store_as_it_was(store: Store) -> None:
+def test_error_in_the_block_changes_nothing(store: Store) -> None:
     def interrupted() -> None:
         with store.writer("a.mp4", width=64, height=48, fps=25) as writer:
             writer.write(smooth(60, 64, 48))
@@ -555,7 +551,7 @@ def test_an_error_in_the_block_leaves_the_store_as_it_was(store: Store) -> None:
     assert is_as_before(store, [])
 
 
-def test_two_cannot_write_the_same_name(store: Store) -> None:
+def test_second_writer_of_a_name_is_refused(store: Store) -> None:
     with store.writer("a.mp4", width=64, height=48, fps=25) as writer:
         with pytest.raises(BusyError, match=str(os.getpid())):
             store.write("a.mp4", smooth(3, 64, 48), fps=25)
@@ -566,7 +562,7 @@ def test_two_cannot_write_the_same_name(store: Store) -> None:
     assert is_as_before(store, ["a.mp4", "b.mp4"])
 
 
-def test_a_process_that_was_stopped_while_it_began_a_file_is_not_waited_for_for_good(
+def test_stopped_process_does_not_block_writers(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("vfsd.disk.object_store._START_SECONDS", 0.1)
@@ -641,7 +637,7 @@ def test_failed_publish_can_be_repeated(
     with pytest.raises(type(error)) as caught, writer:
         writer.write(data)
     assert str(writer.unfinished.path) in caught.value.__notes__[0]
-    with pytest.raises(type(error)):  # nor does it matter how often
+    with pytest.raises(type(error)):  # also repeatedly
         writer.close()
     with pytest.raises(UsageError, match="is finished"):
         writer.write(data)
@@ -667,7 +663,7 @@ def test_failed_publish_can_be_abandoned(store: Store, monkeypatch: pytest.Monke
     with pytest.raises(BusyError):
         writer.close()
     pid = os.fork()
-    if not pid:  # a child publishes and removes nothing
+    if not pid:  # a forked child publishes and removes nothing
         writer.close()
         writer.abandon()
         os._exit(0 if writer.unfinished.path.exists() else 1)
@@ -742,7 +738,7 @@ def test_leftovers_of_a_killed_writer_do_not_interfere(store: Store) -> None:
     assert not run(store.parts, deep=True)
 
 
-def test_a_file_that_cannot_grow_leaves_what_there_is(store: Store) -> None:
+def test_file_size_limit_keeps_written_data(store: Store) -> None:
     with _writing(store, "full") as process:
         _, said = process.communicate()
     assert process.returncode == 1
@@ -778,7 +774,7 @@ def test_full_disk_does_not_report_a_stream_as_saved(store: Store, room: int) ->
     assert {found.check for found in run(store.parts)} == ({"recordings"} if room else set())
 
 
-def test_a_long_video_takes_no_more_memory_than_a_short_one(store: Store) -> None:
+def test_memory_is_independent_of_video_length(store: Store) -> None:
     picture = noise("rgb24", 1, 640, 360)[0]
 
     def write(count: int) -> int:
@@ -788,17 +784,17 @@ def test_a_long_video_takes_no_more_memory_than_a_short_one(store: Store) -> Non
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
     first = write(100)
-    assert write(400) - first < 60_000  # KiB; the pictures have 270 MB
+    assert write(400) - first < 60_000  # KiB; the frames have 270 MB
 
 
-def test_a_video_can_be_written_from_itself(store: Store) -> None:
+def test_video_can_be_rewritten_from_itself(store: Store) -> None:
     video: Video = store.ingest(CLIP, "a.mp4")
     small = store.write("a.mp4", video.iterate(size=(160, 120)), fps=video.fps, replace=True)
     assert (len(small), small.width, small.height) == (len(video), 160, 120)
 
 
 class Dripping:
-    """A stream that gives three bytes at most."""
+    """A stream that returns at most three bytes per read."""
 
     def __init__(self, data: bytes) -> None:
         self._file = io.BytesIO(data)
@@ -808,14 +804,14 @@ class Dripping:
 
 
 def y4m(count: int = 6) -> bytes:
-    """Full range, and pixels that are not square."""
+    """A file in full range with non-square pixels."""
     picture = np.arange(64 * 72, dtype=np.uint16).astype(np.uint8).tobytes()
     head = b"YUV4MPEG2 W64 H48 F10:1 Ip A4:3 C420mpeg2 XCOLORRANGE=FULL\n"
     return head + (b"FRAME\n" + picture) * count
 
 
 @pytest.mark.parametrize("given_as", [bytes, bytearray, io.BytesIO, Dripping])
-def test_yuv4mpeg2_is_pictures(store: Store, given_as: type) -> None:
+def test_yuv4mpeg2_input(store: Store, given_as: type) -> None:
     video = store.write("a.mp4", given_as(y4m()), lossless=True)
     media = video.original.media
     assert (media.codec, len(video), video.fps) == ("h264", 6, Fraction(10))
@@ -834,7 +830,7 @@ def test_yuv4mpeg2_is_pictures(store: Store, given_as: type) -> None:
     assert "encoded stream" in str(error.value.hint)
 
 
-def test_of_yuv4mpeg2_that_is_cut_off_whole_pictures_are_kept(store: Store) -> None:
+def test_truncated_yuv4mpeg2_keeps_whole_frames(store: Store) -> None:
     with pytest.raises(CutOffError, match="frame 5"):
         store.write("a.mp4", io.BytesIO(y4m()[:-7]))
     (recording,) = store.recordings()

@@ -1,4 +1,4 @@
-"""YUV4MPEG2 in all its colour spaces, encoded without loss."""
+"""YUV4MPEG2 in all its color spaces, encoded without loss."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def y4m(path: Path, pixel_format: str) -> Path:
 
 
 def planes(path: Path) -> list[list[npt.NDArray[np.unsignedinteger]]]:
-    """Of each frame."""
+    """The planes of each frame."""
     with av.open(str(path)) as opened:
         return [
             [plane.copy() for plane in plane_samples(frame)] for frame in opened.decode(video=0)
@@ -43,7 +43,7 @@ def written(store: Store, path: Path, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("pixel_format", one_in(3, [*_DEEP, "gray16le", "yuv422p"]))
-def test_samples_stay(store: Store, tmp_path: Path, pixel_format: str) -> None:
+def test_samples_are_kept(store: Store, tmp_path: Path, pixel_format: str) -> None:
     path = y4m(tmp_path / "a.y4m", pixel_format)
     made = written(store, path, tmp_path)
     assert store["a.mkv"].original.media.pixel_format == pixel_format
@@ -78,8 +78,8 @@ def test_deep_files_of_other_codecs(store: Store, tmp_path: Path, codec: str) ->
         assert (len(video), video.original.media.pixel_format) == (5, kept)
 
 
-def test_transparent_pictures_are_ingested(store: Store, tmp_path: Path) -> None:
-    """They are not encoded, and kept as they are given."""
+def test_frames_with_alpha_are_ingested(store: Store, tmp_path: Path) -> None:
+    """They are copied instead of encoded."""
     path = y4m(tmp_path / "a.y4m", "yuva444p")
     with path.open("rb") as file, pytest.raises(UsageError, match="444alpha") as refusal:
         store.write("a.mkv", file, codec="ffv1")

@@ -228,6 +228,6 @@ def test_storage_has_a_cost() -> None:
         {"most": 0},
     ],
 )
-def test_useless_parameters_are_refused(wrong: dict[str, float]) -> None:
+def test_invalid_parameters_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(UsageError):
         replace(LedgerParameters(), **wrong)  # type: ignore[arg-type]
