@@ -159,6 +159,7 @@ def _upgrade(url: str) -> None:
         assert catalog.find().names() == _NAMES
 
 
+@pytest.mark.thorough
 def test_two_processes_upgrade(filled: str) -> None:
     spawn = multiprocessing.get_context("spawn")
     processes = [spawn.Process(target=_upgrade, args=(filled,)) for _ in range(2)]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.support.catalog_rows import add_file
+from tests.support.selection import examples
 from tests.support.stores import new_catalog
 from vfsd.catalog import ROOT, Catalog
 from vfsd.core.model import FileState
@@ -236,4 +237,6 @@ class TreeMachine(RuleBasedStateMachine):
 
 
 TestTreeMachine = TreeMachine.TestCase
-TestTreeMachine.settings = settings(max_examples=15, stateful_step_count=25, deadline=None)
+TestTreeMachine.settings = settings(
+    max_examples=examples(75), stateful_step_count=25, deadline=None
+)

@@ -172,7 +172,7 @@ def _film(place: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "example"), one_in(2, EXAMPLES), ids=[text for _, text in EXAMPLES]
+    ("name", "example"), one_in(6, EXAMPLES), ids=[text for _, text in EXAMPLES]
 )
 def test_example(place: Path, name: str, example: str) -> None:
     if name.startswith("layout "):

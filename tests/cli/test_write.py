@@ -45,10 +45,13 @@ def test_small_pieces_from_a_pipe(place: Path) -> None:
 
 @pytest.mark.parametrize(
     ("words", "whole", "each"),
-    [
-        ((), Y4M, (len(Y4M) - Y4M.index(b"FRAME")) // 7),
-        (("--size", "64x48", "--fps", "10"), bytes(64 * 48 * 3 * 7), 64 * 48 * 3),
-    ],
+    one_in(
+        2,
+        [
+            ((), Y4M, (len(Y4M) - Y4M.index(b"FRAME")) // 7),
+            (("--size", "64x48", "--fps", "10"), bytes(64 * 48 * 3 * 7), 64 * 48 * 3),
+        ],
+    ),
     ids=["y4m", "bare"],
 )
 @pytest.mark.parametrize("left", one_in(4, [1, 4, 6, 4000]))

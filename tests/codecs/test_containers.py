@@ -305,7 +305,7 @@ _KINDS = {
 }
 
 
-@pytest.mark.parametrize("name", one_in(2, _KINDS))
+@pytest.mark.parametrize("name", one_in(4, _KINDS))
 def test_single_frames_equal_a_sequential_decode(name: str, tmp_path: Path) -> None:
     kind = _KINDS[name]
     path = make_clip(

@@ -92,7 +92,7 @@ def _some_frames(table: FrameTable, stop: int) -> list[int]:
 
 
 @pytest.mark.footage
-@pytest.mark.parametrize("name", one_in(18, _files()))
+@pytest.mark.parametrize("name", one_in(40, _files()))
 def test_served_as_ffmpeg_decodes_it_or_refused(footage: Path, name: str) -> None:
     path = footage / name
     if name in REFUSED:

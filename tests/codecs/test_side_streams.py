@@ -38,7 +38,7 @@ def ffmpeg_samples(path: Path) -> bytes:
     return subprocess.run([*quiet, *raw], capture_output=True, check=True).stdout
 
 
-@pytest.mark.parametrize("name", one_in(5, CLIPS))
+@pytest.mark.parametrize("name", one_in(10, CLIPS))
 def test_sandbox_finds_the_same(examiner: Examiner, tmp_path: Path, name: str) -> None:
     """The sandboxed child and this process return the same result."""
     path = CLIPS[name].make(tmp_path, name)
@@ -51,7 +51,7 @@ def test_sandbox_finds_the_same(examiner: Examiner, tmp_path: Path, name: str) -
     assert examiner.inventory(path, found.media)
 
 
-@pytest.mark.parametrize("name", one_in(5, CLIPS))
+@pytest.mark.parametrize("name", one_in(10, CLIPS))
 def test_frames_equal_ffmpeg(tmp_path: Path, store: Store, name: str) -> None:
     path = CLIPS[name].make(tmp_path, name)
     video = store.ingest(path)

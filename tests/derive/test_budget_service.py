@@ -19,6 +19,7 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.support.composed_tiles import take_tiles
+from tests.support.selection import one_in
 from tests.support.stores import new_store
 from vfsd.api.store import Store
 from vfsd.api.video import Video
@@ -350,7 +351,7 @@ DOINGS = (
 )
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", one_in(4, range(4)))
 def test_no_sequence_of_operations_exceeds_the_budget(
     store: Store, video: Video, seed: int
 ) -> None:
@@ -515,7 +516,7 @@ def test_read_during_eviction(store: Store, video: Video) -> None:
     assert max(wrong) < 4
 
 
-@pytest.mark.parametrize("evictions", [1, 6])
+@pytest.mark.parametrize("evictions", one_in(2, [1, 6]))
 def test_kill_during_eviction_leaves_a_consistent_store(tmp_path: Path, evictions: int) -> None:
     place = tmp_path / "store"
     with new_store(place) as store:
@@ -536,6 +537,7 @@ def test_kill_during_eviction_leaves_a_consistent_store(tmp_path: Path, eviction
         assert 0 < budget.usage().used <= allowed
 
 
+@pytest.mark.thorough
 def test_two_processes_share_the_budget(tmp_path: Path) -> None:
     place = tmp_path / "store"
     with new_store(place) as store:

@@ -311,6 +311,7 @@ def test_promotion_of_other_codecs(tmp_path: Path, code: str) -> None:
         assert psnr_of_luma(list(found.data[:, :120]), exact) == pytest.approx(first.psnr, abs=0.01)
 
 
+@pytest.mark.thorough
 def test_promotion_by_two_processes_and_a_kill(shelf: Shelf) -> None:
     often(shelf)
     shelf.store.tools.read_log.flush()

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from av.bitstream import BitStreamFilterContext
 
+from tests.support.selection import one_in
 from tests.support.side_data_clips import noisy_clip, sei, with_box
 from vfsd.api.store import Store
 from vfsd.codecs.bitstreams import nal
@@ -124,14 +125,16 @@ WHOLE = ("limited range", "all")
 
 @pytest.mark.parametrize(
     ("suffix", "name"),
-    [*(("mp4", name) for name in FIELDS), *((s, n) for s in ("mov", "mkv") for n in WHOLE)],
+    one_in(
+        5, [*(("mp4", name) for name in FIELDS), *((s, n) for s in ("mov", "mkv") for n in WHOLE)]
+    ),
 )
 def test_h264_fields(store: Store, tmp_path: Path, name: str, suffix: str) -> None:
     path = clip(tmp_path / f"a.{suffix}", "h264", FIELDS[name])
     assert require_kept_or_named(store, path, "h264") is None
 
 
-@pytest.mark.parametrize("name", FIELDS)
+@pytest.mark.parametrize("name", one_in(4, FIELDS))
 def test_hevc_fields(store: Store, tmp_path: Path, name: str) -> None:
     if name == "overscan":
         pytest.skip("the filter does not write it into HEVC")
@@ -144,7 +147,7 @@ def test_overscan_is_named_in_the_refusal(store: Store, tmp_path: Path) -> None:
     assert "overscan: appropriate would be lost" in str(require_kept_or_named(store, path, "hevc"))
 
 
-@pytest.mark.parametrize("name", [*NAMED_AV1, *KEPT_AV1])
+@pytest.mark.parametrize("name", one_in(3, [*NAMED_AV1, *KEPT_AV1]))
 def test_av1_fields(store: Store, tmp_path: Path, name: str) -> None:
     path = clip(tmp_path / "a.mkv", "h264", FIELDS[name])
     refusal = require_kept_or_named(store, path, "av1")
@@ -154,14 +157,17 @@ def test_av1_fields(store: Store, tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "encoder", "options", "codec"),
-    [
-        ("a.webm", "libvpx-vp9", {"crf": "2", "cpu-used": "8"}, "av1"),
-        ("a.mkv", "libvpx-vp9", {"crf": "2", "cpu-used": "8"}, "h264"),
-        ("a.mkv", "ffv1", {"color_range": "tv"}, "h264"),
-        ("a.mkv", "ffv1", {"color_range": "tv"}, "hevc"),
-        ("a.mkv", "mpeg2video", {"video_format": "pal", "seq_disp_ext": "always"}, "h264"),
-        ("a.mp4", "libsvtav1", {"crf": "5", "preset": "12"}, "h264"),
-    ],
+    one_in(
+        3,
+        [
+            ("a.webm", "libvpx-vp9", {"crf": "2", "cpu-used": "8"}, "av1"),
+            ("a.mkv", "libvpx-vp9", {"crf": "2", "cpu-used": "8"}, "h264"),
+            ("a.mkv", "ffv1", {"color_range": "tv"}, "h264"),
+            ("a.mkv", "ffv1", {"color_range": "tv"}, "hevc"),
+            ("a.mkv", "mpeg2video", {"video_format": "pal", "seq_disp_ext": "always"}, "h264"),
+            ("a.mp4", "libsvtav1", {"crf": "5", "preset": "12"}, "h264"),
+        ],
+    ),
 )
 def test_fields_of_other_codecs(
     store: Store, tmp_path: Path, name: str, encoder: str, options: dict[str, str], codec: str
@@ -246,12 +252,15 @@ def told(path: Path) -> list[tuple[object, ...]]:
 
 @pytest.mark.parametrize(
     ("encoder", "codec", "suffix"),
-    [
-        ("libx264", "h264", "mp4"),
-        ("libx264", "hevc", "mkv"),
-        ("libx265", "hevc", "mov"),
-        ("libx265", "h264", "mp4"),
-    ],
+    one_in(
+        2,
+        [
+            ("libx264", "h264", "mp4"),
+            ("libx264", "hevc", "mkv"),
+            ("libx265", "hevc", "mov"),
+            ("libx265", "h264", "mp4"),
+        ],
+    ),
 )
 def test_messages_are_kept(
     store: Store, tmp_path: Path, encoder: str, codec: str, suffix: str

@@ -122,7 +122,7 @@ def some_view(rng: np.random.Generator, video: Video, form: str) -> View:
 @pytest.mark.parametrize(
     ("clip", "codec"),
     one_in(
-        3,
+        5,
         [
             (CLIPS[0], "small"),
             *((clip, codec) for clip in CLIPS for codec in ("fast", STITCHABLE)),
@@ -192,7 +192,7 @@ def test_reads_use_tiles_when_cheaper(store: Store, video: Video) -> None:
     assert [run.tiles for run in plan.tiled] == [(0,)] * len(segments)
 
 
-@pytest.mark.parametrize("form", ["rgb24", "yuv420p"])
+@pytest.mark.parametrize("form", one_in(2, ["rgb24", "yuv420p"]))
 def test_sequential_frames_are_decoded_once(
     store: Store, video: Video, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -415,7 +415,7 @@ def _still(store: Store, seconds: int) -> Video:
     return store.write("still.mp4", black, fps=2, codec="h264")
 
 
-@pytest.mark.parametrize("codec", ["small", STITCHABLE])
+@pytest.mark.parametrize("codec", one_in(2, ["small", STITCHABLE]))
 def test_still_frames_reach_the_coarsest_quality(store: Store, codec: str) -> None:
     if codec == STITCHABLE and not kvazaar_program.kvazaar_available():
         pytest.skip("kvazaar is not there: pip install 'vfsd[stitch]'")
@@ -428,7 +428,7 @@ def test_still_frames_reach_the_coarsest_quality(store: Store, codec: str) -> No
     assert segments[-1].cells[0].quality > segments[0].cells[0].quality
 
 
-@pytest.mark.parametrize("codec", ["fast", "small"])
+@pytest.mark.parametrize("codec", one_in(2, ["fast", "small"]))
 def test_only_the_first_tiles_exceed_the_target_psnr(video: Video, codec: str) -> None:
     segments = video.tiles.retile("uniform:2x2", settings=TileSettings(codec), jobs=1)
     first, *others = ([cell.psnr - 40 for cell in segment.cells] for segment in segments)
@@ -609,7 +609,7 @@ def test_shorter_segments_replace_longer_ones(store: Store, video: Video) -> Non
     assert layouts(store, video) == {str(finer)}
 
 
-@pytest.mark.parametrize("checked", [False, True])
+@pytest.mark.parametrize("checked", one_in(2, [False, True]))
 def test_removal_during_tiling_is_reported(store: Store, video: Video, checked: bool) -> None:
     """The video is removed while its frames are checked, which comes first, or while it is
     encoded."""

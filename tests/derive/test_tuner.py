@@ -339,6 +339,7 @@ def tuning(place: Path) -> subprocess.Popen[bytes]:
     )
 
 
+@pytest.mark.thorough
 def test_two_tuning_processes_make_every_segment_once(tmp_path: Path, wide_clip: Path) -> None:
     place = tmp_path / "store"
     segments = busy_store(place, wide_clip, 3)

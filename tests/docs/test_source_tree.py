@@ -18,6 +18,7 @@ import click
 import pytest
 
 from scripts.structure import structure
+from tests.support.selection import one_in
 from tests.support.stores import new_store
 from vfsd.cli.app import cli
 from vfsd.cli.command_table import ENTRIES
@@ -75,7 +76,7 @@ def test_help_loads_click_only(args: list[str]) -> None:
     assert loaded(_VFSD, *args) == {"click"}
 
 
-@pytest.mark.parametrize("args", [["ls"], ["find", "--json"], ["ls", "--long"]])
+@pytest.mark.parametrize("args", one_in(3, [["ls"], ["find", "--json"], ["ls", "--long"]]))
 def test_listing_loads_no_codec(store: Path, args: list[str]) -> None:
     assert loaded(_VFSD, "-s", str(store), *args) <= _LOOKING
 

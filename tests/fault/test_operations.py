@@ -143,6 +143,7 @@ def test_old_catalog_log_gone(tmp_path: Path, under_layer: Run) -> None:
     assert under_layer("-c", TAKEN_OVER, tmp_path).stdout == ""
 
 
+@pytest.mark.thorough
 def test_missing_sync_detected(tmp_path: Path, under_layer: Run) -> None:
     done = under_layer("-c", NEGLIGENT, tmp_path)
     losses, dangling = map(int, done.stdout.split())

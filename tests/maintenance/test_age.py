@@ -124,6 +124,7 @@ def test_replaced_once_then_deleted(store: Store) -> None:
     assert fsck.collect(store.parts, dry_run=True).objects == []
 
 
+@pytest.mark.thorough
 def test_replacement_without_savings_is_tried_once(store: Store) -> None:
     put(store, "a.mp4", 31, "original=replaceable,psnr=55,replace-after=30d")
     (entry,) = run(store)
@@ -136,6 +137,7 @@ def test_replacement_without_savings_is_tried_once(store: Store) -> None:
     assert [one.action for one in run(store)] == [Action.REPLACED]
 
 
+@pytest.mark.thorough
 def test_skipped_videos_are_looked_up_individually(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

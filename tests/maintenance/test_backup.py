@@ -302,7 +302,7 @@ def test_obstacle_in_the_backup_is_not_blamed_on_the_store(
     assert same(store, target)
 
 
-@pytest.mark.parametrize("clip", CLIPS)
+@pytest.mark.parametrize("clip", one_in(3, CLIPS))
 def test_object_with_wrong_bytes_does_not_harm_the_backup(
     store: Store, target: Path, clip: str
 ) -> None:
@@ -493,6 +493,7 @@ def test_change_within_the_clock_tick_of_the_copy_is_copied_again(tmp_path: Path
     assert missed == 0
 
 
+@pytest.mark.thorough
 def test_kill_leaves_the_last_backup_or_the_new_one(store: Store, tmp_path: Path) -> None:
     it = Driver(Filesystem(store.parts))
     for name in "ab":

@@ -143,6 +143,7 @@ def test_replaced_store_behind_links_is_kept(place: Path, elsewhere: Path, disk:
     assert _holds_monday(store)
 
 
+@pytest.mark.thorough
 def test_replaced_catalog_is_whole_despite_concurrent_opens(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -247,7 +248,7 @@ def test_next_backup_continues_after_a_restore(place: Path) -> None:
         assert fsck.run(backup.parts, deep=True) == []
 
 
-@pytest.mark.parametrize("where", ["over the store", "anew"])
+@pytest.mark.parametrize("where", one_in(2, ["over the store", "anew"]))
 def test_kill_leaves_the_old_store_or_the_backup(place: Path, where: str) -> None:
     found = []
     for number in range(20):

@@ -42,6 +42,7 @@ def is_verified(store: Store, name: str) -> bool:
     return store[name].original.verified
 
 
+@pytest.mark.thorough
 def test_old_video_verified(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     store.ingest(FOLDER / "portrait.mp4", "old.mp4")
     with store.catalog.writing() as change:  # their bytes are gone

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.mount.conftest import Mounted
+from tests.support.selection import one_in
 
 pytestmark = pytest.mark.mount
 
@@ -108,7 +109,7 @@ def cpu_left(mounted: Mounted) -> float:
     raise AssertionError(f"it goes on: {now - first:.1f} s")
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("number", one_in(2, [signal.SIGKILL, signal.SIGINT]))
 def test_killed_reader(mounted: Mounted, long: Path, number: int) -> None:
     before = cached(mounted)
     process = reader(long)

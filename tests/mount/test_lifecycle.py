@@ -326,6 +326,7 @@ def test_open_file_limit(mounted: Mounted) -> None:
         mounted.unmount()
 
 
+@pytest.mark.thorough
 def test_service_notification(mounted: Mounted, tmp_path: Path) -> None:
     code = "import sys; from vfsd.mount.daemon import mount_in_foreground as m; m(*sys.argv[1:])"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
@@ -353,6 +354,7 @@ def run_helper(*words: str | Path) -> tuple[object, str]:
     return code, errors.getvalue()
 
 
+@pytest.mark.thorough
 def test_fstab_line(mounted: Mounted, tmp_path: Path) -> None:
     helper = [sys.executable, "-m", "vfsd.cli.mount_helper"]
     line = (

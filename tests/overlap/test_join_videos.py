@@ -435,6 +435,7 @@ def test_interrupted_join_keeps_finished_segments(store: Store) -> None:
     assert faults(store) == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("step", "frames"), one_in(3, [("stored", 9), ("half", 9), ("both", 9)]))
 def test_killed_join_leaves_whole_segments(store: Store, step: str, frames: int) -> None:
     split(store, WEST)
@@ -462,6 +463,7 @@ def test_concurrent_joins_of_the_same_pair(store: Store) -> None:
     assert faults(store) == []
 
 
+@pytest.mark.thorough
 def test_split_is_atomic(store: Store) -> None:
     before = joined(store)
     _die(store, "split")

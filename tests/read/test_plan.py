@@ -22,6 +22,7 @@ from tests.support.planning import (
     some_frames,
     some_segments,
 )
+from tests.support.selection import one_in
 from tests.support.stores import new_store
 from vfsd.api.video import context_of
 from vfsd.core.frame_table import FrameTable
@@ -36,7 +37,7 @@ def of_40_db(segment: Segment, tiles: Sequence[int]) -> bool:
     return all(segment.cell(tile).psnr >= 40 for tile in tiles)
 
 
-@pytest.fixture(scope="module", params=CLIPS)
+@pytest.fixture(scope="module", params=one_in(2, CLIPS))
 def known(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[PhysicalVideo, FrameTable]]:

@@ -30,14 +30,14 @@ _END = pytest.StashKey[float]()
 _NO_TIME = "not run within the time budget"
 
 # A deadline for each example would fail on a busy machine.
-settings.register_profile("default", deadline=None, max_examples=20)
+settings.register_profile("default", deadline=None, max_examples=10)
 settings.register_profile("thorough", deadline=None, max_examples=100)
 
 
 def examples(thorough: int) -> int:
     """The number of Hypothesis examples of a test that needs its own number.
 
-    It is `thorough` with `--all`.  By default it is a fifth of that, and at least 5.
+    It is `thorough` with `--all`.  By default it is a tenth of that, and at least 5.
     """
     return max(5, thorough * settings().max_examples // 100)
 

@@ -113,6 +113,7 @@ def test_replaced_by_a_smaller_encoding(shelf: Shelf) -> None:
     require_only(shelf, other)
 
 
+@pytest.mark.thorough
 def test_decayed_and_deleted_by_age(shelf: Shelf) -> None:
     label(shelf.video(NAME))
     shelf.video(NAME).policy.set(RULES)

@@ -118,6 +118,7 @@ def test_same_bytes_from_another_cache(shelf: Shelf, fresh: Shelf) -> None:
         assert shelf.read("traffic.mp4", path) == fresh.read("traffic.mp4", path)
 
 
+@pytest.mark.thorough
 def test_reserved_size_fits_gray_frames() -> None:
     """The coarsest encoding of any content fits as well."""
     for codec, least in (("h264", 2), ("hevc", 16), ("av1", 16), ("mjpeg", 2)):

@@ -116,8 +116,8 @@ def test_encoded_audio_is_in_sync(store: Store, name: str, codec: str) -> None:
     assert video.original.first_pts == 0
 
 
-@pytest.mark.parametrize("ending", ["mp4", "mkv"])
-@pytest.mark.parametrize("source", ["aac mp4", "libmp3lame mp4", "flac mkv", "aac ts"])
+@pytest.mark.parametrize("ending", one_in(2, ["mp4", "mkv"]))
+@pytest.mark.parametrize("source", one_in(2, ["aac mp4", "libmp3lame mp4", "flac mkv", "aac ts"]))
 def test_audio_of_a_file_begins_with_its_first_frame(
     store: Store, tmp_path: Path, source: str, ending: str
 ) -> None:
