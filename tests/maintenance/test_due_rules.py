@@ -205,7 +205,7 @@ def test_space_freed_by_unknown_holders_is_unknown() -> None:
     same = [replace(aged(days), digest="same", holders=3) for days in (9, 4, 2)]
     one_unknown, two_unknown = FreedSpace(), FreedSpace()
     one_unknown.note_possible(same[0])
-    assert one_unknown.release(same[1]) == 0  # the third has them
+    assert one_unknown.release(same[1]) == 0  # the third video shares the bytes
     assert one_unknown.release(same[2]) is None
     for one in same[:2]:
         two_unknown.note_possible(one)
