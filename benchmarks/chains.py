@@ -1,7 +1,7 @@
 """Chains of encodings: does the error bound against the first version always hold?
 
 Each clip is encoded ten times in a row, each time from the previous result, at random qualities,
-in one codec or in all of them by turns.  After each step the bound (the sum of the errors of all
+in one codec or in all of them alternately.  After each step the bound (the sum of the errors of all
 steps) is compared with the error measured against the first version; it must never be lower.
 For comparison: the bound that VSS's code would report, and the error of encoding the first version
 directly at each step's quality

@@ -42,7 +42,7 @@ _SLACK = 0.05
 """Tolerance of a bound in dB: encoders work in steps."""
 
 Decibels = tuple[float, float]
-"""Of the left and the right side."""
+"""PSNR of the left and of the right side."""
 
 
 @dataclass(frozen=True)

@@ -118,7 +118,7 @@ def pictures(path: Path) -> dict[int, bytes]:
 # ----------------------------------------------------------------------------------- damage
 
 Change = Callable[[bytearray, random.Random], bytes | None]
-"""Of a packet's payload; None: it is left out."""
+"""Changes a packet's payload; returns None to drop the packet."""
 
 
 def _flipped(data: bytearray, chance: random.Random) -> bytes:

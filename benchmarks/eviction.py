@@ -55,7 +55,7 @@ SIZES = tuple((SIZE[0] // part, SIZE[1] // part) for part in (2, 3, 4, 6))
 LONGEST = 10
 """Seconds of a read."""
 BYTES_PER_PIXEL = 0.02
-"""Of the original."""
+"""Size of the original."""
 TILES_BYTES = 1.9
 """Size of tiles relative to the original, as in `vfsd.derive.catalog_world`."""
 MIN_GAIN = 1.25
@@ -235,7 +235,7 @@ PLACES: dict[str, Callable[[int, float, np.random.Generator], int]] = {
     "in thirds": _thirds,
 }
 RANDOM = ("anywhere", "Zipf")
-"""Of these, the bounds are for every budget."""
+"""The kinds of reads with bounds for every budget."""
 
 
 def random_reads(place: str, seconds: int, count: int, seed: int) -> list[Span]:

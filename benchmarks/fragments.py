@@ -64,11 +64,11 @@ from vfsd.tiling.cost import DecodeWork
 
 CLIP = "real/carpov_highway_960x540.mp4"
 BEST_BOUND = 0.54
-"""Of the time of a long read is saved at best (VSS)."""
+"""The best saving in the time of a long read (VSS)."""
 PLANNING_BOUND = 0.05
-"""Of the time of a long read."""
+"""The time of planning, relative to a long read."""
 SLACK = 0.05
-"""More fragments may seem to cost as much, as timing is what it is."""
+"""Tolerance for noise in timing: more fragments may seem to cost more."""
 LEAST_PSNR = 36.0
 """dB of luma, of all frames that are looked at: cells have 40 by themselves."""
 SHORTEST, LONGEST = 15, 90

@@ -67,7 +67,7 @@ PSNR_BOUND = 35.0
 
 MEANS = np.tile(np.array([0.485, 0.456, 0.406], np.float32) * 255, SIDE)
 SCALES = 1 / np.tile(np.array([0.229, 0.224, 0.225], np.float32) * 255, SIDE)
-"""Of the channels of a row, as models trained on ImageNet want them."""
+"""Factors for the channels of a row, for models trained on ImageNet."""
 
 
 def main() -> None:

@@ -208,7 +208,7 @@ def timed(
         answer = catalog.detections.find(
             videos[number], label, frames=frames, region=region
         ).columns()
-        if run >= 5:  # before that SQLAlchemy compiles what it will use again
+        if run >= 5:  # SQLAlchemy compiles and caches the statements first
             times.append((time.perf_counter() - start) * 1000)
             found.append(len(answer))
         check(answer, kept[number], label, frames, region)

@@ -1,7 +1,7 @@
 """CPU time of examining files of each codec, relative to the minimum of necessary work.
 
-The minimum is one pass of the demuxer, like ``ffprobe -show_packets``, and decoding the frames by
-which the examiner verifies the packets.  The clips are ten minutes of small pictures and 100
+The minimum is one pass of the demuxer, like ``ffprobe -show_packets``, and decoding the frames
+that verify the packets.  The clips are ten minutes of small pictures and 100
 seconds of larger ones, generated into ``--folder`` or a temporary folder; files that the command
 line names are measured instead.  Bound: `_BOUND` times the minimum.
 

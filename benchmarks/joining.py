@@ -44,8 +44,8 @@ SAVED_BOUNDS = {0.3: 0.33, 0.75: 0.45}
 """VSS's figure: what is saved at such an overlap, where each picture has those dB and no more."""
 COARSEST = 51
 OF_LIMIT_BOUND = 0.8
-"""Of the pixels that are saved, the part that all clips with an overlap together save in bytes.
-Two pictures that share a part of each save half of that part; more only where it costs most."""
+"""Saved bytes of all clips with an overlap, relative to the saved pixels.  Two frames that share a
+part save half of it."""
 
 
 @dataclass(frozen=True)

@@ -48,9 +48,9 @@ from vfsd.tiling import Rect
 
 CLIP, BOXES = "futsal_1080p.mp4", "futsal_1080p.motion.csv"
 STRANGER, TURNS = "phone_pan_campus_720p.mp4", 20
-"""Has a key frame every second; so many times over."""
+"""A clip with a key frame every second, and the number of its repetitions."""
 INTO_GOP, PROBED = 12, 4
-"""Frames from a key frame to those that are probed, and how many these are."""
+"""The distance of probed frames from their key frame, and the number of probes."""
 NAME, OTHER = "live.mp4", "other.mp4"
 TUNER = "user.vfsd.tuner"
 MAKING = "making"

@@ -26,7 +26,7 @@ VIEWS = ("raw", "region", "tiled", "encoded", "stills")
 KINDS = (*PLAIN, *VIEWS, "api")
 
 LEAST_PSNR = 27.0
-"""Of each picture of an encoded view, dB of luma: it has so many bytes and no more."""
+"""PSNR of luma in each frame of an encoded view, which has a fixed number of bytes."""
 LEAST_TILED_PSNR = 34.0
 _BLOCK = 1 << 17
 _KEPT = 50_000

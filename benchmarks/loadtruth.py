@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 MOST_FRAMES = 48
-"""Of each video, whose pictures are known."""
+"""The number of frames per video with known samples."""
 
 
 @dataclass(frozen=True, slots=True)

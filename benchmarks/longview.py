@@ -39,12 +39,12 @@ CLIP = "real/futsal_1080p.mp4"
 NAME = "long.mkv"
 BOUND_SECONDS = 2.0
 LEAST_PSNR = 30.0
-"""dB of luma: a view is encoded, and players make RGB of it in ways of their own."""
+"""PSNR of luma in dB; views are encoded, and players convert them to RGB differently."""
 AROUND = 3
 """Frames before and after the wanted one that a picture may be mistaken for."""
 OURS, WHOLE, HLS, PIECE = "vfsd", "ffmpegfs, mp4", "ffmpegfs, hls", "ffmpegfs, one segment of hls"
 SEGMENT_SECONDS = 10
-"""Of ffmpegfs's segments, by default."""
+"""The default length of ffmpegfs's segments."""
 
 
 @dataclass(frozen=True)

@@ -51,13 +51,13 @@ benchmarks/results/stitching.md."""
 STITCHING = 20e-6
 """Seconds for each tile of a picture, from the same place."""
 EVERY = 3
-"""One of so many frames is looked at by the detector."""
+"""The detector examines every third frame."""
 WINDOW = 10
 LABELS = ("car", "person")
 LAST = 20
 ORDERS = 6
 TOTAL_BOUND = 0.9
-"""Of no tiles."""
+"""Total cost relative to no tiles."""
 
 POLICIES: Mapping[str, Callable[[World], TilingPolicy]] = {
     "none": not_tiled,

@@ -59,9 +59,9 @@ BARE = "passthrough_hp.cc"
 FFMPEGFS = "ffmpegfs"
 READS = ("first", "again", "cold", "random 4 KiB", "random 128 KiB")
 BOUNDS = {"first": 0.30, "again": 0.50, "cold": 0.90, "random 128 KiB": 0.27}
-"""Of native, for mounts that the kernel asks for bytes."""
+"""Throughput relative to the disk, for mounts without passthrough."""
 PASSING_BOUND = 0.95
-"""Of native, or of the bare passthrough of the kernel where that has less."""
+"""Throughput relative to the disk, or to the kernel's own passthrough if that is slower."""
 COPY_BOUND = 0.5
 RANDOM_4K_MICROSECONDS = 15.0
 FRESH_BOUND = 2.0

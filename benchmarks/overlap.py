@@ -44,7 +44,7 @@ SEEN_TOGETHER = (
     ("derived_mosaic_4k_hevc", "nflx_OldTownCross_1080p"),
     ("derived_mosaic_4k_hevc", "nflx_Seeking_1080p"),
 )
-"""Of the footage: the same place at the same time."""
+"""Pairs in the footage that show the same place at the same time."""
 OTHER_SPEED = (
     ("derived_mosaic_4k_hevc", "nflx_BirdsInCage_1080p"),
     ("derived_mosaic_4k_hevc", "nflx_BirdsInCage_1080p_hevc"),

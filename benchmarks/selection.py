@@ -41,9 +41,9 @@ CLIP = "real/nflx_OldTownCross_1080p.mp4"
 PLANNED_BOUNDS = {1000: 0.05, 10_000: 0.5}
 """Seconds, by number of fragments."""
 BEST_BOUND = 0.54
-"""Of the time is saved at best (VSS)."""
+"""The best saving in time (VSS)."""
 SLACK = 0.05
-"""More fragments may seem to cost as much, as timing is what it is."""
+"""Tolerance for noise in timing: more fragments may seem to cost more."""
 LAYOUTS = (
     TileLayout.untiled(1920, 1080),
     TileLayout((960, 960), (544, 536)),

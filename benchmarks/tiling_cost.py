@@ -69,7 +69,7 @@ COMPARED = 24
 """Frames of a clip whose pixels are compared."""
 
 DEAR = DecodeCosts({name: DecodeCost(1, 1, 0, 0) for name in DEFAULT_COSTS if name != "fast"})
-"""Of originals: reads take tiles, whatever they cost."""
+"""Costs that make originals so expensive that reads always use tiles."""
 
 
 def main() -> None:
@@ -133,7 +133,7 @@ def measure(path: Path, quality: int, psnr: float, runs: int) -> dict[str, Any]:
 
 
 def layouts(video: Video) -> dict[str, list[PlannedSegment]]:
-    """The layouts for which the frame is large enough."""
+    """The layouts that the frame is large enough for."""
     media = video.original.media
     width, height = media.width, media.height
     rules = tile_codec(TileSettings().codec, media).rules

@@ -74,7 +74,7 @@ def main() -> None:
     )
     parser.add_argument("--filmed", action="store_true", help="on filmed clips as well, looped")
     parser.add_argument(
-        "--encode", type=float, default=1.0, help="encoding takes so many times what it does"
+        "--encode", type=float, default=1.0, help="multiply the cost of encoding by this"
     )
     parser.add_argument("--tiles-always", action="store_true", help="read as TASM does")
     parser.add_argument("--eta", action="store_true", help="regret with eta 0 to 5")

@@ -41,6 +41,13 @@ RULES: dict[str, re.Pattern[str]] = {
     "rewrite a clause with of which, by which, with whom": re.compile(
         r"\b(?:[Oo]f|[Bb]y|[Ww]ith|[Tt]o|[Ff]or)\s+(?:which|whom)\b"
     ),
+    "rewrite of who, to who, than who with the component": re.compile(
+        r"\b(?:of|to|by|with|for|than|as|from|at|like)\s+who\b(?![^.]*\?)"
+    ),
+    "begin with what it is, not with a fragment such as Of the original": re.compile(
+        r"\AOf\s+(?![^.]*\b(?:is|are|was|were|has|have|must|can)\b)[^,.:;]{1,70}[.;]"
+    ),
+    "write alternately instead of by turns": re.compile(r"\bby\s+turns\b"),
     "write `NAME returns`, `NAME receives` or `NAME is called with` instead of is told": re.compile(
         r"\b(?:is|are|was|were|be|been|being)\s+told\b"
     ),

@@ -310,8 +310,8 @@ def test_ingest_refused_while_the_disk_with_the_objects_is_unmounted(
     assert {one.check for one in fsck.run(store.parts)} == {"objects"}
 
 
-def test_no_file_of_the_store_is_indexed_in_place(store: Store, video: Video) -> None:
-    """Also where a link leads to the store, whatever of both is asked for."""
+def test_files_of_the_store_are_not_linked(store: Store, video: Video) -> None:
+    """This includes paths through a symbolic link to the store, on either side."""
     own = store.parts.originals.path_of(video.original)
     alias = store.path.with_name("alias")
     alias.symlink_to(store.path)
@@ -355,7 +355,7 @@ def test_read_only_store_refuses_changes_before_any_work(store: Store, video: Vi
     assert not seen
 
 
-def test_the_file_is_kept_byte_for_byte(store: Store, video: Video) -> None:
+def test_ingest_keeps_every_byte(store: Store, video: Video) -> None:
     kept = store.parts.originals.path_of(video.original)
     assert kept.read_bytes() == CLIP.read_bytes()
     assert video.info.modified_ns == CLIP.stat().st_mtime_ns

@@ -116,7 +116,7 @@ def test_single_inserts_equal_one_batch(catalog: Catalog, video: LogicalVideo) -
     assert list(catalog.detections.find(video)) == from_source(rows, Source("s"))
 
 
-def test_nothing_is_found_where_there_is_nothing(catalog: Catalog, video: LogicalVideo) -> None:
+def test_empty_index_finds_nothing(catalog: Catalog, video: LogicalVideo) -> None:
     assert catalog.detections.add(video, DetectionColumns.of([], [], []), "s") == 0
     for found in (
         catalog.detections.find(video),
@@ -665,7 +665,7 @@ def test_other_bytes_have_no_detections(catalog: Catalog, video: LogicalVideo) -
             work()
 
 
-def test_detections_go_with_their_video(catalog: Catalog, video: LogicalVideo) -> None:
+def test_detections_are_removed_with_their_video(catalog: Catalog, video: LogicalVideo) -> None:
     catalog.detections.add(video, columns(10), "s", examined=range(9))
     with catalog.writing() as change:
         change.videos.remove(video.ino)
@@ -677,7 +677,7 @@ def test_detections_go_with_their_video(catalog: Catalog, video: LogicalVideo) -
     raw.close()
 
 
-def test_every_encoding_shares_them(catalog: Catalog, video: LogicalVideo) -> None:
+def test_encodings_of_a_video_share_detections(catalog: Catalog, video: LogicalVideo) -> None:
     catalog.detections.add(video, columns(10), "s")
     with catalog.writing() as change:
         change.objects.record("d" * 64, 5, now_ns=1)

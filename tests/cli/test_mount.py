@@ -39,7 +39,9 @@ def mounted(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     assert done.code == 0, done.err
     yield place / "mnt"
     monkeypatch.chdir(place)
-    if mount_at(place / "mnt") is not None:  # also a dead one, for which `os.path.ismount` is false
+    if (
+        mount_at(place / "mnt") is not None
+    ):  # also a dead one, although `os.path.ismount` is false then
         done = unmounted("umount", "mnt")
         assert done.code == 0, done.err
 

@@ -67,7 +67,7 @@ _SAMPLES = {"real": 20_000_000, "pairs": 20_000_000, "odd": 140_000_000}
 """A longer file is not compared beyond the frames that have so many samples of luma.  All frames of
 filmed clips are by `benchmarks.fidelity`."""
 _FIRST_FRAMES = 30
-"""Of each file, however large they are."""
+"""The number of leading frames that are checked in each file of any size."""
 
 
 def _files() -> list[str]:

@@ -234,7 +234,7 @@ def test_forward_and_backward_projection() -> None:
 
 
 LIGHT = PlaneExposure((1 / 1.05,) * 3, (4 / 1.05,) * 3)
-"""Of the right one of `Cameras` to the left one."""
+"""Exposure of the right camera of `Cameras` relative to the left one."""
 SAME = PlaneExposure((1.0,) * 3, (0.0,) * 3)
 
 

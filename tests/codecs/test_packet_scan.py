@@ -145,7 +145,7 @@ def not_coded(head: bytes) -> bytes:
 
 
 _TICK_BITS = 5
-"""Of 25 ticks a second."""
+"""The number of bits for a tick, at 25 ticks a second."""
 _VOP = b"\0\0\1\xb6"
 
 

@@ -410,7 +410,7 @@ def test_quality_must_be_a_number(psnr: Any, quality: Any) -> None:
 
 
 def _still(store: Store, seconds: int) -> Video:
-    """Frames for which any rate factor is good enough."""
+    """Frames that any rate factor encodes well enough."""
     black = np.zeros((2 * seconds, 64, 128, 3), np.uint8)
     return store.write("still.mp4", black, fps=2, codec="h264")
 

@@ -18,6 +18,9 @@ WRONG = [
     "The rows of which none is in use.",  # prose: ok
     "The time by which it is late.",  # prose: ok
     "The caller is told the number of frames.",  # prose: ok
+    "It is left to who reads next.",  # prose: ok
+    "Of the left and the right side.",  # prose: ok
+    "Both codecs are used by turns.",  # prose: ok
     "The index lies beside the file.",  # prose: ok
     "The tile is encoded anew.",  # prose: ok
     "Other threads work meanwhile.",  # prose: ok
@@ -37,6 +40,7 @@ PLAIN = [
     "The file whose last writer has gone is classified in the background.",
     "The planner picks the layout that costs least.",
     "There is no file a.mp4.",
+    "Of eight files, the planner uses three.",
     "Set `what is none` in the configuration.",
 ]
 

@@ -55,7 +55,7 @@ MONDAY = ["monday.mp4", "tiled.mp4"]
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store, a backup, and later changes by two processes, one of which was killed."""
+    """A store, a backup, and later changes by two processes; the second was killed."""
     folder = tmp_path_factory.mktemp("made")
     with new_store(folder / "store") as store:
         store.ingest(FOLDER / "portrait.mp4", "monday.mp4")

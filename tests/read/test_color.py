@@ -40,7 +40,7 @@ from vfsd.tiling.cost import DecodeCost
 from vfsd.views import Views
 
 FRAMES = 20
-"""Of each part."""
+"""The number of frames in each part."""
 SIZE = (64, 48)
 CHANGES = {
     "range": [UNTOLD, FULL_UNTOLD],

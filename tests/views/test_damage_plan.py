@@ -32,7 +32,7 @@ def damaged(tmp_path: Path) -> Iterator[Shelf]:
         video.budget.set("none")
         video.tiles.retile("uniform:1x1", span=(3, None), settings=TileSettings("lossless"))
         flip(store.parts.originals.path_of(video.original), LAST[100])
-    # A process does not verify again what it has verified before.
+    # A process does not verify the same data twice.
     with Store.open(tmp_path / "store") as store:
         views = Views(store.parts, store.tools)
         yield Shelf(store, views)

@@ -18,7 +18,7 @@ from vfsd.codecs.pyav import exact_fraction
 from vfsd.core.frames import scaled_aspect
 
 WIDE = Fraction(64, 45)
-"""Of pixels; 180x144 of them are 16:9."""
+"""A pixel aspect ratio: 180x144 such pixels are 16:9."""
 FORMS = ("mp4", "mkv", "h264", "hevc", "codec=hevc.mp4", "codec=ffv1.mkv", "codec=mjpeg.mkv")
 
 

@@ -40,7 +40,7 @@ from vfsd.views import Views, stitch, transcode
 from vfsd.views.view_resolver import ViewResolver
 
 LAYOUTS = (
-    # Of all sample videos that are tiled here.  Inner edges that they share: 64, 192; 128.
+    # For all sample videos that are tiled here.  Their common inner edges: 64, 192; 128.
     ((64, 192), (128,)),
     ((64, 128, 192, 256), (64, 128)),
     ((64, 192), (64, 128)),

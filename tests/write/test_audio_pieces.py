@@ -50,7 +50,7 @@ def opened(store: Store, name: str = "a.mp4", **form: Any) -> VideoWriter[Video]
 
 
 def noise(dtype: str, channels: int, count: int = 2 * RATE) -> npt.NDArray[Any]:
-    """Samples of which no codec may change a bit; 24 bits in int32."""
+    """Samples that codecs must keep exactly; int32 holds 24 bits."""
     random = np.random.default_rng(7)
     if dtype == "int16":
         return random.integers(-(1 << 15), 1 << 15, (count, channels)).astype(np.int16)
