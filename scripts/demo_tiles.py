@@ -18,13 +18,13 @@ import numpy.typing as npt
 
 from vfsd import Frames, Store, Video
 
+# Seconds that are tiled, at most: of a long video the demo tiles only the beginning.
 _LONGEST = Fraction(10)
-"""Seconds that are tiled, at most: of a long video the demo tiles only the beginning."""
+# Seconds that are read for the measurement, at most.
 _READ = Fraction(4)
-"""Seconds that are read for the measurement, at most."""
 _TRIES = 3
+# dB that each channel needs where the store has not measured what it gives.
 _LOWEST = 30.0
-"""dB that each channel needs where the store has not measured what it gives."""
 _ROUNDING = 0.1
 
 

@@ -20,15 +20,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
+# The minor versions that are supported, in a row.
 _PYTHONS = (11, 12, 13, 14)
-"""The minor versions that are supported, in a row."""
 _FILES = {"highest": "constraints.txt", "lowest-direct": "constraints-lowest.txt"}
+# Extras that are left out: atheris has no wheels for some Pythons.
 _APART = ("fuzz",)
-"""Extras that are left out: atheris has no wheels for some Pythons."""
+# Packages without wheels. For all others a version counts only if it has a wheel.
 _SOURCES = ("fusepy",)
-"""Packages without wheels.  For all others a version counts only if it has a wheel."""
+# A package with the extras of it that are wanted.
 _NAME = re.compile(r"[\w.-]+(\[[\w,]+\])?")
-"""A package with the extras of it that are wanted."""
 
 
 def main(arguments: list[str]) -> int:

@@ -27,8 +27,8 @@ from vfsd.cli.command_table import SECTIONS
 from vfsd.cli.errors import exit_codes, exit_codes_of_every_command
 from vfsd.mount.fuse.mount_options import described_options
 
+# Date of all pages; change it with a release.
 _DATE = "2026-11-22"
-"""Date of all pages; change it with a release."""
 _WIDTH = 79
 
 _STORE = (

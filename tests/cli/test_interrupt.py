@@ -19,10 +19,10 @@ def press_ctrl_c() -> None:
 
 def test_first_interrupt_waits_for_a_safe_point() -> None:
     with DeferredInterrupt() as interruption:
-        interruption.heed()
+        interruption.raise_if_interrupted()
         press_ctrl_c()
         with pytest.raises(KeyboardInterrupt):
-            interruption.heed()
+            interruption.raise_if_interrupted()
 
 
 def test_second_interrupt_takes_effect_at_once() -> None:

@@ -234,7 +234,7 @@ def test_progress_does_not_mix_with_output_lines(
 ) -> None:
     monkeypatch.setenv("TERM", "xterm")
     program = PROGRAM.replace(
-        "time.sleep", "with bar.aside(): print('one', flush=True)\n        time.sleep"
+        "time.sleep", "with bar.hidden(): print('one', flush=True)\n        time.sleep"
     )
     code, seen = at_a_terminal([sys.executable, "-c", program, "0.1"])
     assert code == 0

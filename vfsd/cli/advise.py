@@ -11,16 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vfsd.cli.command import define, replace_option
-from vfsd.cli.output import Progress, column_lines, print_json, print_line, printable
+from vfsd.cli.output import Progress, print_json, print_line, print_table, printable
 from vfsd.cli.session import Session, single_path
 from vfsd.core.timebase import human_bytes
-from vfsd.errors import (
-    EXIT_INTERRUPTED,
-    ExistsError,
-    NotFoundError,
-    OutOfRangeError,
-    UsageError,
-)
+from vfsd.errors import EXIT_INTERRUPTED, ExistsError, NotFoundError, OutOfRangeError, UsageError
 
 if TYPE_CHECKING:
     from vfsd.api.video import Video
@@ -30,6 +24,7 @@ if TYPE_CHECKING:
 
 _NEWEST = 1000
 _HEADINGS = ("strategy", "", "decoding", "making", "together", "of untiled", "size of tiles")
+# RGB.
 _COLOURS = {
     "none": (120, 120, 120),
     "present": (60, 60, 60),
@@ -41,7 +36,6 @@ _COLOURS = {
     "ledger": (60, 160, 90),
     "foreseen": (200, 30, 50),
 }
-"""RGB."""
 
 
 @define(
@@ -100,7 +94,6 @@ _COLOURS = {
     help="Draw the cumulative cost of the queries, into a .png.",
 )
 @replace_option("Replace an existing FILE.")
-@click.pass_obj
 def advise(
     session: Session,
     name: str,
@@ -250,8 +243,7 @@ def _print_advice(
         )
         for one in advice.outcomes
     ]
-    for line in column_lines(rows, "<<>>>>>"):
-        print_line(line)
+    print_table(rows, "<<>>>>>")
     print_line(f"best: {_conclusion_text(advice)}")
     for remark in _remarks(video, advice, advised, layouts):
         session.remark(remark)

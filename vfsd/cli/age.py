@@ -11,11 +11,11 @@ import click
 from vfsd.cli.command import define, limit_option
 from vfsd.cli.output import (
     Progress,
-    column_lines,
     iso_time,
     local_time,
     print_json,
     print_line,
+    print_table,
     printable,
 )
 from vfsd.cli.session import Session, select_video_list
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from vfsd.api.store import Store
     from vfsd.api.video import Video
     from vfsd.core.retention_policy import OriginalLogEntry
-    from vfsd.derive.reencode import OnProgress, ReencodeForecast
+    from vfsd.derive.reencode import ReencodeForecast
     from vfsd.maintenance.age import RetentionExecutor, RetentionPlan
     from vfsd.maintenance.due_rules import DueStep, FreedSpace
 
@@ -137,7 +137,6 @@ def log_text(entry: OriginalLogEntry) -> str:
     help="Trust the clock although it is behind the newest time in the store, or more than 30 days "
     "after the last run, and allow a run that deletes most videos.",
 )
-@click.pass_obj
 def age(
     session: Session, names: tuple[str, ...], apply: bool, quick: bool, clock_is_right: bool
 ) -> None:
@@ -159,18 +158,19 @@ def age(
         raise UsageError("--quick needs --dry-run", hint="leave out --quick or --apply")
     root, paths = session.places_or_root(names)
     with session.opened(root, writing=apply) as store:
-        ager = RetentionExecutor(
+        executor = RetentionExecutor(
             store.parts, _chosen_videos(store, paths), is_clock_right=clock_is_right
         )
-        plan = ager.plan()
+        plan = executor.plan()
         with Progress("", None, shown=session.shows_progress) as progress:
             if apply:
-                ager.remember_clock()
-                failed = _apply_plan(session, ager, plan, progress)
+                # Before the first change: an interrupted run counts as one that trusted the clock.
+                executor.remember_clock()
+                failed = _apply_plan(session, executor, plan, progress)
                 if failed:
                     click.get_current_context().exit(EXIT_FINDINGS)
                 return
-            _print_forecasts(session, ager, plan, progress, quick=quick)
+            _print_forecasts(session, executor, plan, progress, quick=quick)
 
 
 def _chosen_videos(store: Store, paths: Sequence[str]) -> list[Video]:
@@ -191,47 +191,36 @@ def _is_dir(store: Store, path: str) -> bool:
         return False
 
 
-def _progress_callback(progress: Progress) -> OnProgress:
-    def report(what: str, done: int, total: int) -> None:
-        progress.label(what)
-        progress.reach(done, total)
-
-    return report
-
-
 def _apply_plan(
-    session: Session, ager: RetentionExecutor, plan: RetentionPlan, progress: Progress
+    session: Session, executor: RetentionExecutor, plan: RetentionPlan, progress: Progress
 ) -> int:
     """Apply the plan. Returns the number of failures."""
     done, failed = 0, 0
     for due in plan.due:
         try:
-            entry = ager.apply(due, _progress_callback(progress))
-        except NoSpaceError:
+            entry = executor.apply(due, progress.step)
+        except NoSpaceError:  # it would hit the next video, too
             raise
         except OutdatedError as error:  # not a failure: the next run has a new plan
-            with progress.aside():
+            with progress.hidden():
                 session.remark(printable(str(error)))
             continue
         except VfsdError as error:
             failed += 1
-            with progress.aside():
+            with progress.hidden():
                 click.echo(f"vfsd: {printable(due.candidate.name)}: {error}", err=True)
             continue
         done += entry.saved
-        with progress.aside():
-            if session.json:
-                print_json(log_record(entry))
-            else:
-                session.remark(log_text(entry))
-    with progress.aside():
+        with progress.hidden():
+            session.report(log_record(entry), log_text(entry))
+    with progress.hidden():
         session.remark(f"{human_bytes(done)} saved" if plan.due else _nothing_due_text(plan))
     return failed
 
 
 def _print_forecasts(
     session: Session,
-    ager: RetentionExecutor,
+    executor: RetentionExecutor,
     plan: RetentionPlan,
     progress: Progress,
     *,
@@ -247,30 +236,26 @@ def _print_forecasts(
         why: str | None = None
         if not quick:
             try:
-                forecast = ager.forecast(due, _progress_callback(progress))
+                forecast = executor.forecast(due, progress.step)
             except IMPOSSIBLE_ERRORS as error:
-                with progress.aside():
+                with progress.hidden():
                     _print_left(session, due, str(error))
                 continue
             except VfsdError as error:
                 why = str(error)
         if forecast is not None and forecast.stays:
-            with progress.aside():
+            with progress.hidden():
                 _print_left(session, due, forecast.refused)
             continue
         record = _forecast_record(due, forecast, why, freed_so_far, made)
         total += record["saved"] or 0
-        with progress.aside():
-            if session.json:
-                print_json(record)
-            else:
-                print_line(_forecast_text(due, record))
-    with progress.aside():
+        with progress.hidden():
+            session.print_result(record, _forecast_text(due, record))
+    with progress.hidden():
         for held in plan.held:
-            if session.json:
-                print_json(_other_record(held.name, "held", None, held.size))
-            else:
-                print_line(f"held: {printable(held.name)}")
+            session.print_result(
+                _other_record(held.name, "held", None, held.size), f"held: {printable(held.name)}"
+            )
         for left in plan.left:
             _print_left(session, left)
         session.remark(
@@ -382,14 +367,13 @@ def _forecast_text(due: DueStep, record: dict[str, Any]) -> str:
 )
 @click.argument("names", metavar="[NAME]...", nargs=-1)
 @limit_option
-@click.pass_obj
 def age_log(session: Session, names: tuple[str, ...], limit: int | None) -> None:
     """List changes of originals and their reasons, newest first.
 
     Entries of deleted videos stay; a NAME is the name of a video at that time.
     """
     root, paths = session.places_or_root(names)
-    with session.looked_into(root) as parts, parts.catalog.reading() as seen:
+    with session.opened_context(root) as parts, parts.catalog.reading() as seen:
         found = [one for one in seen.retention.log() if not paths or one.name in paths][:limit]
     rows = []
     for one in found:
@@ -411,5 +395,4 @@ def age_log(session: Session, names: tuple[str, ...], limit: int | None) -> None
         )
     if not found:
         session.remark("no original was changed")
-    for line in column_lines(rows, "<<>>><<"):
-        print_line(line)
+    print_table(rows, "<<>>><<")

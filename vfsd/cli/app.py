@@ -22,7 +22,7 @@ from vfsd.cli.errors import (
     exit_codes_of_every_command,
     run_guarded,
 )
-from vfsd.cli.output import column_lines, print_json, print_line
+from vfsd.cli.output import column_lines
 from vfsd.cli.session import Session
 from vfsd.core.subprocess_entry import limit_blas_threads, reduce_gc
 from vfsd.errors import UsageError
@@ -132,19 +132,19 @@ def _open_closed_streams() -> None:
     """
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         if getattr(sys, name) is None:
-            nowhere = os.open(os.devnull, os.O_RDWR)
-            if nowhere == number:
+            devnull = os.open(os.devnull, os.O_RDWR)
+            if devnull == number:
                 os.set_inheritable(number, True)  # child processes need them open, too
             else:
-                os.dup2(nowhere, number)
-                os.close(nowhere)
+                os.dup2(devnull, number)
+                os.close(devnull)
             setattr(sys, name, os.fdopen(number, mode, closefd=False))
 
 
 def main() -> None:
     """The console script."""
     _open_closed_streams()
-    limit_blas_threads()
+    limit_blas_threads()  # before numpy is imported
     reduce_gc()
     for stream in (sys.stdout, sys.stderr):
         # File names need not be UTF-8: write the bytes that were read.
@@ -163,16 +163,11 @@ _TOPICS = ("exit-codes", "views")
     fields={"topic": "the argument", "text": "the help"},
 )
 @click.argument("words", metavar="[TOPIC]", nargs=-1)
-@click.pass_context
-def help(ctx: click.Context, words: tuple[str, ...]) -> None:
+def help(session: Session, words: tuple[str, ...]) -> None:
     """Explain a command, or the topics `exit-codes` and `views`."""
     topic = " ".join(words) or None
-    text = _text(ctx, topic)
-    session = ctx.find_object(Session)
-    if session is not None and session.json:
-        print_json({"topic": topic, "text": text})
-    else:
-        print_line(text)
+    text = _text(click.get_current_context(), topic)
+    session.print_result({"topic": topic, "text": text}, text)
 
 
 def _text(ctx: click.Context, topic: str | None) -> str:

@@ -12,7 +12,15 @@ import click
 
 from vfsd.cli.command import define, limit_option
 from vfsd.cli.options import Span, budget_value, size_value, span_value
-from vfsd.cli.output import column_lines, iso_time, local_time, print_json, print_line, printable
+from vfsd.cli.output import (
+    duration_text,
+    iso_time,
+    local_time,
+    print_json,
+    print_line,
+    print_table,
+    printable,
+)
 from vfsd.cli.session import Session, select_video_list, select_videos
 from vfsd.core.timebase import human_bytes
 from vfsd.errors import NotFoundError, OutOfRangeError, ReadOnlyError, UsageError
@@ -109,7 +117,6 @@ UsageRow = tuple[str | None, "Usage", "Sequence[Pin]"]
     listing=True,
 )
 @click.argument("names", metavar="[VIDEO]...", nargs=-1)
-@click.pass_obj
 def budget_show(session: Session, names: tuple[str, ...]) -> None:
     """Show the size of tiles and renditions, and their budgets.
 
@@ -123,10 +130,7 @@ def budget_show(session: Session, names: tuple[str, ...]) -> None:
         for row in rows:
             print_json(_usage_record(*row))
         return
-    for line in column_lines(
-        [_USAGE_HEADINGS, *(_usage_cells(*row) for row in rows)], _USAGE_ALIGNMENT
-    ):
-        print_line(line)
+    print_table([_USAGE_HEADINGS, *(_usage_cells(*row) for row in rows)], _USAGE_ALIGNMENT)
     for name, _, pins in rows:
         for pin in pins:
             where = f"frames {pin.frames.start} to {pin.frames.stop - 1}"
@@ -205,7 +209,6 @@ def _pin_text(pin: Pin) -> str:
 )
 @click.argument("names", metavar="[VIDEO]...", nargs=-1)
 @budget_argument
-@click.pass_obj
 def budget_set(session: Session, names: tuple[str, ...], limit: Limit | None) -> None:
     """Set how much tiles and renditions may take.
 
@@ -252,7 +255,6 @@ def budget_set(session: Session, names: tuple[str, ...], limit: Limit | None) ->
 )
 @click.argument("names", metavar="[VIDEO]...", nargs=-1)
 @budget_argument
-@click.pass_obj
 def budget_what_if(session: Session, names: tuple[str, ...], limit: Limit | None) -> None:
     """Show the cost of another budget.
 
@@ -296,13 +298,11 @@ def _what_if_record(name: str | None, found: WhatIf, names: Mapping[int, str]) -
 def _print_what_if(
     session: Session, name: str | None, found: WhatIf, names: Mapping[int, str]
 ) -> None:
-    from vfsd.cli.explain import duration_text
-
-    whose = (
+    subject = (
         f"{'the store' if name is None else printable(name)} with {limit_text(found.usage.limit)}"
     )
     if not found.gone:
-        session.remark(f"{whose}: nothing would be deleted")
+        session.remark(f"{subject}: nothing would be deleted")
         return
     sums: dict[tuple[str, str], list[int]] = {}
     for one in found.gone:
@@ -311,15 +311,14 @@ def _print_what_if(
         entry[1] += one.bytes
     size = sum(one.bytes for one in found.gone)
     print_line(
-        f"{whose}: {len(found.gone)} segments, {human_bytes(size)}, would be deleted; they have "
+        f"{subject}: {len(found.gone)} segments, {human_bytes(size)}, would be deleted; they have "
         f"saved {duration_text(found.saved)} in {found.uses:.1f} recent uses"
     )
     rows = [
         (printable(video), kind, str(count), human_bytes(part))
         for (video, kind), (count, part) in sorted(sums.items())
     ]
-    for line in column_lines([("video", "what", "segments", "size"), *rows], "<<>>"):
-        print_line(line)
+    print_table([("video", "what", "segments", "size"), *rows], "<<>>")
 
 
 @define(
@@ -347,7 +346,6 @@ def _print_what_if(
 )
 @click.argument("names", metavar="[VIDEO]...", nargs=-1)
 @limit_option
-@click.pass_obj
 def budget_log(session: Session, names: tuple[str, ...], limit: int | None) -> None:
     """List segments deleted for lack of space, newest first.
 
@@ -370,8 +368,7 @@ def budget_log(session: Session, names: tuple[str, ...], limit: int | None) -> N
     if not newest:
         session.remark("nothing was deleted for lack of space")
         return
-    for line in column_lines(rows, "<<<<>><"):
-        print_line(line)
+    print_table(rows, "<<<<>><")
 
 
 def _eviction_record(name: str, one: Eviction) -> dict[str, Any]:
@@ -394,7 +391,6 @@ def _eviction_record(name: str, one: Eviction) -> dict[str, Any]:
 
 
 def _eviction_cells(name: str, one: Eviction) -> tuple[str, str, str, str, str, str, str]:
-    from vfsd.cli.explain import duration_text
     from vfsd.tiling.cost import VIEW_PROFILES
 
     kind = _eviction_kind(one)
@@ -463,7 +459,6 @@ def _displayed_size(video: Video, size: tuple[int, int] | None) -> tuple[int, in
 )
 @click.argument("names", metavar="VIDEO...", nargs=-1, required=True)
 @pin_options
-@click.pass_obj
 def pin(
     session: Session,
     names: tuple[str, ...],
@@ -514,7 +509,6 @@ def pin(
 )
 @click.argument("names", metavar="VIDEO...", nargs=-1, required=True)
 @pin_options
-@click.pass_obj
 def unpin(
     session: Session,
     names: tuple[str, ...],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -54,7 +55,6 @@ _REPAIR_HINT = (
 )
 @click.option("--repair", is_flag=True, help="Repair what can be repaired.")
 @click.option("--deep", is_flag=True, help="Read every byte and compare it with its checksum.")
-@click.pass_obj
 def fsck(session: Session, repair: bool, deep: bool) -> None:
     """Check a store for problems.
 
@@ -77,16 +77,8 @@ def fsck(session: Session, repair: bool, deep: bool) -> None:
         unsummed = original_files.missing_checksums_message(store.catalog)
         unfinished = fsck.unfinished_file_count(store.parts)
         for finding in findings:
-            if session.json:
-                print_json(
-                    {
-                        "check": finding.check,
-                        "message": finding.message,
-                        "repaired": finding.repaired,
-                    }
-                )
-            else:
-                print_line(_finding_line(finding.check, finding.message, finding.repaired))
+            line = _finding_line(finding.check, finding.message, finding.repaired)
+            session.print_result(asdict(finding), line)
     if unsummed:
         session.remark(f"{unsummed}; {original_files.SUMS_ADVICE}")
     if unfinished:
@@ -169,7 +161,6 @@ _DAY_SECONDS = 86400.0
     type=click.Path(path_type=Path, file_okay=False, exists=True),
     help="Take good copies of damaged data from this store or backup.",
 )
-@click.pass_obj
 def scrub(
     session: Session,
     names: tuple[str, ...],
@@ -215,7 +206,7 @@ def scrub(
                 session.remark("continuing an interrupted scrub")
             for damage in scrubber.run():
                 found.append(damage)
-                with progress.aside():
+                with progress.hidden():
                     _print_damage(session, damage)
     count, size = scrubber.planned
     session.remark(
@@ -292,7 +283,6 @@ class _VerifyOutcome(NamedTuple):
     is_flag=True,
     help="All videos that were not verified or not examined for damage yet.",
 )
-@click.pass_obj
 def verify(session: Session, names: tuple[str, ...], everything: bool) -> None:
     """Decode videos from end to end, to check their frames.
 
@@ -322,10 +312,11 @@ def verify(session: Session, names: tuple[str, ...], everything: bool) -> None:
                 with suppress(NotFoundError):
                     outcome = _verify_video(store, video, progress, done, total)
                     statuses.add(outcome.status)
-                    with progress.aside():
+                    with progress.hidden():
                         _print_verified(session, video.name, outcome)
                 done += video.size
                 progress.reach(done, total)
+    # Damage of the data is worse than a file out of reach, which may come back.
     if "broken" in statuses:
         click.get_current_context().exit(EXIT_FINDINGS)
     if "forbidden" in statuses:
@@ -408,7 +399,6 @@ def _print_verified(session: Session, name: str, outcome: _VerifyOutcome) -> Non
     show_default=True,
     help="Minimum age of unfinished recordings to delete.",
 )
-@click.pass_obj
 def gc(session: Session, dry_run: bool, recordings: float) -> None:
     """Delete data without references.
 

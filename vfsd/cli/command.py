@@ -14,11 +14,21 @@ import click
 from vfsd.cli.command_table import ENTRIES, TOPICS
 from vfsd.cli.errors import meaning
 from vfsd.cli.session import Session
-from vfsd.errors import VfsdError
+from vfsd.errors import (
+    EXIT_INTERRUPTED,
+    IntegrityError,
+    NoSpaceError,
+    NotFoundError,
+    ReadOnlyError,
+    VfsdError,
+)
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 CONTEXT = {"help_option_names": ["-h", "--help"]}
+
+MAKING_EXITS = (NotFoundError, ReadOnlyError, IntegrityError, NoSpaceError, EXIT_INTERRUPTED)
+"""Of commands that decode videos and store the result."""
 
 
 class Command(click.Command):
@@ -64,6 +74,7 @@ class Command(click.Command):
                 formatter.write_dl([(str(code), meaning(code)) for code in self.exits])
 
 
+# Names that other programs use for the same action.
 _SYNONYMS: Mapping[str, str] = MappingProxyType(
     {
         "add": "ingest",
@@ -91,7 +102,6 @@ _SYNONYMS: Mapping[str, str] = MappingProxyType(
         "unmount": "umount",
     }
 )
-"""Names that other programs use for the same action."""
 
 
 def suggest_command(word: str, commands: Sequence[str]) -> str | None:
@@ -189,7 +199,10 @@ def define(
     exits: Sequence[type[VfsdError] | int] = (),
     listing: bool = False,
 ) -> Callable[[Callable[..., None]], Command]:
-    """Make a function a `Command`. With `listing`, ``--json`` prints one object a line."""
+    """Make a function a `Command`; its first argument is the `Session`.
+
+    With `listing`, ``--json`` prints one object a line.
+    """
     codes = [code if isinstance(code, int) else code.exit_code for code in exits]
 
     def decorate(function: Callable[..., None]) -> Command:
@@ -202,7 +215,7 @@ def define(
             variants=variants,
             exits=codes,
             listing=listing,
-        )(function)
+        )(click.pass_obj(function))
 
     return decorate
 

@@ -21,8 +21,8 @@ from vfsd.errors import UsageError
 from vfsd.read.read_plan import ReadPlan
 
 _TRIES = 3
+# Limit for a result; two results are in memory.
 _MOST_BYTES = 1 << 30
-"""Limit for a result; two results are in memory."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,6 @@ _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
     exits=[EXIT_FINDINGS],
     listing=True,
 )
-@click.pass_obj
 def doctor(session: Session) -> None:
     """Check the machine and a store for problems.
 
@@ -81,14 +80,7 @@ def doctor(session: Session) -> None:
 def _print_diagnosis(session: Session, found: Diagnosis) -> bool:
     """Print a result. Returns whether the check failed."""
     if session.json:
-        print_json(
-            {
-                "check": found.check,
-                "status": found.status,
-                "message": found.message,
-                "advice": found.advice,
-            }
-        )
+        print_json(asdict(found))
     elif not session.quiet or found.status != "ok":
         status = styled(found.status.ljust(4), _COLOURS[found.status])
         print_line(f"{status}  {found.check.ljust(11)}  {found.message}")

@@ -39,6 +39,7 @@ _OUTSIDE_THE_TREE: Mapping[int, str] = MappingProxyType(
         EXIT_BROKEN_PIPE: "the reader of the output closed the pipe (SIGPIPE)",
     }
 )
+# Any command that opens a store may end with these.
 _OF_EVERY_COMMAND = (
     errors.EXIT_OK,
     errors.VfsdError.exit_code,
@@ -52,7 +53,6 @@ _OF_EVERY_COMMAND = (
     errors.EXIT_INTERRUPTED,
     EXIT_BROKEN_PIPE,
 )
-"""Any command that opens a store may end with these."""
 _TREE_LINE = re.compile(r"[\s│├└─]*(\w+Error)\s+(\d+)\s+(E[A-Z]+)\s+(\S.*)")
 
 
@@ -103,6 +103,7 @@ class CommandFailure:
     exit_code: int
 
 
+# Exit code and hint by errno.
 _OS_ERRORS: dict[int, tuple[int, str]] = {
     errno.ENOSPC: (NoSpaceError.exit_code, "delete files, or free space on the disk"),
     errno.EDQUOT: (NoSpaceError.exit_code, "delete files, or ask for a larger quota"),
@@ -114,7 +115,6 @@ _OS_ERRORS: dict[int, tuple[int, str]] = {
     errno.EACCES: (VfsdError.exit_code, "check the permissions of the file and of its directories"),
     errno.EIO: (VfsdError.exit_code, "the disk has failed: see `dmesg`, then run `vfsd fsck`"),
 }
-"""Exit code and hint by errno."""
 
 
 def run_guarded(run: Callable[[], object], args: Sequence[str]) -> int:
@@ -123,9 +123,11 @@ def run_guarded(run: Callable[[], object], args: Sequence[str]) -> int:
     ``--json`` and ``--debug`` are searched in `args` itself, so that they also apply to a line that
     cannot be parsed.
     """
+    # Behind "--" the same words are arguments.
     flags = set(args[: args.index("--")] if "--" in args else args)
     try:
         code = run()
+        # A full disk behind stdout must fail the command; at exit it would only be printed.
         sys.stdout.flush()
     except BrokenPipeError:
         discard_stdout()
@@ -205,6 +207,6 @@ def print_failure(failure: CommandFailure, *, as_json: bool) -> None:
 
 def discard_stdout() -> None:
     """Redirect stdout to /dev/null, so that flushing at exit does not fail again."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, sys.stdout.fileno())
+    os.close(devnull)

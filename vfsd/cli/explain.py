@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from fractions import Fraction
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vfsd.cli.command import define
-from vfsd.cli.options import (
-    Span,
-    require_one_selection,
-    sound_choice,
-    sound_options,
-    view_options,
-    view_request,
+from vfsd.cli.options import ViewOptions, sound_options, view_options
+from vfsd.cli.output import (
+    duration_text,
+    print_facts,
+    print_json,
+    print_line,
+    print_table,
+    printable,
 )
-from vfsd.cli.output import column_lines, fact_lines, print_json, print_line, printable
 from vfsd.cli.session import Session, for_each, select_videos
 from vfsd.core.output_formats import CODECS, CONTAINERS, ENDINGS
 from vfsd.core.timebase import clock_text, human_bytes
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from vfsd.cli.compare_reads import ReadComparison
     from vfsd.core.view_request import View, ViewForm, ViewSpec
     from vfsd.read.explain_read import DecodeSummary, ReadExplanation, SourceRun, UnusedTiles
-    from vfsd.tiling import Rect
     from vfsd.tiling.cost import DecodeWork
     from vfsd.views.view_explanation import ExplainStep, ViewExplanation
 
@@ -108,22 +106,13 @@ if TYPE_CHECKING:
 )
 @sound_options("mp4 and mkv")
 @click.option("--run", is_flag=True, help="Also read with and without tiles, and measure.")
-@click.pass_obj
 def explain(
     session: Session,
     name: str,
     asked: str | None,
-    span: Span | None,
-    chosen: slice | None,
-    moment: Fraction | None,
-    region: Rect | None,
-    size: tuple[int, int] | None,
-    fps: Fraction | None,
-    pixel_format: str | None,
-    psnr: float | None,
+    view: ViewOptions,
     codec: str | None,
     ending: str | None,
-    silent: bool,
     sound: str | None,
     run: bool,
 ) -> None:
@@ -144,61 +133,50 @@ def explain(
     codecs, it can be off by a factor of two. Cached parts cost nothing. `--run` reads pixels both
     ways, each as the best of three cold reads, and compares the results.
     """
-    require_one_selection(span, chosen, moment)
-    options = (span, chosen, moment, region, size, fps, pixel_format, psnr, codec, ending)
-    wanted = sound_choice(silent, sound)
-    if asked is not None and (wanted is not None or any(option is not None for option in options)):
+    has_form = codec is not None or ending is not None or sound is not None
+    if asked is not None and (has_form or not view.is_empty):
         raise UsageError("a VIEW takes no options that select pixels", hint="leave out the options")
-    form_asked = None
-    if asked is None and (codec is not None or ending is not None or wanted is not None):
-        form_asked = file_form(codec, ending, pixel_format, wanted)
+    form_asked = file_form(codec, ending, view.pixel_format, sound) if has_form else None
     is_view = asked is not None or form_asked is not None
     if is_view and run:
         raise UsageError("--run measures reads of pixels, not views", hint="leave it out")
     place = session.place(name)
-    form = pixel_format or "rgb24"
+    form = view.pixel_format or "rgb24"
 
     def show(path: str, video: Video) -> None:
         if asked is not None:
             print_view(session, video, video.views.explain(asked))
             return
         if form_asked is not None:
-            request = view_request(video, form_asked, span, chosen, moment, region, size, fps, psnr)
+            request = view.request(video, form_asked)
             print_view(session, video, video.views.explain_request(request))
             return
-        view = _requested_view(video, span, chosen, moment, region, size, fps)
+        pixels = _requested_view(video, view)
         found = video.explain(
-            span=view.span,
-            frames=None if view.frames is None else slice(*view.frames),
-            region=view.region,
-            size=view.size,
-            fps=view.fps,
+            span=pixels.span,
+            frames=None if pixels.frames is None else slice(*pixels.frames),
+            region=pixels.region,
+            size=pixels.size,
+            fps=pixels.fps,
             format=form,
-            psnr=psnr,
+            psnr=view.psnr,
         )
-        measured = _measured(session, place.root, video, found, view, form, psnr) if run else None
+        measured = None
+        if run:
+            measured = _measured(session, place.root, video, found, pixels, form, view.psnr)
         if session.json:
             print_json(_read_record(video, found, measured))
-            return
-        _print_read(video, found, measured)
+        else:
+            _print_read(video, found, measured)
 
     with session.opened(place.root) as store:
         for_each(session, select_videos(store, [place.name]), show, headed=False)
 
 
-def _requested_view(
-    video: Video,
-    span: Span | None,
-    chosen: slice | None,
-    moment: Fraction | None,
-    region: Rect | None,
-    size: tuple[int, int] | None,
-    fps: Fraction | None,
-) -> View:
+def _requested_view(video: Video, view: ViewOptions) -> View:
     from vfsd.core.view_request import ViewForm
 
-    request = view_request(video, ViewForm("raw"), span, chosen, moment, region, size, fps)
-    return request.resolve(video.width, video.height)
+    return view.request(video, ViewForm("raw")).resolve(video.width, video.height)
 
 
 def _measured(
@@ -252,15 +230,13 @@ def _print_read(video: Video, found: ReadExplanation, measured: ReadComparison |
     rows: list[tuple[str, ...]] = [
         ("seconds", "frames", "pictures", "pixels", "bytes", "predicted", "from")
     ]
-    for together in _similar_sources(found.sources):
-        rows.append(_source_cells(video, together))
+    for run in _similar_sources(found.sources):
+        rows.append(_source_cells(video, run))
     rows.append(("together", "", *_work_cells(found.work, found.seconds), ""))
     if plan.tiled:
         rows.append(("untiled", "", *_work_cells(found.untiled, found.untiled_seconds), "original"))
-    for line in column_lines(rows, "<<>>>><"):
-        print_line(line)
-    for line in fact_lines((*_read_facts(found, measured), *unused_facts(video, found))):
-        print_line(line)
+    print_table(rows, "<<>>>><")
+    print_facts((*_read_facts(found, measured), *unused_facts(video, found)))
 
 
 def _similar_sources(sources: Sequence[SourceRun]) -> Iterator[list[SourceRun]]:
@@ -275,20 +251,20 @@ def _similar_sources(sources: Sequence[SourceRun]) -> Iterator[list[SourceRun]]:
         yield list(group)
 
 
-def _source_cells(video: Video, together: Sequence[SourceRun]) -> tuple[str, ...]:
+def _source_cells(video: Video, run: Sequence[SourceRun]) -> tuple[str, ...]:
     from vfsd.cli.layout import displayed_layout_of, span_of
     from vfsd.tiling.cost import JOINED_RIGHT, DecodeWork
 
-    first = together[0]
-    frames = range(first.span.start, together[-1].span.stop)
+    first = run[0]
+    frames = range(first.span.start, run[-1].span.stop)
     start, end = span_of(video, frames)
     origin = f"original, {video.original.media.codec}"
     if first.segment is not None and first.segment.is_joined:
         origin = "joined with another video: pieces combined"
         if first.segment.profile == JOINED_RIGHT:
             origin += ", and projected back"
-        if len(together) > 1:
-            origin += f", {len(together)} segments"
+        if len(run) > 1:
+            origin += f", {len(run)} segments"
     elif first.segment is not None:
         origin = (
             f"{_tiles_text(first.tiles)} of {first.segment.layout.count}, {first.segment.profile}, "
@@ -296,13 +272,13 @@ def _source_cells(video: Video, together: Sequence[SourceRun]) -> tuple[str, ...
         )
         if first.segment.is_from_view:
             origin += ", encoded for a view"
-        if len(together) > 1:
-            origin += f", {len(together)} segments"
-    work = sum((source.work for source in together), DecodeWork())
+        if len(run) > 1:
+            origin += f", {len(run)} segments"
+    work = sum((source.work for source in run), DecodeWork())
     return (
         f"{clock_text(start)}-{clock_text(end)}",
         f"{frames.start}-{frames.stop - 1}",
-        *_work_cells(work, sum(source.seconds for source in together)),
+        *_work_cells(work, sum(source.seconds for source in run)),
         origin,
     )
 
@@ -393,10 +369,8 @@ def print_view(session: Session, video: Video, found: ViewExplanation) -> None:
         ("step", "seconds", "frames", "count", "bytes", "predicted", "what")
     ]
     rows += [_step_cells(video, step) for step in found.steps]
-    for line in column_lines(rows, "<<<>>><"):
-        print_line(line)
-    for line in fact_lines((*_view_facts(video, found), *unused_facts(video, found))):
-        print_line(line)
+    print_table(rows, "<<<>>><")
+    print_facts((*_view_facts(video, found), *unused_facts(video, found)))
 
 
 def _step_cells(video: Video, step: ExplainStep) -> tuple[str, ...]:
@@ -455,14 +429,14 @@ def unused_facts(video: Video, found: DecodeSummary) -> Iterator[tuple[str, str]
         segment = one.segment
         key = (segment.profile, segment.picture, segment.is_joined, one.why)
         groups.setdefault(key, []).append(one)
-    for together in groups.values():
-        yield "not used", f"{_unused_text(video, together)}: {_reason_text(together)}"
+    for run in groups.values():
+        yield "not used", f"{_unused_text(video, run)}: {_reason_text(run)}"
 
 
-def _unused_text(video: Video, together: Sequence[UnusedTiles]) -> str:
+def _unused_text(video: Video, run: Sequence[UnusedTiles]) -> str:
     """The unused tiles, as displayed."""
-    first = together[0].segment
-    layouts = {one.segment.layout for one in together}
+    first = run[0].segment
+    layouts = {one.segment.layout for one in run}
     name = "data joined with another video"
     if not first.is_joined:
         is_turned = video.original.media.rotation in (90, 270)
@@ -471,18 +445,18 @@ def _unused_text(video: Video, together: Sequence[UnusedTiles]) -> str:
         if len(layouts) > 1:
             cut = f"{len(layouts)} layouts"
         name = f"{first.profile} of {width}x{height}, {cut}"
-    return f"{name}, {len(together)} segments" if len(together) > 1 else name
+    return f"{name}, {len(run)} segments" if len(run) > 1 else name
 
 
-def _missing_text(together: Sequence[UnusedTiles]) -> str:
+def _missing_text(run: Sequence[UnusedTiles]) -> str:
     """Missing tiles. Numbers are meaningful within one layout only."""
     gone = {
         (one.segment.layout, tile)
-        for one in together
+        for one in run
         for tile in one.tiles
         if not one.segment.holds([tile])
     }
-    if len({one.segment.layout for one in together}) > 1:
+    if len({one.segment.layout for one in run}) > 1:
         return "some of the tiles needed are not stored"
     if len(gone) > _MOST_TILES:
         return f"{len(gone)} of the tiles needed are not stored"
@@ -553,25 +527,25 @@ def _is_copied(video: Video, request: ViewSpec) -> bool:
         return False
 
 
+# Maximum number of tile numbers in a line.
 _MOST_TILES = 6
-"""Maximum number of tile numbers in a line."""
 
 
-def _reason_text(together: Sequence[UnusedTiles]) -> str:
+def _reason_text(run: Sequence[UnusedTiles]) -> str:
     from vfsd.read.explain_read import UnusedReason
 
-    first = together[0]
+    first = run[0]
     if first.why == UnusedReason.SIZE:
         return "pictures of that size do not fit this read"
     if first.why == UnusedReason.MISSING:
-        return _missing_text(together)
+        return _missing_text(run)
     if first.why == UnusedReason.QUALITY:
-        least = min(one.psnr or 0.0 for one in together)
-        luma = min(one.segment.cell(tile).psnr for one in together for tile in one.tiles)
+        least = min(one.psnr or 0.0 for one in run)
+        luma = min(one.segment.cell(tile).psnr for one in run for tile in one.tiles)
         result = f"{least:.1f} dB in the result" if least else "an unmeasured result"
         return f"quality too low, with {luma:.1f} dB of luma and {result}"
-    seconds = duration_text(sum(one.seconds or 0.0 for one in together))
-    original = duration_text(sum(one.original_seconds for one in together))
+    seconds = duration_text(sum(one.seconds or 0.0 for one in run))
+    original = duration_text(sum(one.original_seconds for one in run))
     if first.why == UnusedReason.OTHERS:
         return f"{seconds}, and other tiles take less"
     if first.why == UnusedReason.TIME:
@@ -580,8 +554,3 @@ def _reason_text(together: Sequence[UnusedTiles]) -> str:
             "it, or the frames before need it"
         )
     return f"{seconds} are not clearly less than the {original} of the original"
-
-
-def duration_text(seconds: float) -> str:
-    """A duration in milliseconds, or in seconds from one second on."""
-    return f"{seconds * 1000:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"

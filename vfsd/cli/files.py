@@ -10,7 +10,7 @@ import click
 
 from vfsd.cli.command import define, replace_option, yes_option
 from vfsd.cli.options import pair_value, word_value
-from vfsd.cli.output import print_json, print_line, printable
+from vfsd.cli.output import printable
 from vfsd.cli.session import Session, select_videos
 from vfsd.errors import ExistsError, HeldError, NotFoundError, UsageError
 
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     "--set", "pairs", metavar="KEY=VALUE", type=pair_value, multiple=True, help="Set metadata."
 )
 @click.option("--unset", metavar="KEY", multiple=True, help="Remove metadata.")
-@click.pass_obj
 def tag(
     session: Session,
     names: tuple[str, ...],
@@ -65,16 +64,14 @@ def tag(
         if changes:
             videos = _change_tags(store.catalog, videos, add, remove, dict(pairs), unset)
         for video, path in zip(videos, found, strict=True):
-            if session.json:
-                print_json(
-                    {
-                        "name": path,
-                        "tags": sorted(video.tags),
-                        "metadata": dict(video.metadata),
-                    }
-                )
-            else:
-                print_line(_tag_line(video, path))
+            session.print_result(
+                {
+                    "name": path,
+                    "tags": sorted(video.tags),
+                    "metadata": dict(video.metadata),
+                },
+                _tag_line(video, path),
+            )
 
 
 def _change_tags(
@@ -114,7 +111,6 @@ def _tag_line(video: LogicalVideo, path: str) -> str:
 @click.argument("old")
 @click.argument("new")
 @replace_option("Replace an existing file.")
-@click.pass_obj
 def mv(session: Session, old: str, new: str, replace: bool) -> None:
     """Rename or move a file or directory.
 
@@ -127,10 +123,9 @@ def mv(session: Session, old: str, new: str, replace: bool) -> None:
         new_name += "/"  # marks a directory that may not exist yet
     with session.opened(root, writing=True) as store:
         store.move(old_name, new_name, replace=replace)
-    if session.json:
-        print_json({"old": old_name, "new": new_name})
-    else:
-        session.remark(f"moved {printable(old_name)} to {printable(new_name)}")
+    session.report(
+        {"old": old_name, "new": new_name}, f"moved {printable(old_name)} to {printable(new_name)}"
+    )
 
 
 @define(
@@ -146,7 +141,6 @@ def mv(session: Session, old: str, new: str, replace: bool) -> None:
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True)
 @click.option("-r", "--recursive", is_flag=True, help="Remove directories with their contents.")
 @yes_option
-@click.pass_obj
 def rm(session: Session, paths: tuple[str, ...], recursive: bool, yes: bool) -> None:
     """Remove files and directories from the store.
 
@@ -161,10 +155,7 @@ def rm(session: Session, paths: tuple[str, ...], recursive: bool, yes: bool) -> 
             if not yes and sys.stdin.isatty() and not _confirm_removal(store, name, recursive):
                 continue
             count = store.remove(name, recursive=recursive)
-            if session.json:
-                print_json({"path": name, "files": count})
-            else:
-                session.remark(f"removed {printable(name)}")
+            session.report({"path": name, "files": count}, f"removed {printable(name)}")
 
 
 def _confirm_removal(store: Store, name: str, recursive: bool) -> bool:

@@ -85,6 +85,7 @@ _FORMATS: Mapping[str, _OutputFormat] = MappingProxyType(
 def output_target(out: str, pixel_format: str | None, codec: str | None) -> OutputTarget:
     """The output that OUT names. Raises `UsageError`."""
     if out == "-":
+        # Pixels contain escape sequences that could reconfigure a terminal.
         if sys.stdout.isatty():
             raise UsageError(
                 "raw pixels cannot go to a terminal", hint="name a file, or use a pipe"
@@ -201,13 +202,13 @@ def _encode_picture(frame: Frame, suffix: str) -> bytes:
 
 
 _BUFFER = 1 << 20
+# Pixel formats of pictures, by type and number of channels.
 _KINDS = {
     ("uint8", 3): "rgb24",
     ("uint8", 1): "gray",
     ("uint16", 3): "rgb48",
     ("uint16", 1): "gray16",
 }
-"""Pixel formats of pictures, by type and number of channels."""
 
 
 @dataclass(frozen=True, slots=True)

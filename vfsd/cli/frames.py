@@ -10,12 +10,13 @@ import click
 
 from vfsd.cli.command import define
 from vfsd.cli.options import frame_range, frame_slice
-from vfsd.cli.output import column_lines, print_json, print_line
-from vfsd.cli.session import Session, for_each, select_videos
+from vfsd.cli.output import print_json, print_table
+from vfsd.cli.session import Session, for_each, select_records
 from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
 
 if TYPE_CHECKING:
-    from vfsd.api.video import Video
+    from vfsd.core.frame_table import FrameTable
+    from vfsd.core.model import LogicalVideo, PhysicalVideo
 
 _FRAME_FIELDS: Mapping[str, str] = MappingProxyType(
     {
@@ -45,8 +46,8 @@ _GOP_FIELDS: Mapping[str, str] = MappingProxyType(
         "open": "whether its leading pictures need the GOP before",
     }
 )
+# Lines formatted at a time.
 _BLOCK = 4096
-"""Lines formatted at a time."""
 
 
 @define(
@@ -71,7 +72,6 @@ _BLOCK = 4096
     type=frame_slice,
     help="Only frames A to B - 1, every S-th.",
 )
-@click.pass_obj
 def frames(
     session: Session,
     names: tuple[str, ...],
@@ -92,9 +92,13 @@ def frames(
     root, paths = session.places(names)
     headings = [key for key in (_GOP_FIELDS if gops else _FRAME_FIELDS) if key != "name"]
 
-    def show(path: str, video: Video) -> None:
-        wanted = frame_range(chosen or slice(None, None, 1), len(video))
-        records = _gop_records(video, wanted) if gops else _frame_records(video, wanted, keyframes)
+    def show(path: str, video: LogicalVideo) -> None:
+        wanted = frame_range(chosen or slice(None, None, 1), video.original.frames)
+        table = store.catalog.frame_table(video.original)
+        if gops:
+            records = _gop_records(video.original, table, wanted)
+        else:
+            records = _frame_records(video.original, table, wanted, keyframes)
         if not session.json:
             _print_table(headings, records)
             return
@@ -102,14 +106,13 @@ def frames(
             print_json({"name": path, **record})
 
     with session.opened(root) as store:
-        for_each(session, select_videos(store, paths), show)
+        for_each(session, select_records(store, paths), show)
 
 
-def _frame_records(video: Video, wanted: range, only_keys: bool) -> Iterator[dict[str, Any]]:
-    from vfsd.api.video import context_of
-
-    table, base = context_of(video).table, video.original.time_base
-    first_pts = video.original.first_pts
+def _frame_records(
+    original: PhysicalVideo, table: FrameTable, wanted: range, only_keys: bool
+) -> Iterator[dict[str, Any]]:
+    base, first_pts = original.time_base, original.first_pts
     for index in wanted:
         entry = table.frame(index)
         if only_keys and not entry.is_key:
@@ -126,11 +129,11 @@ def _frame_records(video: Video, wanted: range, only_keys: bool) -> Iterator[dic
         }
 
 
-def _gop_records(video: Video, wanted: range) -> Iterator[dict[str, Any]]:
-    from vfsd.api.video import context_of
-
-    base, first_pts = video.original.time_base, video.original.first_pts
-    for gop in context_of(video).table.gops():
+def _gop_records(
+    original: PhysicalVideo, table: FrameTable, wanted: range
+) -> Iterator[dict[str, Any]]:
+    base, first_pts = original.time_base, original.first_pts
+    for gop in table.gops():
         if not _overlaps(range(gop.first_frame, gop.first_frame + gop.frames), wanted):
             continue
         yield {
@@ -167,8 +170,7 @@ def _print_table(headings: list[str], records: Iterator[dict[str, Any]]) -> None
 
 def _print_rows(rows: list[tuple[str, ...]]) -> None:
     if rows:
-        for line in column_lines(rows, ">" * len(rows[0])):
-            print_line(line)
+        print_table(rows, ">" * len(rows[0]))
 
 
 def _cell(value: object) -> str:

@@ -10,7 +10,7 @@ import click
 
 from vfsd.cli.command import define
 from vfsd.cli.listing import ENTRY_FIELDS, entry_record, kind_of, size_of
-from vfsd.cli.output import fact_lines, iso_time, local_time, print_json, print_line, printable
+from vfsd.cli.output import iso_time, local_time, print_facts, print_json, print_line, printable
 from vfsd.cli.session import Session, matched_paths
 from vfsd.core.timebase import clock_text, human_bytes
 from vfsd.errors import NotFoundError
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from vfsd.storage.context import StoreContext
 
 
+# Number of layouts in the text output.
 _MOST_LAYOUTS = 3
-"""Number of layouts in the text output."""
 
 
 @define(
@@ -61,7 +61,6 @@ _MOST_LAYOUTS = 3
     listing=True,
 )
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
-@click.pass_obj
 def info(session: Session, names: tuple[str, ...]) -> None:
     """Show everything known about files or directories.
 
@@ -71,7 +70,7 @@ def info(session: Session, names: tuple[str, ...]) -> None:
     file that is not a video, or not examined yet, has the reason.
     """
     root, paths = session.places(names)
-    with session.looked_into(root) as parts:
+    with session.opened_context(root) as parts:
         for number, path in enumerate(matched_paths(parts.catalog, paths)):
             if number and not session.json:
                 print_line("")
@@ -87,10 +86,7 @@ def _show(session: Session, parts: StoreContext, path: str) -> None:
     if session.json:
         print_json(record)
         return
-    for line in fact_lines(
-        _plain_facts(node, record) if video is None else _video_facts(video, record)
-    ):
-        print_line(line)
+    print_facts(_plain_facts(node, record) if video is None else _video_facts(video, record))
 
 
 def _plain_facts(node: Node, record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -322,10 +318,13 @@ def _integrity_record(catalog: Catalog, video: LogicalVideo) -> dict[str, Any]:
 
 
 def _sound_record(catalog: Catalog, video: LogicalVideo) -> dict[str, Any] | None:
+    found, media = catalog.sound(video.original), video.original.media
+    # The import below takes longer than all the rest of the command.
+    if found is None and all(stream.kind != "audio" for stream in media.side_streams):
+        return None
     from vfsd.views.info_files import audio_record
 
-    found = catalog.sound(video.original)
-    return audio_record(video.original.media, None if found is None else found[0])
+    return audio_record(media, None if found is None else found[0])
 
 
 def _tiles_record(catalog: Catalog, video: LogicalVideo) -> dict[str, Any] | None:

@@ -99,7 +99,6 @@ _MOST_FOLDERS = 10
 )
 @click.option("--skip-refused", is_flag=True, help="Do not fail for files that are not videos.")
 @click.option("--dry-run", is_flag=True, help="Only print what would be done.")
-@click.pass_obj
 def ingest(
     session: Session,
     paths: tuple[str, ...],
@@ -157,11 +156,11 @@ def ingest(
                 done = 0
                 for source in sources:
                     if dry_run:
-                        outcome = ingester.foretell(source)
+                        outcome = ingester.predict(source)
                     else:
                         outcome = ingester.ingest(source, progress)
                     outcomes.append(outcome)
-                    with progress.aside():
+                    with progress.hidden():
                         _print_outcome(session, outcome)
                     done += source.size
                     progress.reach(done, total)
@@ -202,8 +201,8 @@ def _summarize(session: Session, outcomes: Sequence[IngestOutcome], planned: int
         parts.append(f"{planned - len(outcomes)} not done")
     session.remark(", ".join(parts) or "nothing to ingest")
     # `ingest DIR --to odd` makes odd/DIR/, which is not obvious from the option.
-    went_in = [o for o in outcomes if o.status in ("ingested", "planned")]
-    folders = Counter(posixpath.dirname(o.source.name) for o in went_in)
+    added = [o for o in outcomes if o.status in ("ingested", "planned")]
+    folders = Counter(posixpath.dirname(o.source.name) for o in added)
     for folder, count in list(folders.items())[:_MOST_FOLDERS]:
         session.remark(f"{count} into {printable(folder) + '/' if folder else 'the top directory'}")
     if len(folders) > _MOST_FOLDERS:
@@ -219,6 +218,7 @@ def _summarize(session: Session, outcomes: Sequence[IngestOutcome], planned: int
 
 def _exit_code(outcomes: Sequence[IngestOutcome], skip_refused: bool) -> int:
     """The exit code of the worst outcome: failures, then existing names, then refused files."""
+    # Scripts see one code only: the one that needs attention first.
     for status in ("failed", "exists", "refused"):
         for outcome in outcomes:
             if outcome.status == status and not (skip_refused and status == "refused"):
@@ -250,7 +250,7 @@ class Ingester:
     stream: int | None = None
     size: str | None = None  #: first, largest, or None for the default
 
-    def foretell(self, source: SourceFile) -> IngestOutcome:
+    def predict(self, source: SourceFile) -> IngestOutcome:
         """The outcome of `ingest`, as far as it is known without reading the file."""
         from vfsd.write.ingest_file import require_name_free
 
@@ -294,7 +294,7 @@ class Ingester:
             return IngestOutcome(source, "ingested", video=video.info, corrected=corrected)
         except BusyError as error:  # the file changed while it was read
             return _failure_of(source, error)
-        except StoreError:
+        except StoreError:  # it would hit the next file, too
             raise
         except ExistsError as error:
             if not self._is_there(source):
@@ -323,10 +323,11 @@ def plan_sources(paths: Sequence[str], target: str, rename: str | None) -> list[
     two files would get the same name.
     """
     found = [source for path in paths for source in _sources_of(path, target, rename)]
-    twice = [name for name, count in Counter(s.name for s in found).items() if count > 1]
-    if twice:
+    duplicates = [name for name, count in Counter(s.name for s in found).items() if count > 1]
+    if duplicates:
         raise UsageError(
-            f"several files would be named {twice[0]!r}", hint="ingest them one by one, with --as"
+            f"several files would be named {duplicates[0]!r}",
+            hint="ingest them one by one, with --as",
         )
     return found
 

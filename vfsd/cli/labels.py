@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
+import functools
 import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
@@ -22,15 +23,17 @@ from vfsd.cli.options import (
     region_value,
     span_value,
 )
-from vfsd.cli.output import Progress, column_lines, print_json, print_line, printable
-from vfsd.cli.session import Session, for_each, select_videos
+from vfsd.cli.output import Progress, print_json, print_line, print_table, printable
+from vfsd.cli.session import Session, for_each, select_records, select_videos
 from vfsd.core.timebase import clock_text
 from vfsd.errors import ExtraMissingError, NotFoundError, OutOfRangeError, UsageError
 
 if TYPE_CHECKING:
     from vfsd.api.video import Video
+    from vfsd.catalog import Catalog
     from vfsd.catalog.detection_query import DetectionQuery
     from vfsd.core.detections import Detection, Source
+    from vfsd.core.model import LogicalVideo
     from vfsd.labels.detectors import Detector, Every
     from vfsd.tiling import Rect
 
@@ -42,16 +45,25 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def source_options(text: str) -> Callable[[_F], _F]:
-    """``--source``, ``--model`` and ``--version``."""
+    """Add ``--source``, ``--model`` and ``--version``; the command gets them as `source`.
+
+    A name alone selects every source of that name.
+    """
 
     def decorate(function: _F) -> _F:
+        @functools.wraps(function)
+        def collect(
+            *args: Any, source: str | None, model: str | None, version: str | None, **values: Any
+        ) -> Any:
+            return function(*args, source=_selected_source(source, model, version), **values)
+
         for option in (
             click.option("--version", metavar="WORD", help="Version of the model."),
             click.option("--model", metavar="WORD", help="Model of the source."),
             click.option("--source", metavar="NAME", help=text),
         ):
-            function = option(function)
-        return function
+            collect = option(collect)
+        return cast(_F, collect)
 
     return decorate
 
@@ -77,10 +89,9 @@ def numbering_options(function: _F) -> _F:
     return function
 
 
-def source_selection(
+def _selected_source(
     name: str | None, model: str | None, version: str | None
 ) -> str | Source | None:
-    """The sources that the options select; a name alone selects every source of that name."""
     if name is None:
         if model or version:
             raise UsageError("--model and --version need a --source", hint="name the source, too")
@@ -146,7 +157,6 @@ _ROWS_AT_ONCE = 10_000
     help="Only boxes with this attribute.",
 )
 @click.option("--count", "only_count", is_flag=True, help="Only print the number of boxes.")
-@click.pass_obj
 def labels_query(
     session: Session,
     name: str,
@@ -154,9 +164,7 @@ def labels_query(
     span: Span | None,
     chosen: slice | None,
     region: Rect | None,
-    source: str | None,
-    model: str | None,
-    version: str | None,
+    source: str | Source | None,
     min_confidence: float | None,
     track: int | None,
     attributes: tuple[tuple[str, object], ...],
@@ -183,7 +191,7 @@ def labels_query(
             span=span,
             frames=None if chosen is None else frame_range(chosen, len(video)),
             region=region,
-            source=source_selection(source, model, version),
+            source=source,
             min_confidence=min_confidence,
             track=track,
             attributes=dict(attributes),
@@ -218,8 +226,7 @@ def _print_boxes(session: Session, video: Video, found: DetectionQuery) -> int:
                 print_json({"name": video.name, **_box_record(one, seconds)})
             else:
                 cells.append(_box_cells(one, seconds))
-        for line in column_lines(cells, ">><<>><"):
-            print_line(line)
+        print_table(cells, ">><<>><")
     return len(rows)
 
 
@@ -229,8 +236,7 @@ def _print_counts(counts: Mapping[str, int]) -> None:
         print_line(str(*counts.values()))
         return
     rows = [(str(count), printable(path)) for path, count in counts.items()]
-    for line in column_lines([*rows, (str(sum(counts.values())), "total")], "><"):
-        print_line(line)
+    print_table([*rows, (str(sum(counts.values())), "total")], "><")
 
 
 def _box_record(one: Detection, seconds: float) -> dict[str, object]:
@@ -281,7 +287,6 @@ _MOST_RANGES = 6
     listing=True,
 )
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
-@click.pass_obj
 def labels_ls(session: Session, names: tuple[str, ...]) -> None:
     """List the labels of videos, and frames examined.
 
@@ -293,9 +298,10 @@ def labels_ls(session: Session, names: tuple[str, ...]) -> None:
     """
     root, paths = session.places(names)
     with session.opened(root) as store:
-        found = select_videos(store, paths)
+        # Neither videos nor their labels are opened: that would import the libraries of reads.
+        found = select_records(store, paths)
         for path, video in found.items():
-            record = _labels_record(video)
+            record = _labels_record(store.catalog, video)
             if session.json:
                 print_json({"name": path, **record})
                 continue
@@ -316,16 +322,15 @@ def _print_labels(record: Mapping[str, Any]) -> None:
         )
         for one in record["labels"]
     ]
-    for line in column_lines(rows, "<<>>><"):
-        print_line(line)
+    print_table(rows, "<<>>><")
     for one in record["sources"]:
         words = _source_text(one["name"], one["model"], one["version"])
         print_line(f"{printable(words)}: {_examined_text(one['examined'])}")
 
 
-def _labels_record(video: Video) -> dict[str, Any]:
-    ranges: dict[Source, list[list[int]]] = {one: [] for one in video.labels.sources()}
-    for one in video.labels.examined():
+def _labels_record(catalog: Catalog, video: LogicalVideo) -> dict[str, Any]:
+    ranges: dict[Source, list[list[int]]] = {one: [] for one in catalog.detections.sources(video)}
+    for one in catalog.detections.examined(video):
         ranges.setdefault(one.source, []).append([one.frames.start, one.frames.stop])
     return {
         "labels": [
@@ -341,7 +346,7 @@ def _labels_record(video: Video) -> dict[str, Any]:
                 "end_frame": one.end_frame,
             }
             for source in ranges
-            for one in video.labels.summary(source=source)
+            for one in catalog.detections.labels(video, source=source)
         ],
         "sources": [
             {
@@ -388,14 +393,11 @@ def _examined_text(examined: list[list[int]]) -> str:
     "--frames", "chosen", metavar="A:B", type=frame_slice, help="Only in frames A to B - 1, or one."
 )
 @click.option("--all", "everything", is_flag=True, help="All boxes of the video.")
-@click.pass_obj
 def labels_rm(
     session: Session,
     names: tuple[str, ...],
     labels: tuple[str, ...],
-    source: str | None,
-    model: str | None,
-    version: str | None,
+    source: str | Source | None,
     chosen: slice | None,
     everything: bool,
 ) -> None:
@@ -419,12 +421,11 @@ def labels_rm(
             gone = video.labels.remove(
                 labels=list(labels) or None,
                 frames=frames,
-                source=source_selection(source, model, version),
+                source=source,
             )
-            if session.json:
-                print_json({"name": path, "boxes": gone})
-            else:
-                session.remark(f"{gone} boxes removed from {printable(path)}")
+            session.report(
+                {"name": path, "boxes": gone}, f"{gone} boxes removed from {printable(path)}"
+            )
 
 
 @define(
@@ -474,7 +475,6 @@ def labels_rm(
     is_flag=True,
     help="Examine all frames again, and remove earlier boxes of the same source.",
 )
-@click.pass_obj
 def detect(
     session: Session,
     names: tuple[str, ...],
@@ -497,15 +497,15 @@ def detect(
         raise UsageError("give either --every or --keyframes, not both")
     from vfsd.labels.detectors import make_detector
 
-    rhythm: Every = "key" if keyframes else every or 1
+    interval: Every = "key" if keyframes else every or 1
     root, paths = session.places(names)
     detector = make_detector(
-        detector_text, every=rhythm, min_confidence=min_confidence, label=label, names=classes
+        detector_text, every=interval, min_confidence=min_confidence, label=label, names=classes
     )
     with session.opened(root, writing=True) as store:
         videos = [store[path] for path in paths]
         for video in videos:
-            _detect(session, video, detector, rhythm, span, replace)
+            _detect(session, video, detector, interval, span, replace)
 
 
 def _detect(
@@ -522,26 +522,22 @@ def _detect(
         boxes = video.labels.detect(detector, span, every, progress.reach, replace)
     examined = _examined_frames(video, source)
     # A motion detector reads more frames than it examines: count only examined ones.
-    looked_at = examined - before
-    if session.json:
-        print_json(
-            {
-                "name": video.name,
-                "source": {
-                    "name": source.name,
-                    "model": source.model,
-                    "version": source.version,
-                },
-                "boxes": boxes,
-                "frames": looked_at,
-                "examined": examined,
-            }
-        )
-    else:
-        session.remark(
-            f"{boxes} boxes by {source} on {looked_at} frames of {printable(video.name)}"
-            + ("" if looked_at else ", which it had examined before")
-        )
+    newly_examined = examined - before
+    session.report(
+        {
+            "name": video.name,
+            "source": {
+                "name": source.name,
+                "model": source.model,
+                "version": source.version,
+            },
+            "boxes": boxes,
+            "frames": newly_examined,
+            "examined": examined,
+        },
+        f"{boxes} boxes by {source} on {newly_examined} frames of {printable(video.name)}"
+        + ("" if newly_examined else ", which it had examined before"),
+    )
 
 
 def _examined_frames(video: Video, source: Source) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from vfsd.cli.command import define, replace_option
-from vfsd.cli.labels import FORMATS, numbering_options, source_options, source_selection
+from vfsd.cli.labels import FORMATS, numbering_options, source_options
 from vfsd.cli.options import Span, span_value
 from vfsd.cli.output import Progress, print_json, printable
 from vfsd.cli.session import Session, for_each, select_videos, single_path
@@ -73,15 +73,12 @@ if TYPE_CHECKING:
     "yolo, voc), unless it has several sources and does not separate them.",
 )
 @click.option("--skip-empty", is_flag=True, help="Skip boxes without area.")
-@click.pass_obj
 def labels_import(
     session: Session,
     name: str,
     file: Path,
     format_: str | None,
-    source: str | None,
-    model: str | None,
-    version: str | None,
+    source: str | Source | None,
     replace: bool,
     frame_base: int | None,
     pixel_base: int | None,
@@ -102,7 +99,6 @@ def labels_import(
     from vfsd.validation import no_such_file
 
     place = session.place(name)
-    selection = source_selection(source, model, version)
     with (
         session.opened(place.root, writing=True) as store,
         Progress(f"reading {file}", None, shown=session.shows_progress) as progress,
@@ -115,6 +111,7 @@ def labels_import(
         if not file.exists():
             raise no_such_file(file)
         format_ = format_ or format_of(file)
+        named = source if source is None or isinstance(source, str) else source.name
         options = LabelReadOptions(
             frame_base,
             pixel_base,
@@ -122,11 +119,11 @@ def labels_import(
             None if names is None else names_for(format_, names),
             label,
             skip_empty,
-            source or file.stem,
+            named or file.stem,
         )
         found = read_labels(file, format_, video.labels.clip, options, on_progress=report)
-        rows = _rows_with_sources(found.columns, file, selection)
-        sources = _file_sources(found, rows, file, selection)
+        rows = _rows_with_sources(found.columns, file, source)
+        sources = _file_sources(found, rows, file, source)
         examined_ranges = _examined_ranges(found, examined, sources, len(video))
         progress.label(f"storing {len(rows)} boxes")
         removed = 0
@@ -178,26 +175,26 @@ def _warn_of_doubts(
 
 
 def _rows_with_sources(
-    rows: DetectionColumns, file: Path, selection: str | Source | None
+    rows: DetectionColumns, file: Path, source: str | Source | None
 ) -> DetectionColumns:
     """Each row with the source from the options, else its own, else one named like the file."""
     from vfsd.core.detections import source_from
 
-    fallback = source_from(file.stem if selection is None else selection)
-    own = [None if selection is not None else rows.source_of(at) for at in range(len(rows))]
+    fallback = source_from(file.stem if source is None else source)
+    own = [None if source is not None else rows.source_of(at) for at in range(len(rows))]
     return rows.with_sources([one or fallback for one in own])
 
 
 def _file_sources(
-    found: LabelFile, rows: DetectionColumns, file: Path, selection: str | Source | None
+    found: LabelFile, rows: DetectionColumns, file: Path, source: str | Source | None
 ) -> list[Source]:
     """The sources of a file. A file without boxes has one, too."""
     from vfsd.core.detections import source_from
 
     sources = [*rows.sources]
-    if selection is None:
+    if source is None:
         sources += [one.source for one in found.examined_by or ()]
-    return list(dict.fromkeys(sources)) or [source_from(selection or file.stem)]
+    return list(dict.fromkeys(sources)) or [source_from(source or file.stem)]
 
 
 def _examined_ranges(
@@ -269,16 +266,13 @@ _STREAMS = ("coco", "csv")
 )
 @numbering_options
 @replace_option("Replace an existing file.")
-@click.pass_obj
 def labels_export(
     session: Session,
     name: str,
     expression: str | None,
     format_: str,
     out: str,
-    source: str | None,
-    model: str | None,
-    version: str | None,
+    source: str | Source | None,
     span: Span | None,
     min_confidence: float | None,
     clipped: bool,
@@ -304,17 +298,16 @@ def labels_export(
         raise UsageError(f"{format_} makes several files", hint="name a file or folder with -o")
     if out == "-" and session.json:
         raise UsageError("labels and JSON cannot both go to stdout", hint="name a file")
-    selection = source_selection(source, model, version)
     options = LabelWriteOptions(frame_base, pixel_base)
     found: dict[str, tuple[LabelExport, int]] = {}
 
     def collect(path: str, video: Video) -> None:
         rows = video.labels.query(
-            expression, span=span, source=selection, min_confidence=min_confidence
+            expression, span=span, source=source, min_confidence=min_confidence
         ).columns()
         inside = rows.clipped(video.width, video.height) if clipped else rows
         found[path] = (
-            LabelExport(inside, _examined_within(video, selection, span), video.labels.clip),
+            LabelExport(inside, _examined_within(video, source, span), video.labels.clip),
             len(rows) - len(inside),
         )
 
@@ -346,12 +339,12 @@ def labels_export(
 
 
 def _examined_within(
-    video: Video, selection: Source | str | None, span: Span | None
+    video: Video, source: Source | str | None, span: Span | None
 ) -> list[Examined]:
     from vfsd.core.detections import Examined
     from vfsd.tiling import frame_intersection
 
-    examined = video.labels.examined(selection)
+    examined = video.labels.examined(source)
     if span is None:
         return list(examined)
     within = video.frames_in(span)

@@ -16,12 +16,12 @@ import click
 from vfsd.cli.command import define, replace_option
 from vfsd.cli.options import Span, span_value, time_value
 from vfsd.cli.output import (
-    column_lines,
     iso_time,
     local_time,
     picture_path,
     print_json,
     print_line,
+    print_table,
     printable,
     write_picture,
 )
@@ -198,7 +198,6 @@ def segments_touching(segments: Sequence[Segment], frames: range) -> list[Segmen
     "-o", "--out", metavar="FILE", help="Draw the tiles over a frame, into a .png or .jpg."
 )
 @replace_option("Replace an existing FILE.")
-@click.pass_obj
 def layout_show(
     session: Session,
     names: tuple[str, ...],
@@ -239,8 +238,7 @@ def layout_show(
             _print_tiles(video, found)
         elif found:
             rows = [RUN_HEADINGS, *(run_cells(video, run) for run in runs(found))]
-            for line in column_lines(rows, RUN_ALIGNMENT):
-                print_line(line)
+            print_table(rows, RUN_ALIGNMENT)
         else:
             session.remark(f"{printable(path)} has no tiles there")
 
@@ -283,8 +281,7 @@ def _print_tiles(video: Video, found: Sequence[Segment]) -> None:
             )
             for tile in record["tiles"]
         ]
-        for line in column_lines(rows, "><>>>"):
-            print_line(line)
+        print_table(rows, "><>>>")
 
 
 def _draw_layout(
@@ -327,7 +324,6 @@ def _draw_layout(
     listing=True,
 )
 @click.argument("names", metavar="VIDEO...", nargs=-1, required=True)
-@click.pass_obj
 def layout_history(session: Session, names: tuple[str, ...]) -> None:
     """List the present and past tiles of videos.
 
@@ -361,8 +357,7 @@ def layout_history(session: Session, names: tuple[str, ...]) -> None:
             state = "in use" if run[0].retired_ns is None else "retired"
             made = local_time(run[0].created_ns)
             rows.append((made, state, *run_cells(video, run)))
-        for line in column_lines(rows, "<<" + RUN_ALIGNMENT):
-            print_line(line)
+        print_table(rows, "<<" + RUN_ALIGNMENT)
 
     with session.opened(root) as store:
         for_each(session, select_videos(store, paths), show)

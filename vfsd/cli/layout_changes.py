@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from vfsd.cli.command import define, jobs_option, yes_option
+from vfsd.cli.command import MAKING_EXITS, define, jobs_option, yes_option
 from vfsd.cli.layout import (
     displayed_layout_of,
     retired_and_active,
@@ -22,14 +22,12 @@ from vfsd.cli.layout import (
     span_option,
 )
 from vfsd.cli.options import Span
-from vfsd.cli.output import Progress, column_lines, print_json, print_line, printable
-from vfsd.cli.session import Session, for_each, select_video_list, select_videos
+from vfsd.cli.output import Progress, print_json, print_line, print_table, printable
+from vfsd.cli.session import Session, for_each, select_or_all, select_videos
 from vfsd.core.timebase import clock_text, human_bytes
 from vfsd.errors import (
     EXIT_FINDINGS,
-    EXIT_INTERRUPTED,
     IntegrityError,
-    NoSpaceError,
     NotFoundError,
     OutOfRangeError,
     ReadOnlyError,
@@ -57,7 +55,6 @@ if TYPE_CHECKING:
     listing=True,
 )
 @click.argument("names", metavar="VIDEO...", nargs=-1, required=True)
-@click.pass_obj
 def layout_diff(session: Session, names: tuple[str, ...]) -> None:
     """Compare the present tiles of videos with the earlier ones.
 
@@ -76,8 +73,7 @@ def layout_diff(session: Session, names: tuple[str, ...]) -> None:
         rows = [change.cells(video) for change in found]
         if not rows:
             session.remark(f"{printable(path)} has no tiles")
-        for line in column_lines(rows, "<<><<>>"):
-            print_line(line)
+        print_table(rows, "<<><<>>")
 
     with session.opened(root) as store:
         for_each(session, select_videos(store, paths), show)
@@ -189,7 +185,6 @@ def _side_record(video: Video, segments: Sequence[Segment]) -> dict[str, Any] | 
 )
 @click.argument("names", metavar="VIDEO...", nargs=-1, required=True)
 @span_option
-@click.pass_obj
 def layout_rollback(session: Session, names: tuple[str, ...], span: Span | None) -> None:
     """Go back to the layouts before the present ones.
 
@@ -205,13 +200,11 @@ def layout_rollback(session: Session, names: tuple[str, ...], span: Span | None)
         chosen = [(video, video.frames_in(span)) for video in select_videos(store, paths).values()]
         for video, frames in chosen:
             retired, restored = derived_data.rollback_layouts(store.parts, video.info, frames)
-            if session.json:
-                print_json({"name": video.name, "retired": retired, "restored": restored})
-            else:
-                session.remark(
-                    f"{printable(video.name)}: {restored} segments are in use again, "
-                    f"{retired} are retired"
-                )
+            session.report(
+                {"name": video.name, "retired": retired, "restored": restored},
+                f"{printable(video.name)}: {restored} segments are in use again, "
+                f"{retired} are retired",
+            )
 
 
 @define(
@@ -232,7 +225,6 @@ def layout_rollback(session: Session, names: tuple[str, ...], span: Span | None)
 @span_option
 @click.option("--retired", is_flag=True, help="Only the tiles kept for a rollback.")
 @yes_option
-@click.pass_obj
 def layout_drop(
     session: Session, names: tuple[str, ...], span: Span | None, retired: bool, yes: bool
 ) -> None:
@@ -248,12 +240,10 @@ def layout_drop(
         for video, frames in chosen:
             found = _drop_segments(store, video, frames, retired, yes)
             size = sum(segment.size for segment in found)
-            if session.json:
-                print_json({"name": video.name, "segments": len(found), "bytes": size})
-            else:
-                session.remark(
-                    f"{printable(video.name)}: dropped {len(found)} segments, {human_bytes(size)}"
-                )
+            session.report(
+                {"name": video.name, "segments": len(found), "bytes": size},
+                f"{printable(video.name)}: dropped {len(found)} segments, {human_bytes(size)}",
+            )
 
 
 def _drop_segments(
@@ -295,14 +285,7 @@ _LEVEL = 9
         "bytes": "their size now",
         "seconds": "duration",
     },
-    exits=[
-        NotFoundError,
-        ReadOnlyError,
-        IntegrityError,
-        NoSpaceError,
-        EXIT_FINDINGS,
-        EXIT_INTERRUPTED,
-    ],
+    exits=[*MAKING_EXITS, EXIT_FINDINGS],
     listing=True,
 )
 @click.argument("names", metavar="[VIDEO]...", nargs=-1)
@@ -319,7 +302,6 @@ _LEVEL = 9
     "budget, then higher the fuller it is.",
 )
 @jobs_option
-@click.pass_obj
 def compress(
     session: Session,
     names: tuple[str, ...],
@@ -339,7 +321,7 @@ def compress(
 
     root, paths = session.places_or_root(names)
     with session.opened(root, writing=True) as store:
-        videos = select_video_list(store, paths) if names else list(store.find())
+        videos = select_or_all(store, paths)
         if not names:
             videos = [video for video in videos if lossless_segments(store.parts, video.info)]
             if not videos and not session.json:

@@ -11,7 +11,7 @@ import click
 
 from vfsd.cli.command import define
 from vfsd.cli.options import byte_count_value, pair_value
-from vfsd.cli.output import column_lines, iso_time, local_time, print_json, print_line, printable
+from vfsd.cli.output import iso_time, local_time, print_json, print_line, print_table, printable
 from vfsd.cli.session import Session
 from vfsd.core.timebase import clock_text, human_bytes
 from vfsd.errors import NotFoundError
@@ -72,6 +72,7 @@ def size_of(parts: StoreContext, node: Node) -> int:
     from vfsd.core.model import FileState
 
     if node.state in (FileState.PLAIN, FileState.SPOOLED):
+        # The catalog learns the size when the file is closed.
         try:
             return parts.directory.spool_file(node.ino).stat().st_size
         except FileNotFoundError:
@@ -145,7 +146,6 @@ Entry = tuple[str, "Node"]
 @click.argument("path", default="")
 @click.option("-l", "--long", is_flag=True, help="Print details of each entry.")
 @click.option("-R", "--recursive", is_flag=True, help="List the contents of directories, too.")
-@click.pass_obj
 def ls(session: Session, path: str, long: bool, recursive: bool) -> None:
     """List a directory, by name.
 
@@ -156,7 +156,7 @@ def ls(session: Session, path: str, long: bool, recursive: bool) -> None:
     """
     place = session.place(path)
     with (
-        session.looked_into(place.root) as parts,
+        session.opened_context(place.root) as parts,
         parts.catalog.reading() as seen,
     ):
         entries = _entries_below(seen, place.name, recursive=recursive)
@@ -175,8 +175,7 @@ def ls(session: Session, path: str, long: bool, recursive: bool) -> None:
             entry_cells(label, node, _video_of(seen, node), size_of(parts, node))
             for label, node in labelled
         )
-        for line in column_lines(rows, ENTRY_ALIGNMENT):
-            print_line(line)
+        print_table(rows, ENTRY_ALIGNMENT)
 
 
 def _entries_below(seen: Transaction, path: str, *, recursive: bool) -> Iterator[Entry]:
@@ -257,7 +256,6 @@ _DATE = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"])
     "--until", type=_DATE, metavar="DATE", help="Last changed (mtime) at this time or earlier."
 )
 @click.option("-l", "--long", is_flag=True, help="Print details of each video.")
-@click.pass_obj
 def find(
     session: Session,
     pattern: str | None,
@@ -286,7 +284,7 @@ def find(
     """
     from vfsd.core.model import FileState
 
-    with session.looked_into(session.root()) as parts:
+    with session.opened_context(session.root()) as parts:
         found = parts.catalog.find(
             pattern,
             tags=frozenset(tags),
@@ -303,11 +301,11 @@ def find(
             for video in found:
                 print_json(_video_record(video))
         elif long:
-            for line in column_lines(map(_video_row, found), ">>>><<<<"):
-                print_line(line)
+            print_table(map(_video_row, found), ">>>><<<<")
         else:
             for name in found.names():
                 print_line(printable(name))
+        # Only a pattern without any match gets the hint; other options may exclude its matches.
         nothing = (
             pattern is not None
             and "/" not in pattern

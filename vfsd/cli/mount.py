@@ -48,7 +48,6 @@ from vfsd.mount import mount_log
     type=click.Choice(list(mount_log.LEVELS)),
     help=f"Minimum severity to log. [default: {mount_log.DEFAULT}]",
 )
-@click.pass_obj
 def mount(
     session: Session,
     places: tuple[str, ...],
@@ -119,7 +118,6 @@ def _report(session: Session, root: Path, mountpoint: Path, pid: object, log: Pa
 @click.argument(
     "mountpoint", metavar="DIR", type=Path
 )  # click.Path would stat it, and a dead mount hangs
-@click.pass_obj
 def umount(session: Session, mountpoint: Path) -> None:
     """End a mount, once all writes are safe.
 
@@ -128,7 +126,6 @@ def umount(session: Session, mountpoint: Path) -> None:
     from vfsd.mount import control
 
     control.unmount(mountpoint)
-    if session.json:
-        print_json({"mountpoint": str(mountpoint.absolute())})
-    else:
-        session.remark(f"unmounted {printable(str(mountpoint))}")
+    session.report(
+        {"mountpoint": str(mountpoint.absolute())}, f"unmounted {printable(str(mountpoint))}"
+    )

@@ -14,8 +14,8 @@ from typing import NoReturn
 
 from vfsd.errors import UsageError, VfsdError
 
+# Exit codes of mount(8).
 _USAGE, _FAILED = 1, 32
-"""Exit codes of mount(8)."""
 
 
 class _HelperParser(argparse.ArgumentParser):

@@ -9,8 +9,9 @@ import json
 import math
 import re
 from collections.abc import Callable
+from dataclasses import dataclass, fields
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
@@ -230,21 +231,82 @@ _OPTIONS = (
     click.option(
         "--format", "pixel_format", type=click.Choice(PIXEL_LAYOUTS), help="Layout of the pixels."
     ),
+    click.option(
+        "--psnr",
+        metavar="DB",
+        type=Number(0),
+        help="Minimum PSNR of each frame, per plane or channel of its format, against the result "
+        "from the original; inf: read the original. By default the video's policy (reads=DB) or "
+        "the setting minimum_psnr bounds the luma of tiles, and FFV1 is made from the original.",
+    ),
 )
-_PSNR = click.option(
-    "--psnr",
-    metavar="DB",
-    type=Number(0),
-    help="Minimum PSNR of each frame, per plane or channel of its format, against the result "
-    "from the original; inf: read the original. By default the video's policy (reads=DB) or the "
-    "setting minimum_psnr bounds the luma of tiles, and FFV1 is made from the original.",
-)
+
+
+def view_options(function: _F) -> _F:
+    """Add the options that select pixels; the command gets them as `view`, a `ViewOptions`."""
+    names = [one.name for one in fields(ViewOptions)]
+
+    @functools.wraps(function)
+    def collect(*args: Any, **values: Any) -> Any:
+        view = ViewOptions(*(values.pop(name) for name in names))
+        return function(*args, view=view, **values)
+
+    for option in reversed(_OPTIONS):
+        collect = option(collect)
+    return cast(_F, collect)
+
+
+@dataclass(frozen=True, slots=True)
+class ViewOptions:
+    """The values of `view_options`.  Raises `UsageError` if several options select frames."""
+
+    span: Span | None
+    chosen: slice | None  #: frames
+    moment: Fraction | None
+    region: Rect | None
+    size: tuple[int, int] | None
+    fps: Fraction | None
+    pixel_format: str | None
+    psnr: float | None
+
+    def __post_init__(self) -> None:
+        if sum(given is not None for given in (self.span, self.chosen, self.moment)) > 1:
+            raise UsageError("give one of --span, --frames and --at")
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether none of the options was given."""
+        return all(getattr(self, one.name) is None for one in fields(self))
+
+    def request(self, video: Video, form: ViewForm) -> ViewSpec:
+        """Return the request for this video.  Raises `OutOfRangeError`, `UsageError`."""
+        from vfsd.core.view_request import View, ViewSpec
+
+        frames = None
+        if self.moment is not None:
+            index = video.index_at(self.moment)
+            frames = (index, index + 1, 1)
+        elif self.chosen is not None:
+            wanted = frame_range(self.chosen, len(video))
+            frames = (wanted.start, wanted.stop, wanted.step)
+        view = View(self.span, frames, self.region, None, self.fps)
+        return ViewSpec(view, form, self.size, self.psnr)
 
 
 def sound_options(of: str) -> Callable[[_F], _F]:
-    """Add the parameters `silent` and `sound` to a command, for the file types in `of`."""
+    """Add the options for the sound of the file types in `of`; the command gets them as `sound`.
+
+    It is the choice for `vfsd.core.view_request.with_sound`.  Raises `UsageError` if both are
+    given.
+    """
 
     def decorated(function: _F) -> _F:
+        @functools.wraps(function)
+        def collect(*args: Any, silent: bool, sound: str | None, **values: Any) -> Any:
+            if silent and sound is not None:
+                raise UsageError("give either --sound or --no-sound, not both")
+            return function(*args, sound="no" if silent else sound, **values)
+
         for option in (
             click.option("--no-sound", "silent", is_flag=True, help=f"For {of}: no sound."),
             click.option(
@@ -254,56 +316,7 @@ def sound_options(of: str) -> Callable[[_F], _F]:
                 "the sound is copied, or becomes AAC if the container does not take it.",
             ),
         ):
-            function = option(function)
-        return function
+            collect = option(collect)
+        return cast(_F, collect)
 
     return decorated
-
-
-def sound_choice(silent: bool, sound: str | None) -> str | None:
-    """The choice of sound for `vfsd.core.view_request.with_sound`.
-
-    Raises `UsageError` if both options are given.
-    """
-    if silent and sound is not None:
-        raise UsageError("give either --sound or --no-sound, not both")
-    return "no" if silent else sound
-
-
-def view_options(function: _F) -> _F:
-    """Add the parameters `span`, `chosen` (frames), `moment`, `region`, `size`, `fps`,
-    `pixel_format` and `psnr` to a command.
-    """
-    for option in reversed((*_OPTIONS, _PSNR)):
-        function = option(function)
-    return function
-
-
-def require_one_selection(span: Span | None, chosen: slice | None, moment: Fraction | None) -> None:
-    """Raises `UsageError` if more than one option selects frames."""
-    if sum(given is not None for given in (span, chosen, moment)) > 1:
-        raise UsageError("give one of --span, --frames and --at")
-
-
-def view_request(
-    video: Video,
-    form: ViewForm,
-    span: Span | None,
-    chosen: slice | None,
-    moment: Fraction | None,
-    region: Rect | None,
-    size: tuple[int, int] | None,
-    fps: Fraction | None,
-    psnr: float | None = None,
-) -> ViewSpec:
-    """The request of these options. Raises `OutOfRangeError`, `UsageError`."""
-    from vfsd.core.view_request import View, ViewSpec
-
-    frames = None
-    if moment is not None:
-        index = video.index_at(moment)
-        frames = (index, index + 1, 1)
-    elif chosen is not None:
-        wanted = frame_range(chosen, len(video))
-        frames = (wanted.start, wanted.stop, wanted.step)
-    return ViewSpec(View(span, frames, region, None, fps), form, size, psnr)

@@ -10,25 +10,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from vfsd.cli.command import define
+from vfsd.cli.command import MAKING_EXITS, define
 from vfsd.cli.options import Number
 from vfsd.cli.output import (
     Progress,
-    column_lines,
     iso_time,
     local_time,
     print_json,
     print_line,
+    print_table,
     printable,
 )
-from vfsd.cli.session import Session, matched_paths, select_video_list
+from vfsd.cli.session import Session, matched_paths, select_or_all, select_video_list
 from vfsd.core.timebase import human_bytes
 from vfsd.errors import (
-    EXIT_INTERRUPTED,
     ExistsError,
     ForbiddenError,
-    IntegrityError,
-    NoSpaceError,
     NotFoundError,
     OutdatedError,
     ReadOnlyError,
@@ -93,7 +90,6 @@ def policy_record(name: str, policy: RetentionPolicy, own: bool) -> dict[str, An
     listing=True,
 )
 @click.argument("names", metavar="[PATH]...", nargs=-1)
-@click.pass_obj
 def policy_show(session: Session, names: tuple[str, ...]) -> None:
     """Show the policies of originals.
 
@@ -101,7 +97,7 @@ def policy_show(session: Session, names: tuple[str, ...]) -> None:
     that of the nearest directory above. Without a PATH, all policies that were set are listed.
     """
     root, paths = session.places_or_root(names)
-    with session.looked_into(root) as parts, parts.catalog.reading() as seen:
+    with session.opened_context(root) as parts, parts.catalog.reading() as seen:
         own_policies = seen.retention.policies()
         if paths:
             chosen = matched_paths(parts.catalog, paths)
@@ -118,8 +114,7 @@ def policy_show(session: Session, names: tuple[str, ...]) -> None:
     rows = [
         (str(policy), "" if own else "inherited", printable(path)) for path, policy, own in found
     ]
-    for line in column_lines(rows, "<<<"):
-        print_line(line)
+    print_table(rows, "<<<")
 
 
 @define(
@@ -140,7 +135,6 @@ def policy_show(session: Session, names: tuple[str, ...]) -> None:
 )
 @click.argument("names", metavar="PATH...", nargs=-1, required=True)
 @click.argument("policy", metavar="POLICY")
-@click.pass_obj
 def policy_set(session: Session, names: tuple[str, ...], policy: str) -> None:
     """Set the policy of originals.
 
@@ -172,10 +166,9 @@ def policy_set(session: Session, names: tuple[str, ...], policy: str) -> None:
                 targets = matched_paths(store.catalog, [name])
             for target in targets:
                 now, path = store.set_policy(target, chosen), target.rstrip("/")
-                if session.json:
-                    print_json(policy_record(path, now, chosen is not None))
-                else:
-                    session.remark(f"{printable(path)}: {now}")
+                session.report(
+                    policy_record(path, now, chosen is not None), f"{printable(path)}: {now}"
+                )
 
 
 HOLD_FIELDS: Mapping[str, str] = MappingProxyType(
@@ -212,7 +205,6 @@ def hold_record(name: str, hold: Hold) -> dict[str, Any]:
     required=True,
     help="Reason, which is part of the error for refused changes.",
 )
-@click.pass_obj
 def hold_add(session: Session, names: tuple[str, ...], reason: str) -> None:
     """Forbid changes to videos, and their removal.
 
@@ -223,10 +215,9 @@ def hold_add(session: Session, names: tuple[str, ...], reason: str) -> None:
     with session.opened(root, writing=True) as store:
         for video in select_video_list(store, paths):
             made = video.policy.hold(reason)
-            if session.json:
-                print_json(hold_record(video.name, made))
-            else:
-                session.remark(f"{printable(video.name)} is held: {reason}")
+            session.report(
+                hold_record(video.name, made), f"{printable(video.name)} is held: {reason}"
+            )
 
 
 @define(
@@ -239,7 +230,6 @@ def hold_add(session: Session, names: tuple[str, ...], reason: str) -> None:
 @click.argument("names", metavar="VIDEO...", nargs=-1, required=True)
 @click.option("--reason", metavar="TEXT", required=True, help="Reason, which is stored in the log.")
 @click.option("--id", "number", metavar="N", type=int, help="Only the hold with this number.")
-@click.pass_obj
 def hold_remove(session: Session, names: tuple[str, ...], reason: str, number: int | None) -> None:
     """Lift the holds of videos.
 
@@ -249,10 +239,10 @@ def hold_remove(session: Session, names: tuple[str, ...], reason: str, number: i
     with session.opened(root, writing=True) as store:
         for video in select_video_list(store, paths):
             for one in video.policy.release(reason, number):
-                if session.json:
-                    print_json(hold_record(video.name, one))
-                else:
-                    session.remark(f"{printable(video.name)} is released: {one.reason}")
+                session.report(
+                    hold_record(video.name, one),
+                    f"{printable(video.name)} is released: {one.reason}",
+                )
 
 
 @define(
@@ -263,12 +253,11 @@ def hold_remove(session: Session, names: tuple[str, ...], reason: str, number: i
     listing=True,
 )
 @click.argument("names", metavar="[VIDEO]...", nargs=-1)
-@click.pass_obj
 def hold_ls(session: Session, names: tuple[str, ...]) -> None:
     """List the holds of videos, and their reasons."""
     root, paths = session.places_or_root(names)
     with session.opened(root) as store:
-        videos = select_video_list(store, paths) if paths else list(store.find())
+        videos = select_or_all(store, paths)
         found = [(video.name, one) for video in videos for one in video.policy.holds()]
     rows = []
     for name, one in found:
@@ -280,8 +269,7 @@ def hold_ls(session: Session, names: tuple[str, ...]) -> None:
             )
     if not found:
         session.remark("there are no holds")
-    for line in column_lines(rows, "><<<"):
-        print_line(line)
+    print_table(rows, "><<<")
 
 
 _FIELDS: Mapping[str, str] = MappingProxyType(
@@ -317,16 +305,7 @@ _FIELDS: Mapping[str, str] = MappingProxyType(
             "Without an encoding, frames is 0 and the new bytes are missing",
         }
     },
-    exits=[
-        NotFoundError,
-        ReadOnlyError,
-        RefusedMediaError,
-        ForbiddenError,
-        OutdatedError,
-        IntegrityError,
-        NoSpaceError,
-        EXIT_INTERRUPTED,
-    ],
+    exits=[*MAKING_EXITS, RefusedMediaError, ForbiddenError, OutdatedError],
     listing=True,
 )
 @click.argument("names", metavar="VIDEO...", nargs=-1, required=True)
@@ -350,7 +329,6 @@ _FIELDS: Mapping[str, str] = MappingProxyType(
     "`vfsd labels query`.",
 )
 @click.option("--dry-run", is_flag=True, help="Encode a few seconds, and print an estimate.")
-@click.pass_obj
 def replace(
     session: Session,
     names: tuple[str, ...],

@@ -67,9 +67,15 @@ def column_lines(rows: Iterable[Sequence[str]], alignment: str) -> Iterator[str]
         yield "  ".join(cells).rstrip()
 
 
-def fact_lines(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """``label  value`` lines with aligned values."""
-    return column_lines(pairs, "<<")
+def print_table(rows: Iterable[Sequence[str]], alignment: str) -> None:
+    """Print rows as aligned columns; see `column_lines`."""
+    for line in column_lines(rows, alignment):
+        print_line(line)
+
+
+def print_facts(pairs: Iterable[tuple[str, str]]) -> None:
+    """Print ``label  value`` lines with aligned values."""
+    print_table(pairs, "<<")
 
 
 def printable(name: str) -> str:
@@ -130,11 +136,16 @@ def local_time(time_ns: int) -> str:
     return datetime.fromtimestamp(time_ns / 1e9).strftime("%Y-%m-%d %H:%M")
 
 
+def duration_text(seconds: float) -> str:
+    """A duration in milliseconds, or in seconds from one second on."""
+    return f"{seconds * 1000:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"
+
+
 _STOPPING = b"\nvfsd: stopping; Ctrl-C again stops at once\n"
 
 
 class DeferredInterrupt:
-    """Within the block, Ctrl-C waits for the next call of `heed`, or for the end of the block.
+    """Within the block, Ctrl-C waits for the next `raise_if_interrupted`, or for the end.
 
     A second Ctrl-C interrupts at once.
     """
@@ -157,9 +168,9 @@ class DeferredInterrupt:
         if self._before is not None:
             signal.signal(signal.SIGINT, self._before)
         if error is None:
-            self.heed()
+            self.raise_if_interrupted()
 
-    def heed(self) -> None:
+    def raise_if_interrupted(self) -> None:
         """Raise `KeyboardInterrupt` if Ctrl-C was pressed."""
         if self._asked and threading.current_thread() is threading.main_thread():
             self._asked = False
@@ -234,8 +245,13 @@ class Progress:
             self._done, self._total = done, total
             self._update()
 
+    def step(self, what: str, done: int, total: int) -> None:
+        """Set the text next to the bar, and the progress."""
+        self.label(what)
+        self.reach(done, total)
+
     @contextmanager
-    def aside(self) -> Iterator[None]:
+    def hidden(self) -> Iterator[None]:
         """Hide the bar while other lines are printed."""
         with self._guard:
             if self._bar is not None:
@@ -253,7 +269,7 @@ class Progress:
             self._update()
 
     def _update(self) -> None:
-        self._interruption.heed()
+        self._interruption.raise_if_interrupted()
         if self._bar is not None and self._task is not None:
             self._bar.update(
                 self._task, completed=self._done, total=self._total, description=self._label

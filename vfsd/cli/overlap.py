@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from vfsd.cli.command import define, jobs_option, replace_option, yes_option
+from vfsd.cli.command import MAKING_EXITS, define, jobs_option, replace_option, yes_option
 from vfsd.cli.options import Number, time_value
 from vfsd.cli.output import (
-    column_lines,
-    fact_lines,
     picture_path,
+    print_facts,
     print_json,
-    print_line,
+    print_table,
     printable,
     write_picture,
 )
@@ -24,10 +23,7 @@ from vfsd.cli.session import Session, single_path
 from vfsd.core.timebase import human_bytes
 from vfsd.errors import (
     EXIT_FINDINGS,
-    EXIT_INTERRUPTED,
     ExistsError,
-    IntegrityError,
-    NoSpaceError,
     NotFoundError,
     OutdatedError,
     OutOfRangeError,
@@ -187,7 +183,6 @@ def psnr_text(psnr: tuple[float, float]) -> str:
     is_flag=True,
     help="Also list pairs that show the same place, but not the same pixels.",
 )
-@click.pass_obj
 def overlap_find(session: Session, names: tuple[str, ...], refused: bool) -> None:
     """Find pairs of videos that show the same place.
 
@@ -208,8 +203,7 @@ def overlap_find(session: Session, names: tuple[str, ...], refused: bool) -> Non
             for pair in pairs:
                 print_json(pair_record(pair))
         elif pairs:
-            for line in column_lines([PAIR_HEADINGS, *map(pair_cells, pairs)], PAIR_ALIGNMENT):
-                print_line(line)
+            print_table([PAIR_HEADINGS, *map(pair_cells, pairs)], PAIR_ALIGNMENT)
     left_out = len(report.pairs) - len(pairs)
     session.remark(
         f"{len(pairs)} pairs; compared {report.compared} pairs of {report.videos} videos"
@@ -228,12 +222,7 @@ def _find_pairs(session: Session, store: Store, names: list[str]) -> OverlapRepo
 
     chosen = [video.name for video in select_video_list(store, names)] if names else None
     with Progress("comparing videos", None, shown=session.shows_progress) as progress:
-
-        def tell(what: str, done: int, total: int) -> None:
-            progress.label(what)
-            progress.reach(done, total)
-
-        return overlaps(store, chosen, on_progress=tell)
+        return overlaps(store, chosen, on_progress=progress.step)
 
 
 _JOINABLE = ("copy", "join", "partly")
@@ -255,7 +244,6 @@ _JOINABLE = ("copy", "join", "partly")
     "--at", "moment", metavar="TIME", type=time_value, help="Draw the frames at this time."
 )
 @replace_option("Replace an existing FILE.")
-@click.pass_obj
 def overlap_show(
     session: Session,
     one: str,
@@ -288,8 +276,7 @@ def overlap_show(
         if session.json:
             print_json(pair_record(pair))
             return
-        for line in fact_lines(_pair_facts(pair)):
-            print_line(line)
+        print_facts(_pair_facts(pair))
 
 
 def _pair_facts(pair: VideoPair) -> Iterator[tuple[str, str]]:
@@ -355,16 +342,7 @@ def _draw_pair(
         "joined",
         "stored": "false with --dry-run",
     },
-    exits=[
-        NotFoundError,
-        ReadOnlyError,
-        IntegrityError,
-        NoSpaceError,
-        OverBudgetError,
-        OutdatedError,
-        EXIT_FINDINGS,
-        EXIT_INTERRUPTED,
-    ],
+    exits=[*MAKING_EXITS, OverBudgetError, OutdatedError, EXIT_FINDINGS],
 )
 @click.argument("one", metavar="VIDEO")
 @click.argument("other", metavar="VIDEO")
@@ -404,7 +382,6 @@ def _draw_pair(
     help="Approximate length of a segment; the default is 1.",
 )
 @click.option("--dry-run", is_flag=True, help="Do everything but store the result.")
-@click.pass_obj
 def overlap_join(
     session: Session,
     one: str,
@@ -442,8 +419,7 @@ def overlap_join(
     if session.json:
         print_json(_join_record(report, dry_run))
     else:
-        for line in fact_lines(_join_facts(report, dry_run)):
-            print_line(line)
+        print_facts(_join_facts(report, dry_run))
         if dry_run:
             session.remark("nothing was stored")
     if not report.frames and not report.before and not report.is_one_file:
@@ -463,10 +439,6 @@ def _join_videos(
     from vfsd.overlap import join
 
     with Progress("joining", None, shown=session.shows_progress) as progress:
-
-        def tell(done: int, total: int) -> None:
-            progress.reach(done, total)
-
         one, other = names
         return join(
             store,
@@ -476,7 +448,7 @@ def _join_videos(
             seconds_each=seconds,
             dry_run=dry_run,
             jobs=jobs,
-            on_progress=tell,
+            on_progress=progress.reach,
         )
 
 
@@ -536,7 +508,6 @@ def _join_facts(report: JoinReport, dry_run: bool) -> Iterator[tuple[str, str]]:
     listing=True,
 )
 @click.argument("name", metavar="[VIDEO]", required=False)
-@click.pass_obj
 def overlap_ls(session: Session, name: str | None) -> None:
     """List joined videos, or the partners of one video."""
     from vfsd.overlap import joined
@@ -548,8 +519,7 @@ def overlap_ls(session: Session, name: str | None) -> None:
         for pair in found:
             print_json(joined_record(pair))
     elif found:
-        for line in column_lines([JOINED_HEADINGS, *map(joined_cells, found)], JOINED_ALIGNMENT):
-            print_line(line)
+        print_table([JOINED_HEADINGS, *map(joined_cells, found)], JOINED_ALIGNMENT)
     else:
         session.remark("nothing is joined")
 
@@ -567,7 +537,6 @@ def overlap_ls(session: Session, name: str | None) -> None:
 @click.argument("name", metavar="VIDEO")
 @click.argument("other", metavar="[VIDEO]", required=False)
 @yes_option
-@click.pass_obj
 def overlap_split(session: Session, name: str, other: str | None, yes: bool) -> None:
     """Delete the joined data of two videos.
 
@@ -586,10 +555,8 @@ def overlap_split(session: Session, name: str, other: str | None, yes: bool) -> 
                 return
         gone = split(store, *names)
     for pair in gone:
-        if session.json:
-            print_json(joined_record(pair))
-        else:
-            session.remark(
-                f"split {printable(pair.left)} and {printable(pair.right)}: {pair.frames} frames, "
-                f"{human_bytes(pair.bytes)}"
-            )
+        session.report(
+            joined_record(pair),
+            f"split {printable(pair.left)} and {printable(pair.right)}: {pair.frames} frames, "
+            f"{human_bytes(pair.bytes)}",
+        )

@@ -9,21 +9,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace as changed
-from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
 from vfsd.cli.command import define, replace_option
-from vfsd.cli.options import (
-    Span,
-    require_one_selection,
-    sound_choice,
-    sound_options,
-    view_options,
-    view_request,
-)
+from vfsd.cli.options import ViewOptions, sound_options, view_options
 from vfsd.cli.output import Progress, print_json, printable
 from vfsd.cli.session import Session, single_path
 from vfsd.core.output_formats import CODECS
@@ -47,7 +39,6 @@ if TYPE_CHECKING:
     from vfsd.core.frame_table_pages import Ints
     from vfsd.core.frames import Frame
     from vfsd.core.view_request import ViewSpec
-    from vfsd.tiling import Rect
     from vfsd.views import ViewAudioSummary
 
 
@@ -99,21 +90,12 @@ SHOW, RAISE, SKIP = "show", "raise", "skip"
     "skip them. A video cannot skip frames.",
 )
 @replace_option("Replace existing files.")
-@click.pass_obj
 def read(
     session: Session,
     name: str,
     out: str,
-    span: Span | None,
-    chosen: slice | None,
-    moment: Fraction | None,
-    region: Rect | None,
-    size: tuple[int, int] | None,
-    fps: Fraction | None,
-    pixel_format: str | None,
-    psnr: float | None,
+    view: ViewOptions,
     codec: str | None,
-    silent: bool,
     sound: str | None,
     damaged: str,
     replace: bool,
@@ -140,11 +122,9 @@ def read(
     from vfsd.cli.frame_files import output_target, with_sound_choice
     from vfsd.core.frames import count_in_ranges
 
-    require_one_selection(span, chosen, moment)
-    target = output_target(out, pixel_format, codec)
-    asked = sound_choice(silent, sound)
-    if asked is not None:
-        target = with_sound_choice(target, asked)
+    target = output_target(out, view.pixel_format, codec)
+    if sound is not None:
+        target = with_sound_choice(target, sound)
     if target.is_stdout and session.json:
         raise UsageError("pixels and JSON cannot both go to stdout", hint="name a file")
     place = session.place(name)
@@ -152,7 +132,7 @@ def read(
         session.opened(place.root) as store,
         open_readable(store, single_path(store.catalog, place.name, "read")) as video,
     ):
-        request = view_request(video, target.form, span, chosen, moment, region, size, fps, psnr)
+        request = view.request(video, target.form)
         if damaged != SHOW:
             _check_damage(video, target, request, damaged)
         work = _writer_for(target, video, request, damaged)
@@ -165,6 +145,7 @@ def read(
                 raise
             if not video.original.verified and not video.verify():
                 raise
+            # The failed attempt may have written some pictures already: replace them.
             written = work(session, target, video, request, True)
         shown_frames, (width, height), source_psnr = _planned_frames(target, video, request)
         kept = (
@@ -364,10 +345,9 @@ def _with_progress(frames: Iterator[Frame], progress: Progress) -> Iterator[Fram
         progress.advance()
 
 
-_PATIENCE_SECONDS = 2.0
-"""Time in which a mount usually classifies a closed file. A file that is still pending then is
-being written.
-"""
+# Time in which a mount usually classifies a closed file. A file that is still pending then is being
+# written.
+_CLASSIFY_SECONDS = 2.0
 _PAUSE_SECONDS = 0.05
 
 
@@ -397,7 +377,7 @@ def _is_unfinished(store: Store, name: str) -> bool:
     """Whether the name does not exist, or its file stays pending."""
     from vfsd.core.model import FileState
 
-    end = time.monotonic() + _PATIENCE_SECONDS
+    end = time.monotonic() + _CLASSIFY_SECONDS
     while True:
         try:
             if store.node(name).state is not FileState.SPOOLED:

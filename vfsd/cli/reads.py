@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vfsd.cli.command import define, limit_option
-from vfsd.cli.output import column_lines, iso_time, local_time, print_json, print_line, printable
+from vfsd.cli.output import duration_text, iso_time, local_time, print_json, print_table, printable
 from vfsd.cli.session import Session, select_video_list
 from vfsd.errors import NotFoundError, ReadOnlyError
 
@@ -74,7 +74,6 @@ _ALIGNMENT = "<<<><<>>>><"
 @click.argument("names", metavar="VIDEO...|all", nargs=-1, required=True)
 @limit_option
 @click.option("--clear", is_flag=True, help="Delete them instead.")
-@click.pass_obj
 def reads(session: Session, names: tuple[str, ...], limit: int | None, clear: bool) -> None:
     """List the reads of videos, newest first.
 
@@ -109,10 +108,9 @@ def reads(session: Session, names: tuple[str, ...], limit: int | None, clear: bo
 
 def _clear(session: Session, store: Store, video: LogicalVideo | None) -> None:
     count = store.catalog.forget_reads(video)
-    if session.json:
-        print_json({"name": _ALL if video is None else video.name, "reads": count})
-    else:
-        session.remark(f"{count} reads deleted")
+    session.report(
+        {"name": _ALL if video is None else video.name, "reads": count}, f"{count} reads deleted"
+    )
 
 
 def _names_by_id(store: Store, videos: Sequence[LogicalVideo | None]) -> dict[int, str]:
@@ -152,12 +150,10 @@ def _print_reads(
     if len(rows) == 1:
         session.remark("the read log is empty")
         return
-    for line in column_lines(rows, _ALIGNMENT if video is not None else _ALIGNMENT + "<"):
-        print_line(line)
+    print_table(rows, _ALIGNMENT if video is not None else _ALIGNMENT + "<")
 
 
 def _read_cells(read: LoggedRead) -> tuple[str, ...]:
-    from vfsd.cli.explain import duration_text
     from vfsd.core.label_query import format_labels
 
     by = read.kind if read.labels is None else f"{read.kind} {format_labels(read.labels)}"

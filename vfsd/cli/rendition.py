@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from vfsd.cli.command import define, jobs_option, yes_option
+from vfsd.cli.command import MAKING_EXITS, define, jobs_option, yes_option
 from vfsd.cli.options import Number, Span, size_value, span_value
-from vfsd.cli.output import column_lines, print_json, print_line, printable
+from vfsd.cli.output import print_json, print_table, printable
 from vfsd.cli.retile import (
     DEFAULT_PSNR,
     ESTIMATE_FIELDS,
@@ -19,12 +19,9 @@ from vfsd.cli.retile import (
     print_estimate,
     require_consent,
 )
-from vfsd.cli.session import Session, select_video_list, select_videos
+from vfsd.cli.session import Session, select_or_all, select_video_list, select_videos
 from vfsd.core.timebase import human_bytes
 from vfsd.errors import (
-    EXIT_INTERRUPTED,
-    IntegrityError,
-    NoSpaceError,
     NotFoundError,
     NothingSavedError,
     OutdatedError,
@@ -40,8 +37,8 @@ if TYPE_CHECKING:
     from vfsd.core.model import Segment
 
 
+# Codec of each `--for`.
 _CODEC_FOR = {"decoding": "fast", "web": "small"}
-"""Codec of each `--for`."""
 
 
 @define(
@@ -52,17 +49,7 @@ _CODEC_FOR = {"decoding": "fast", "web": "small"}
     ],
     fields=MADE_FIELDS,
     variants={"--dry-run": ESTIMATE_FIELDS},
-    exits=[
-        NotFoundError,
-        NothingSavedError,
-        OutOfRangeError,
-        ReadOnlyError,
-        IntegrityError,
-        NoSpaceError,
-        OverBudgetError,
-        OutdatedError,
-        EXIT_INTERRUPTED,
-    ],
+    exits=[*MAKING_EXITS, NothingSavedError, OutOfRangeError, OverBudgetError, OutdatedError],
     listing=True,
 )
 @click.argument("names", metavar="VIDEO...", nargs=-1, required=True)
@@ -105,7 +92,6 @@ _CODEC_FOR = {"decoding": "fast", "web": "small"}
     "-y", "--yes", is_flag=True, help="Also make a rendition that is larger than the original."
 )
 @click.option("--dry-run", is_flag=True, help="Only estimate size and time.")
-@click.pass_obj
 def render(
     session: Session,
     names: tuple[str, ...],
@@ -179,7 +165,6 @@ def render(
     listing=True,
 )
 @click.argument("names", metavar="[VIDEO]...", nargs=-1)
-@click.pass_obj
 def rendition_ls(session: Session, names: tuple[str, ...]) -> None:
     """List the renditions of videos: their frames in other sizes.
 
@@ -189,7 +174,7 @@ def rendition_ls(session: Session, names: tuple[str, ...]) -> None:
     with session.opened(root) as store:
         found = [
             record
-            for video in (select_video_list(store, paths) if names else _all_videos(store))
+            for video in select_or_all(store, paths)
             for record in _rendition_records(store, video)
         ]
         if session.json:
@@ -199,12 +184,7 @@ def rendition_ls(session: Session, names: tuple[str, ...]) -> None:
         if not found:
             session.remark("no renditions yet; `vfsd render` makes them")
         rows = [_rendition_cells(record) for record in found]
-        for line in column_lines(rows, "<><<>>>"):
-            print_line(line)
-
-
-def _all_videos(store: Store) -> Iterator[Video]:
-    return store.find()
+        print_table(rows, "<><<>>>")
 
 
 def _rendition_records(store: Store, video: Video) -> Iterator[dict[str, Any]]:
@@ -263,7 +243,6 @@ def _rendition_cells(record: Mapping[str, Any]) -> Sequence[str]:
     help="Only the rendition of this size; the default is all.",
 )
 @yes_option
-@click.pass_obj
 def rendition_drop(
     session: Session, names: tuple[str, ...], size: tuple[int, int] | None, yes: bool
 ) -> None:
@@ -286,12 +265,10 @@ def rendition_drop(
             else:
                 found = derived_data.drop_renditions(store.parts, video.info, picture)
             total = sum(segment.size for segment in found)
-            if session.json:
-                print_json({"name": path, "segments": len(found), "bytes": total})
-            else:
-                session.remark(
-                    f"{printable(path)}: dropped {len(found)} segments, {human_bytes(total)}"
-                )
+            session.report(
+                {"name": path, "segments": len(found), "bytes": total},
+                f"{printable(path)}: dropped {len(found)} segments, {human_bytes(total)}",
+            )
 
 
 def _origin_of(segment: Segment, decided: Collection[int | None]) -> str:

@@ -11,21 +11,24 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vfsd.cli.command import define, jobs_option
+from vfsd.cli.command import MAKING_EXITS, define, jobs_option
 from vfsd.cli.options import Number, Span, region_value, span_value
-from vfsd.cli.output import Progress, fact_lines, print_json, print_line, print_remark, printable
+from vfsd.cli.output import (
+    Progress,
+    duration_text,
+    print_facts,
+    print_json,
+    print_line,
+    print_remark,
+    printable,
+)
 from vfsd.cli.session import Session, select_video_list
 from vfsd.core.timebase import human_bytes
 from vfsd.errors import (
-    EXIT_INTERRUPTED,
-    IntegrityError,
-    NoSpaceError,
-    NotFoundError,
     NothingSavedError,
     OutdatedError,
     OutOfRangeError,
     OverBudgetError,
-    ReadOnlyError,
     UsageError,
 )
 
@@ -41,8 +44,8 @@ if TYPE_CHECKING:
 DEFAULT_PSNR = 40.0
 
 _LARGE_TIMES = 1.5
+# A rendition needs consent if it exceeds the original by both of these.
 _LARGE_BYTES = 1 << 20
-"""A rendition needs consent if it exceeds the original by both of these."""
 
 MADE_FIELDS: Mapping[str, str] = MappingProxyType(
     {
@@ -89,16 +92,7 @@ ESTIMATE_FIELDS: Mapping[str, str] = MappingProxyType(
     ],
     fields=MADE_FIELDS,
     variants={"--dry-run": ESTIMATE_FIELDS},
-    exits=[
-        NotFoundError,
-        OutOfRangeError,
-        ReadOnlyError,
-        IntegrityError,
-        NoSpaceError,
-        OverBudgetError,
-        OutdatedError,
-        EXIT_INTERRUPTED,
-    ],
+    exits=[*MAKING_EXITS, OutOfRangeError, OverBudgetError, OutdatedError],
     listing=True,
 )
 @click.argument("names", metavar="VIDEO...", nargs=-1, required=True)
@@ -177,7 +171,6 @@ ESTIMATE_FIELDS: Mapping[str, str] = MappingProxyType(
     help="Approximate length of a segment; the default is 1.",
 )
 @click.option("--dry-run", is_flag=True, help="Only print an estimate.")
-@click.pass_obj
 def retile(
     session: Session,
     names: tuple[str, ...],
@@ -240,6 +233,7 @@ def make_tiles(
 ) -> None:
     from vfsd.derive.retile import missing_segments
 
+    # Tiles of wrong frames would have to be made again.
     if not video.original.verified:
         label = f"checking the frames of {video.name}"
         shows = session.shows_progress
@@ -398,8 +392,7 @@ def print_estimate(
     if session.json:
         print_json(_estimate_record(video, found))
         return
-    for line in fact_lines(_estimate_facts(video, order, found)):
-        print_line(line)
+    print_facts(_estimate_facts(video, order, found))
 
 
 def _estimate_record(video: Video, found: RetileEstimate) -> dict[str, object]:
@@ -458,8 +451,8 @@ def _estimate_facts(
         (
             f"a read {what}",
             f"decodes {found.untiled.pixels / max(1, found.read.pixels):.1f} times fewer pixels; "
-            f"predicted {_seconds_text(found.read_seconds)} instead of "
-            f"{_seconds_text(found.untiled_seconds)}",
+            f"predicted {duration_text(found.read_seconds)} instead of "
+            f"{duration_text(found.untiled_seconds)}",
         ),
         (
             "estimated",
@@ -476,7 +469,3 @@ def _tiles_of_layout_text(tiles: Sequence[int], layout: TileLayout) -> str:
 def _range_text(values: Sequence[int]) -> str:
     low, high = min(values), max(values)
     return str(low) if low == high else f"{low} to {high}"
-
-
-def _seconds_text(seconds: float) -> str:
-    return f"{seconds * 1000:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"

@@ -13,15 +13,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from vfsd.cli.output import print_line, print_remark, printable
+from vfsd.cli.output import print_json, print_line, print_remark, printable
 from vfsd.errors import NotFoundError, OutOfRangeError, ReadOnlyError, UsageError, VfsdWarning
 
 if TYPE_CHECKING:
     from vfsd.api.store import Store
     from vfsd.api.video import Video
     from vfsd.catalog import Catalog
+    from vfsd.core.model import LogicalVideo
     from vfsd.storage.context import StoreContext
 
 
@@ -50,6 +51,20 @@ class Session:
         """Print a remark for people on stderr, next to the data on stdout."""
         if not self.quiet and not self.json:
             print_remark(text)
+
+    def report(self, record: Mapping[str, object], remark: str) -> None:
+        """Print `record` with --json, else a remark on stderr."""
+        if self.json:
+            print_json(record)
+        else:
+            self.remark(remark)
+
+    def print_result(self, record: Mapping[str, object], line: str) -> None:
+        """Print `record` with --json, else a line of data on stdout."""
+        if self.json:
+            print_json(record)
+        else:
+            print_line(line)
 
     # -- which store
 
@@ -155,12 +170,13 @@ class Session:
                 print_remark(f"warning: {message}")
 
         with warnings.catch_warnings():
+            # Regardless of -W and PYTHONWARNINGS, which may hide warnings or make them errors.
             warnings.simplefilter("default", VfsdWarning)
             warnings.showwarning = show
             yield
 
     @contextmanager
-    def looked_into(self, root: Path) -> Iterator[StoreContext]:
+    def opened_context(self, root: Path) -> Iterator[StoreContext]:
         """The context of the store in `root`, for commands that neither decode nor write.
 
         It skips the imports that reading needs: a fifth of the run time of such a command.
@@ -200,29 +216,40 @@ def store_name(path: str) -> str:
     return "" if name == "." else name
 
 
+_T = TypeVar("_T")
+
+
 def select_video_list(store: Store, names: Sequence[str]) -> list[Video]:
     """The videos of `select_videos`, without the names."""
     return list(select_videos(store, names).values())
 
 
+def select_or_all(store: Store, names: Sequence[str]) -> list[Video]:
+    """The videos of `select_videos`, or without names all videos of the store."""
+    return select_video_list(store, names) if names else list(store.find())
+
+
 def select_videos(store: Store, names: Sequence[str]) -> dict[str, Video]:
+    """The videos of `select_records`, opened."""
+    return {name: store.open_video(info) for name, info in select_records(store, names).items()}
+
+
+def select_records(store: Store, names: Sequence[str]) -> dict[str, LogicalVideo]:
     """The videos with these names, without duplicates and in this order, by name.
 
     A name with ``*``, ``?`` or ``[`` is a pattern of `vfsd find`, unless a video has exactly this
     name. Raises `NotFoundError` for a name or pattern without a video.
     """
-    found: dict[str, Video] = {}
+    found: dict[str, LogicalVideo] = {}
     for name in names:
         if set("*?[") & set(name) and name not in store:
-            fitting = list(store.find(name))
-            if not fitting:
-                raise NotFoundError(
-                    f"no video matches {name!r}",
-                    hint="`*` stops at a slash, `**` does not; `vfsd find` lists videos",
-                )
-            found.update((video.name, video) for video in fitting)
-        else:
-            found.setdefault(name, store[name])
+            found.update((video.name, video) for video in _matching(store.catalog, name))
+        elif name not in found:
+            try:
+                found[name] = store.catalog.video(name)
+            except NotFoundError:
+                # Only this waits for a file that a mount is just classifying.
+                found[name] = store[name].info
     return found
 
 
@@ -234,16 +261,22 @@ def matched_paths(catalog: Catalog, names: Sequence[str]) -> list[str]:
     """
     found: dict[str, None] = {}
     for name in names:
-        fitting = [name]
         if set("*?[") & set(name) and not _has_entry(catalog, name):
-            fitting = [video.name for video in catalog.find(name)]
-            if not fitting:
-                raise NotFoundError(
-                    f"no video matches {name!r}",
-                    hint="`*` stops at a slash, `**` does not; `vfsd find` lists videos",
-                )
-        found.update(dict.fromkeys(fitting))
+            found.update((video.name, None) for video in _matching(catalog, name))
+        else:
+            found[name] = None
     return list(found)
+
+
+def _matching(catalog: Catalog, pattern: str) -> list[LogicalVideo]:
+    """The videos that match a pattern.  Raises `NotFoundError` if there are none."""
+    found = list(catalog.find(pattern))
+    if not found:
+        raise NotFoundError(
+            f"no video matches {pattern!r}",
+            hint="`*` stops at a slash, `**` does not; `vfsd find` lists videos",
+        )
+    return found
 
 
 def single_path(catalog: Catalog, name: str, command: str) -> str:
@@ -262,8 +295,8 @@ def single_path(catalog: Catalog, name: str, command: str) -> str:
 
 def for_each(
     session: Session,
-    videos: Mapping[str, Video],
-    work: Callable[[str, Video], None],
+    videos: Mapping[str, _T],
+    work: Callable[[str, _T], None],
     *,
     headed: bool = True,
 ) -> None:

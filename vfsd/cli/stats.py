@@ -15,7 +15,7 @@ import click
 
 from vfsd.cli.command import define
 from vfsd.cli.options import Number
-from vfsd.cli.output import column_lines, fact_lines, print_json, print_line
+from vfsd.cli.output import column_lines, print_facts, print_json, print_line, print_table
 from vfsd.cli.session import Session
 from vfsd.core.timebase import human_bytes
 from vfsd.errors import EXIT_INTERRUPTED, BusyError, ExtraMissingError, NotFoundError, UsageError
@@ -83,6 +83,7 @@ def mount_stats(root: Path) -> MountStats | None:
     if not place:
         return None
     try:
+        # The mount may end, or hang, between the two questions.
         return MountStats.parse(own_attribute(str(place), STATS, directory.identity).decode())
     except (OSError, BusyError, ValueError):
         return None
@@ -127,7 +128,6 @@ _OPERATION_HEADINGS = ("operation", "count", "failed", "seconds", "p50", "p99", 
         "with that option the number of files that the kernel reads directly",
     },
 )
-@click.pass_obj
 def stats(session: Session) -> None:
     """Show the contents of a store, and statistics of its mount.
 
@@ -142,12 +142,10 @@ def stats(session: Session) -> None:
         mount = None if mounted is None else mount_record(mounted)
         print_json({**dataclasses.asdict(found), "mount": mount})
         return
-    for line in fact_lines(_stats_facts(found, mounted)):
-        print_line(line)
+    print_facts(_stats_facts(found, mounted))
     if mounted is not None and mounted.operations:
         print_line("")
-        for line in column_lines([_OPERATION_HEADINGS, *_operation_rows(mounted)], "<>>>>>>"):
-            print_line(line)
+        print_table([_OPERATION_HEADINGS, *_operation_rows(mounted)], "<>>>>>>")
 
 
 def _stats_facts(found: StoreStats, mounted: MountStats | None) -> Iterator[tuple[str, str]]:
@@ -231,7 +229,6 @@ _INTERVAL_SECONDS = 2.0
     type=click.IntRange(1),
     help="Number of intervals; the default is unlimited.",
 )
-@click.pass_obj
 def top(session: Session, interval: float, count: int | None) -> None:
     """Show the activity of a mount, again and again.
 
@@ -314,7 +311,6 @@ def _changes(before: MountStats, now: MountStats) -> Iterator[tuple[str, tuple[i
     exits=[ExtraMissingError, EXIT_INTERRUPTED],
 )
 @click.option("--listen", metavar="HOST:PORT", help="Serve HTTP there until Ctrl-C or SIGTERM.")
-@click.pass_obj
 def metrics(session: Session, listen: str | None) -> None:
     """Export the statistics of `vfsd stats` for Prometheus.
 
@@ -330,6 +326,7 @@ def metrics(session: Session, listen: str | None) -> None:
         ) from None
     root = session.root()
     with session.opened(root) as store:
+        # Describing would collect once more, with a walk through the catalog.
         registry = CollectorRegistry(auto_describe=False)
         registry.register(_Collector(root, store))
         if listen is None:
@@ -348,10 +345,7 @@ def metrics(session: Session, listen: str | None) -> None:
         address = f"http://{named}:{server.server_port}/metrics"
         try:
             signal.signal(signal.SIGTERM, _stop)
-            if session.json:
-                print_json({"text": None, "address": address})
-            else:
-                session.remark(f"serving {address}")
+            session.report({"text": None, "address": address}, f"serving {address}")
             thread.join()
         except _StoppedError:
             pass
@@ -431,6 +425,7 @@ def _mount_metrics(mounted: MountStats) -> Iterator[Any]:
     )
     moved = CounterMetricFamily("vfsd_operation_bytes", "Bytes transferred.", labels=["operation"])
     for name, tally in mounted.operations.items():
+        # Prometheus counts cumulatively: each bucket includes the shorter ones.
         buckets, seen = [], 0
         for limit, count in sorted(tally.buckets.items()):
             seen += count

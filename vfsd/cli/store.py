@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     metavar="URL",
     help="Keep the catalog in this database (an SQLAlchemy URL) instead of in the store.",
 )
-@click.pass_obj
 def init(session: Session, directory: Path | None, catalog: str | None) -> None:
     """Create a store.
 
@@ -63,10 +63,9 @@ def init(session: Session, directory: Path | None, catalog: str | None) -> None:
     if directory is None and not session.names_store:
         raise UsageError("DIR must be given", hint="use `vfsd init DIR`")
     with Store.create(directory or session.root(), catalog_url=catalog) as store:
-        if session.json:
-            print_json({"store": str(store.path), "id": store.parts.directory.id})
-        else:
-            print_line(printable(str(store.path)))
+        session.print_result(
+            {"store": str(store.path), "id": store.parts.directory.id}, printable(str(store.path))
+        )
 
 
 @define(
@@ -87,7 +86,6 @@ def init(session: Session, directory: Path | None, catalog: str | None) -> None:
 )
 @click.argument("key", required=False)
 @click.argument("value", required=False)
-@click.pass_obj
 def config(session: Session, key: str | None, value: str | None) -> None:
     """Show or change the settings of a store.
 
@@ -148,7 +146,6 @@ _COST_HEADING = "codec        start   picture     Mpixel       MB    encode Mpix
 )
 @click.argument("codecs", nargs=-1, metavar="[CODEC]...")
 @click.option("--show", is_flag=True, help="Only print earlier measurements.")
-@click.pass_obj
 def calibrate(session: Session, codecs: tuple[str, ...], show: bool) -> None:
     """Measure the cost of decoding on this host.
 
@@ -227,7 +224,6 @@ def _print_cost(session: Session, cost: MeasuredCost) -> None:
 @click.option(
     "--no-tiles", is_flag=True, help="Leave out tiles and renditions, which can be made again."
 )
-@click.pass_obj
 def backup(session: Session, target: Path, no_tiles: bool) -> None:
     """Copy a store to DIR, or update the copy there.
 
@@ -246,26 +242,11 @@ def backup(session: Session, target: Path, no_tiles: bool) -> None:
     ):
         done = back_up(store.parts, target, derived=not no_tiles, on_progress=progress.reach)
     seconds = time.monotonic() - began
-    if session.json:
-        print_json(
-            {
-                "videos": done.videos,
-                "files": done.files,
-                "bytes": done.bytes,
-                "copied": done.copied,
-                "linked": list(done.linked),
-                "damaged": list(done.damaged),
-                "forbidden": list(done.forbidden),
-                "unread": list(done.unread),
-                "tables": list(done.tables),
-                "seconds": seconds,
-            }
-        )
-    else:
-        print_line(
-            f"{done.videos} videos and {done.files} other files, {human_bytes(done.bytes)}, "
-            f"{human_bytes(done.copied)} of them new"
-        )
+    session.print_result(
+        {**asdict(done), "seconds": seconds},
+        f"{done.videos} videos and {done.files} other files, {human_bytes(done.bytes)}, "
+        f"{human_bytes(done.copied)} of them new",
+    )
     for name in done.linked:
         session.remark(f"{printable(name)} is outside of the store, and not in the backup")
     for key in done.damaged:
@@ -319,7 +300,6 @@ def backup(session: Session, target: Path, no_tiles: bool) -> None:
 )
 @click.argument("backup", metavar="BACKUP", type=click.Path(path_type=Path, file_okay=False))
 @click.argument("target", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
-@click.pass_obj
 def restore(session: Session, backup: Path, target: Path) -> None:
     """Restore the store in DIR from BACKUP, or create it there.
 
@@ -336,28 +316,14 @@ def restore(session: Session, backup: Path, target: Path) -> None:
     with Progress("copying", None, shown=session.shows_progress, in_bytes=True) as progress:
         done = restore(backup, target, on_progress=progress.reach)
     seconds = time.monotonic() - began
-    if session.json:
-        print_json(
-            {
-                "videos": done.videos,
-                "files": done.files,
-                "bytes": done.bytes,
-                "copied": done.copied,
-                "linked": list(done.linked),
-                "missing": list(done.missing),
-                "emptied": list(done.emptied),
-                "unused": done.unused,
-                "replaced": None if done.replaced is None else str(done.replaced),
-                "seconds": seconds,
-            }
-        )
-    else:
-        print_line(
-            f"{done.videos} videos and {done.files} other files, {human_bytes(done.bytes)}, "
-            f"{human_bytes(done.copied)} of them copied"
-        )
-    if done.replaced is not None:
-        session.remark(printable(f"the catalog and files from before are in {done.replaced}"))
+    replaced = None if done.replaced is None else str(done.replaced)
+    session.print_result(
+        {**asdict(done), "replaced": replaced, "seconds": seconds},
+        f"{done.videos} videos and {done.files} other files, {human_bytes(done.bytes)}, "
+        f"{human_bytes(done.copied)} of them copied",
+    )
+    if replaced is not None:
+        session.remark(printable(f"the catalog and files from before are in {replaced}"))
     if done.unused:
         session.remark(f"{done.unused} objects have no references; `vfsd gc` deletes them for good")
     for name in done.linked:

@@ -13,27 +13,24 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from vfsd.cli.command import define, limit_option
+from vfsd.cli.command import MAKING_EXITS, define, limit_option
 from vfsd.cli.layout import span_of
 from vfsd.cli.options import Number, byte_count_value
 from vfsd.cli.output import (
     Progress,
-    column_lines,
     iso_time,
     local_time,
     print_json,
     print_line,
     print_remark,
+    print_table,
     printable,
 )
 from vfsd.cli.session import Session, select_video_list
 from vfsd.core.timebase import clock_text, human_bytes
 from vfsd.errors import (
     EXIT_FINDINGS,
-    EXIT_INTERRUPTED,
     ExistsError,
-    IntegrityError,
-    NoSpaceError,
     NotFoundError,
     OutdatedError,
     ReadOnlyError,
@@ -193,14 +190,7 @@ _PROPOSAL_ALIGNMENT = "<<><>>>>"
     ],
     fields=PROPOSAL_FIELDS,
     variants={"--apply": DECISION_FIELDS},
-    exits=[
-        NotFoundError,
-        ReadOnlyError,
-        IntegrityError,
-        NoSpaceError,
-        EXIT_FINDINGS,
-        EXIT_INTERRUPTED,
-    ],
+    exits=[*MAKING_EXITS, EXIT_FINDINGS],
     listing=True,
 )
 @click.argument("names", metavar="[VIDEO]...", nargs=-1)
@@ -222,7 +212,6 @@ _PROPOSAL_ALIGNMENT = "<<><>>>>"
     type=byte_count_value,
     help="Start no segment whose predicted size would exceed this total: 5000000, 500M or 2G.",
 )
-@click.pass_obj
 def tune(
     session: Session,
     names: tuple[str, ...],
@@ -321,8 +310,7 @@ def _print_proposals(
     if allowed:
         rows: list[tuple[str, ...]] = [_PROPOSAL_HEADINGS]
         rows += [_proposal_cells(videos[run[0].video.id], run) for run in _runs(allowed)]
-        for line in column_lines(rows, _PROPOSAL_ALIGNMENT):
-            print_line(line)
+        print_table(rows, _PROPOSAL_ALIGNMENT)
     session.remark(
         f"{len(allowed)} segments would take "
         f"{_seconds_text(sum(one.seconds for one in allowed))} and "
@@ -403,7 +391,6 @@ _DECISION_ALIGNMENT = "><<<<<>>>>><"
 )
 @click.argument("names", metavar="[VIDEO]...", nargs=-1)
 @limit_option
-@click.pass_obj
 def tune_history(session: Session, names: tuple[str, ...], limit: int | None) -> None:
     """List the decisions of the tuner, newest first.
 
@@ -425,8 +412,7 @@ def tune_history(session: Session, names: tuple[str, ...], limit: int | None) ->
             session.remark("no decisions yet; `vfsd tune` lists proposals")
             return
         rows = [_DECISION_HEADINGS, *(_decision_cells(videos[one.video_id], one) for one in found)]
-        for line in column_lines(rows, _DECISION_ALIGNMENT):
-            print_line(line)
+        print_table(rows, _DECISION_ALIGNMENT)
 
 
 def _videos_of(store: Store, found: Sequence[TilingDecision]) -> dict[int, Video]:
@@ -471,7 +457,6 @@ def _decision_cells(video: Video, one: TilingDecision) -> tuple[str, ...]:
 )
 @click.argument("number", metavar="[ID]", type=int, required=False)
 @click.option("--last", is_flag=True, help="The latest decision in use.")
-@click.pass_obj
 def tune_undo(session: Session, number: int | None, last: bool) -> None:
     """Undo a decision: reads use the data from before.
 

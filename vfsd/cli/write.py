@@ -110,7 +110,6 @@ _FILE = click.Path(dir_okay=False)
 @click.option(
     "--tag", "tags", metavar="WORD", type=word_value, multiple=True, help="Tag the video."
 )
-@click.pass_obj
 def write(
     session: Session,
     name: str,
@@ -157,13 +156,13 @@ def write(
     form["sound"], form["sound_codec"] = sound, sound_codec
     if codec is not None:
         form["codec"] = codec
-    is_said = codec or encode_as or quality is not None or psnr or lossless or key_interval
-    is_said = is_said or sound or sound_codec
+    encodes = codec or encode_as or quality is not None or psnr or lossless or key_interval
+    encodes = encodes or sound or sound_codec
     place = session.place(name)
     with session.opened(place.root, writing=True) as store, ExitStack() as stack:
         pixels, stream = _open_source(stack, place.name, source, size, fps, pixel_format)
         if stream is not None:
-            if is_said or pixel_format:
+            if encodes or pixel_format:
                 raise UsageError(
                     "a video file is stored unchanged, and raw pixels need --size and --fps",
                     hint="give both, or no encoding option",
@@ -261,14 +260,7 @@ def _report_written(session: Session, video: Video) -> None:
         "frames": "number of frames of the new video, else null",
         "error": "error message, else null",
     },
-    exits=[
-        NotFoundError,
-        ExistsError,
-        RefusedMediaError,
-        ReadOnlyError,
-        BusyError,
-        NoSpaceError,
-    ],
+    exits=[NotFoundError, ExistsError, RefusedMediaError, ReadOnlyError, BusyError, NoSpaceError],
     listing=True,
 )
 @click.argument("names", metavar="[NAME]...", nargs=-1)
@@ -276,7 +268,6 @@ def _report_written(session: Session, video: Video) -> None:
     "--as", "wanted", metavar="NAME", help="Name of the new video; for one recording only."
 )
 @click.option("--dry-run", is_flag=True, help="Only list the recordings.")
-@click.pass_obj
 def recover(session: Session, names: tuple[str, ...], wanted: str | None, dry_run: bool) -> None:
     """Make videos of unfinished recordings.
 

@@ -113,8 +113,8 @@ def victims(order: Sequence[EvictionCandidate], bytes: int) -> list[EvictionCand
     return chosen
 
 
+# Largest byte count that a catalog column can hold.
 _MAX_BYTES = (1 << 63) - 1
-"""Largest byte count that a catalog column can hold."""
 MAX_BYTES_TEXT = f"{_MAX_BYTES >> 40}T"
 """The same in the largest unit, for messages."""
 _LIMIT_PATTERN = re.compile(r"(\d+(?:\.\d+)?)(?:([KMGT]?)(?:i?B)?|(X))", re.IGNORECASE)

@@ -12,10 +12,10 @@ from vfsd.core.frame_table import FrameTable
 from vfsd.core.frame_table_pages import PacketFlag
 from vfsd.core.model import Access
 
+# Bytes that a demuxer needs to open the file.
 _HEADER_BYTES = 1 << 15
-"""Bytes that a demuxer needs to open the file."""
+# Packets examined at a time.
 _AT_ONCE = 1 << 16
-"""Packets examined at a time."""
 
 Mask = npt.NDArray[np.bool_]
 
@@ -84,10 +84,8 @@ def _hit_packets(
 
 
 def _undecodable_packets(hit: Mask, keys: Mask) -> Mask:
-    """Return the packets of groups that contain damage, and of the group after each of those.
-
-    Leading pictures of a key frame need the group before it.
-    """
+    """Return the packets of groups that contain damage, and of the group after each of those."""
+    # Leading pictures of a key frame need the group before it.
     groups = np.cumsum(keys)
     has_hit = np.bincount(groups, hit) > 0
     may_be: Mask = has_hit[groups] | np.concatenate(([False], has_hit))[groups]

@@ -33,8 +33,8 @@ from vfsd.core.process_control import reset_after_fork
 from vfsd.errors import IntegrityError, OutOfRangeError
 
 _CACHED_PAGES = 64
+# Up to this many lookups are done one by one: numpy has a fixed cost per call.
 _FEW = 16
-"""Up to this many lookups are done one by one: numpy has a fixed cost per call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,9 +158,9 @@ class FrameTable:
         at = start
         while at < stop:
             page, within = self._page_of_frame(at)
-            upto = min(len(page.order), within + stop - at)
-            parts.append(page.columns.pts[page.order[within:upto]])
-            at += upto - within
+            stop_at = min(len(page.order), within + stop - at)
+            parts.append(page.columns.pts[page.order[within:stop_at]])
+            at += stop_at - within
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
     def pts_of(self, frames: Ints) -> Ints:
@@ -176,10 +176,10 @@ class FrameTable:
         while at < len(frames):
             page, within = self._page_of_frame(int(ascending[at]))
             first = int(ascending[at]) - within
-            upto = int(np.searchsorted(ascending, first + len(page.order)))
-            shown = page.order[ascending[at:upto] - first]
-            found[order[at:upto]] = page.columns.pts[shown]
-            at = upto
+            stop_at = int(np.searchsorted(ascending, first + len(page.order)))
+            shown = page.order[ascending[at:stop_at] - first]
+            found[order[at:stop_at]] = page.columns.pts[shown]
+            at = stop_at
         return found
 
     def frame_at(self, ticks: int) -> int:
@@ -229,9 +229,9 @@ class FrameTable:
         while at < end:
             page = self._page(bisect_right(self._first_packets, at) - 1)
             base = page.bounds.first_packet
-            upto = min(end, base + page.bounds.packets)
-            parts.append(page.columns[at - base : upto - base])
-            at = upto
+            stop_at = min(end, base + page.bounds.packets)
+            parts.append(page.columns[at - base : stop_at - base])
+            at = stop_at
         if len(parts) == 1:
             return parts[0]
         if not parts:
@@ -253,9 +253,9 @@ class FrameTable:
         while at < end:
             page = self._page(bisect_right(self._first_packets, at) - 1)
             base = page.bounds.first_packet
-            upto = min(end, base + page.bounds.packets)
-            total += page.ends[upto - base] - page.ends[at - base]
-            at = upto
+            stop_at = min(end, base + page.bounds.packets)
+            total += page.ends[stop_at - base] - page.ends[at - base]
+            at = stop_at
         return total
 
     def bytes_between(self, first: Sequence[int], end: Sequence[int]) -> list[int]:
@@ -282,9 +282,9 @@ class FrameTable:
         at = frames.start
         while at < frames.stop:
             page, within = self._page_of_frame(at)
-            upto = min(len(page.order), within + frames.stop - at)
-            parts.append(page.order[within:upto] + page.bounds.first_packet)
-            at += upto - within
+            stop_at = min(len(page.order), within + frames.stop - at)
+            parts.append(page.order[within:stop_at] + page.bounds.first_packet)
+            at += stop_at - within
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
     def extents(self, frames: range) -> tuple[Ints, Ints]:
@@ -311,10 +311,10 @@ class FrameTable:
         at = 0
         while at < len(frames):
             page, _ = self._page_of_frame(int(frames[at]))
-            upto = int(frames.searchsorted(page.bounds.first_frame + page.bounds.frames))
-            local = page.order[frames[at:upto] - page.bounds.first_frame]
-            found[:, at:upto] = self._all_to_decode(page, local)
-            at = upto
+            stop_at = int(frames.searchsorted(page.bounds.first_frame + page.bounds.frames))
+            local = page.order[frames[at:stop_at] - page.bounds.first_frame]
+            found[:, at:stop_at] = self._all_to_decode(page, local)
+            at = stop_at
         return found
 
     def _all_to_decode(self, page: FramePage, local: Ints) -> Ints:

@@ -160,6 +160,7 @@ def _max_page_bytes(bounds: PageBounds) -> int:
 
 def _decompress(data: bytes, most: int) -> bytes:
     """Decompress `data`, with memory for at most `most` bytes."""
+    # The length in a damaged or malicious blob must not decide how much memory is taken.
     inflating = zlib.decompressobj()
     found = inflating.decompress(data, most + 1)
     if len(found) > most or not inflating.eof:
@@ -251,6 +252,7 @@ def paginate(
     first, frame, key = 0, 0, -1
     while first < packets:
         end = min(first + page_packets, packets)
+        # A page must not split pictures that are reordered across its end.
         while not is_clean[end]:
             end += 1
         count = int(shown_before[end])

@@ -367,14 +367,14 @@ def _pairs(part: range) -> list[FrameBounds]:
     return [(run.start, run.stop) for run in frame_ranges(part)]
 
 
+# Seconds: the largest error of a time written with six digits.
 _PRINTED = Fraction(1, 2_000_000)
-"""Seconds: the largest error of a time written with six digits."""
+# Relative difference within which a rate counts as another one with too few digits.
 _SAME_RATE = Fraction(1, 10_000_000)
-"""Relative difference within which a rate counts as another one with too few digits."""
+# Multiples and fractions of the nominal rate that are recognised.
 _MOST_TIMES = 10
-"""Multiples and fractions of the nominal rate that are recognised."""
+# Mean ticks per frame from which on time stamps of a variable rate count as rounded.
 _FINE = 4
-"""Mean ticks per frame from which on time stamps of a variable rate count as rounded."""
 
 
 class FrameTimes:
@@ -407,6 +407,7 @@ class FrameTimes:
             )
         time = self._meant_time(time)
         found = int(self._stamped(time, Fraction(0), 1)[0])
+        # A rounded time stamp may be later than the frame is due.
         if self._rate is not None:
             due = min((time * self._rate).__floor__(), len(self._table) - 1)
             if due > found and self._are_on_time(np.array([due], np.int64))[0]:
@@ -442,6 +443,7 @@ class FrameTimes:
         count = max(1, (length * fps).__ceil__())
         if rate is None:
             return self._stamped(first, 1 / fps, count)
+        # By the rate, not by time stamps: their rounding would repeat or skip single frames.
         found = np.minimum(_floors(first * rate, rate / fps, count), len(self._table) - 1)
         odd = ~self._are_on_time(found)
         if odd.any():
@@ -502,9 +504,8 @@ class FrameTimes:
     def _are_on_time(self, frames: Ints) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         """Return whether time stamps are nearer to the nominal times of their frames than to
         others.
-
-        They always are, unless the table contradicts the rate.
         """
+        # They always are, unless the table contradicts the rate.
         assert self._rate is not None
         step = float(1 / (self._rate * self._base))
         late = self._table.pts_of(frames) - self._physical.first_pts - frames * step
@@ -579,8 +580,8 @@ def _mirrored_layout(layout: TileLayout, media: MediaInfo) -> TileLayout:
     return TileLayout(layout.widths[::-1], layout.heights) if media.mirrored else layout
 
 
+# Streams store a pixel aspect ratio as two 16-bit numbers.
 _HIGHEST = 65535
-"""Streams store a pixel aspect ratio as two 16-bit numbers."""
 
 
 def scaled_aspect(ratio: Fraction, before: tuple[int, int], after: tuple[int, int]) -> Fraction:

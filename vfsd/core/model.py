@@ -250,10 +250,10 @@ class Role(Enum):
     JOINED = "joined"  #: segments stored together with those of another camera's video
 
 
+# Rounding error of the end of the last frame: its start and its duration are both rounded.
 _ROUNDED_TICKS = Fraction(3, 2)
-"""Rounding error of the end of the last frame: its start and its duration are both rounded."""
+# The same if time stamps were milliseconds before the file was written.
 _ROUNDED_SECONDS = Fraction(3, 2000)
-"""The same if time stamps were milliseconds before the file was written."""
 
 
 @dataclass(frozen=True, slots=True)

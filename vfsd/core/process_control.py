@@ -79,12 +79,10 @@ def prepare_before_fork(one: ForkPrepared) -> None:
 
 
 def leak(thing: object) -> None:
-    """Never free `thing`, not even at interpreter exit.
-
-    Freeing it in a child may hang or harm the parent: FFmpeg waits for decoder threads that do not
-    exist there, and SQLite drops file locks that the parent still needs.  The leak costs the child
-    no memory: the pages are shared with the parent until one of them writes.
-    """
+    """Never free `thing`, not even at interpreter exit."""
+    # Freeing it in a child may hang or harm the parent: FFmpeg waits for decoder threads that do
+    # not exist there, and SQLite drops file locks that the parent still needs.  The leak costs the
+    # child no memory: the pages are shared with the parent until one of them writes.
     _refer(thing)
 
 
@@ -221,6 +219,7 @@ def _resume_all() -> None:
     prepared = _prepared.copy()
     _prepared.clear()
     _guard.release()
+    # Without the guard: the hooks may make objects that register themselves.
     for one in prepared:
         one.after_fork_in_parent()
 
@@ -240,10 +239,10 @@ os.register_at_fork(before=_prepare_all, after_in_parent=_resume_all, after_in_c
 
 _STAT = Path("/proc/stat")
 _TICK = os.sysconf("SC_CLK_TCK")
+# Columns of a line of /proc/stat, see proc(5): idle, and iowait.
 _IDLE = (3, 4)
-"""Columns of a line of /proc/stat, see proc(5): idle, and iowait."""
+# Columns that add up to all the time; guest time is already part of user time.
 _TIMES = 8
-"""Columns that add up to all the time; guest time is already part of user time."""
 
 
 def host_name() -> str:
@@ -253,6 +252,7 @@ def host_name() -> str:
 
 def available_cores() -> int:
     """Return the number of cores that this process may run on."""
+    # A container or taskset may allow fewer cores than the machine has.
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -281,6 +281,7 @@ def cpu_seconds(pid: int) -> float:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
     except OSError:
         return 0.0
+    # The name of the program comes first, in parentheses, and may contain blanks and parentheses.
     fields = text.rpartition(")")[2].split()
     return sum(int(field) for field in fields[11:15]) / _TICK
 
@@ -341,6 +342,7 @@ def die_with_parent(parent: int) -> None:
     clears the setting.
     """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    # The parent may have ended before the call: then no signal comes.
     if os.getppid() != parent:
         os._exit(0)
 
@@ -354,12 +356,12 @@ def set_oom_score(score: int) -> None:
         Path("/proc/self/oom_score_adj").write_text(str(score), encoding="ascii")
 
 
+# Of sched_setattr(2): the C library has no wrapper.
 _SYSCALL_NUMBERS = {"x86_64": 314, "aarch64": 274, "riscv64": 274}
-"""Of sched_setattr(2): the C library has no wrapper."""
+# size, policy (0: SCHED_OTHER), flags, nice, priority, runtime (ns), deadline, period.
 _ATTRIBUTES = struct.Struct("<IIQiIQQQ")
-"""size, policy (0: SCHED_OTHER), flags, nice, priority, runtime (ns), deadline, period."""
+# The shortest slice that the kernel accepts.
 _SLICE_NS = 100_000
-"""The shortest slice that the kernel accepts."""
 
 
 def shorten_time_slice() -> None:
@@ -367,6 +369,7 @@ def shorten_time_slice() -> None:
     number = _SYSCALL_NUMBERS.get(platform.machine())
     if platform.system() != "Linux" or number is None:
         return
+    # The call sets all attributes: the niceness must be given again.
     nice = os.getpriority(os.PRIO_PROCESS, 0)
     attributes = _ATTRIBUTES.pack(_ATTRIBUTES.size, 0, 0, nice, 0, _SLICE_NS, 0, 0)
     ctypes.CDLL(None).syscall(number, 0, attributes, 0)
@@ -377,11 +380,9 @@ LOWEST_PRIORITY = 19
 
 
 def set_idle_priority() -> None:
-    """Use the CPU and the disk only when they are otherwise idle, for the whole process.
-
-    SCHED_IDLE implies the idle class for disk access (see ioprio_set(2)).
-    """
+    """Use the CPU and the disk only when they are otherwise idle, for the whole process."""
     try:
+        # SCHED_IDLE implies the idle class for disk access, see ioprio_set(2).
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     except OSError:
         os.setpriority(os.PRIO_PROCESS, 0, LOWEST_PRIORITY)
@@ -404,29 +405,25 @@ def set_autogroup_niceness(pid: int, niceness: int) -> bool:
     return True
 
 
+# Number of malloc arenas. Few arenas let threads reuse memory that others freed.
 _ARENAS = 4
-"""Number of malloc arenas.  Few arenas let threads reuse memory that others freed."""
+# Bytes that an arena may keep free at its end. With the default of glibc, which starts at 128 KiB
+# and grows to twice the largest freed block, each reply of 512 KiB cost a hundred page faults.
 _FREE_AT_THE_END = 16 << 20
-"""Bytes that an arena may keep free at its end.  With the default of glibc, which starts at 128 KiB
-and grows to twice the largest freed block, each reply of 512 KiB cost a hundred page faults.
-"""
+# Larger blocks get their own mapping. 32 MiB is the maximum of glibc's dynamic threshold, which
+# becomes static when the other threshold is set.
 _OWN_MAPPING = 32 << 20
-"""Larger blocks get their own mapping.  32 MiB is the maximum of glibc's dynamic threshold, which
-becomes static when the other threshold is set.
-"""
+# Parameters of mallopt(3).
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
-"""Parameters of mallopt(3)."""
 # Trimming every second cost a sixth of the throughput of raw views, in page faults.
 _CHECK_SECONDS = 5.0
+# Bytes that the process may grow by before free memory is returned.
 _SLACK = 64 << 20
-"""Bytes that the process may grow by before free memory is returned."""
 _LONGEST_SECONDS = 30.0
+# Resources kept for the next reader are freed after this idle time.
 _IDLE_SECONDS = 30.0
-"""Resources kept for the next reader are freed after this idle time."""
-# numpy requests huge pages for arrays of 4 MiB or more.  Trimming punches holes into them, which
-# the kernel fills up again.
+# Option of prctl(2).
 _PR_SET_THP_DISABLE = 41
-"""Option of prctl(2)."""
 
 
 def limit_arenas() -> None:
@@ -448,12 +445,9 @@ def limit_arenas() -> None:
 
 
 def disable_huge_pages() -> None:
-    """Disable transparent huge pages in this process and its forked children (Linux).
-
-    numpy requests them for arrays of 4 MiB or more, and the advice stays with that part of the
-    heap. After trimming, the kernel would fill up a whole huge page for every small page that is
-    left.
-    """
+    """Disable transparent huge pages in this process and its forked children (Linux)."""
+    # numpy requests them for arrays of 4 MiB or more, and the advice stays with that part of the
+    # heap. After trimming, the kernel would fill up a whole huge page for every small page left.
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is None or prctl(_PR_SET_THP_DISABLE, 1, 0, 0, 0):
         _log.debug("huge pages cannot be disabled")

@@ -28,8 +28,8 @@ PSNR = 40.0
 """dB from which on VSS treats an encoding as lossless (section 5.1 of its paper)."""
 _LEAST_PSNR, _MOST_PSNR = 20.0, 80.0
 _MOST_READS = 100.0
+# The parts between commas that are not in quotes.
 _PART = re.compile(r'(?:^|(?<=,))((?:[^,"]|"[^"]*(?:"|$))*)')
-"""The parts between commas that are not in quotes."""
 
 
 class Fate(Enum):
@@ -324,10 +324,10 @@ _DAY_NS = 86_400 * _SECOND_NS
 MAX_PAUSE_DAYS = 30
 """A clock that has jumped ahead by less deletes footage early by less.  Weekly and monthly jobs
 need no option."""
+# The clocks of machines that share a store differ by up to this much.
 _SLACK_NS = 60 * _SECOND_NS
-"""The clocks of machines that share a store differ by up to this much."""
+# The start of 2024, which is before any store. A clock that has lost its time starts earlier.
 _FIRST_NS = 1_704_067_200 * _SECOND_NS
-"""The start of 2024, which is before any store.  A clock that has lost its time starts earlier."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,15 +16,13 @@ from pathlib import Path
 
 import vfsd
 
+# OpenBLAS, which numpy uses, starts a thread per core, and each spins for 2**26 cycles before it
+# sleeps. That is half of the CPU time of importing numpy. This makes it 2**4.
 _BLAS_ENVIRONMENT = {"OPENBLAS_THREAD_TIMEOUT": "4"}
-"""OpenBLAS, which numpy uses, starts a thread per core, and each spins for 2**26 cycles before it
-sleeps.  That is half of the CPU time of importing numpy.  This makes it 2**4.
-"""
 
+# Thresholds of the garbage collector. The default of 700 is too low: modules alone create 200 000
+# objects.
 _OBJECTS_BETWEEN = (50_000, 20, 100)
-"""Thresholds of the garbage collector.  The default of 700 is too low: modules alone create 200 000
-objects.
-"""
 
 
 def limit_blas_threads() -> None:
@@ -34,20 +32,16 @@ def limit_blas_threads() -> None:
 
 
 def reduce_gc() -> None:
-    """Make garbage collection rare, and skip it at exit.  For short-lived processes.
-
-    Collection took a fifth of the CPU time of ``vfsd ls``, most of it at exit.
-    """
+    """Make garbage collection rare, and skip it at exit.  For short-lived processes."""
+    # Collection took a fifth of the CPU time of ``vfsd ls``, most of it at exit.
     gc.set_threshold(*_OBJECTS_BETWEEN)
     atexit.register(gc.freeze)
 
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
-    """Exempt the objects of imports in a long-lived process from garbage collection.
-
-    Neither the imports nor later collections, which stop all threads, examine them.
-    """
+    """Exempt the objects of imports in a long-lived process from garbage collection."""
+    # A collection stops all threads, and imports leave some 200 000 objects that never go away.
     gc.disable()
     try:
         yield

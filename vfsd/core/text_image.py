@@ -16,8 +16,8 @@ FONT = cv2.FONT_HERSHEY_DUPLEX
 TEXT_COLOR: Color = (255, 255, 255)
 BACKGROUND_COLOR: Color = (24, 24, 24)
 """Drawn behind text."""
+# Opacity of the background.
 _BACKGROUND_ALPHA = 0.58
-"""Opacity of the background."""
 
 
 def ascii_text(text: str) -> str:

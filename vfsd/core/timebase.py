@@ -29,8 +29,8 @@ else:
 Span = tuple[Seconds, Seconds | None]
 """Times from the first (inclusive) to the second (exclusive); None: to the end."""
 
+# Seconds: a longer time does not fit into a float.
 _LONGEST = 10**300
-"""Seconds: a longer time does not fit into a float."""
 
 _RATIO = re.compile(r"(\d{1,9}(?:\.\d{1,18})?)(?:[/:]([1-9]\d{0,8}|10{9}))?")
 _RATE_HINT = "write 25, 29.97 or 30000/1001"
@@ -83,10 +83,8 @@ def span_ends(span: Span) -> Span:
 
 
 def on_tick(value: Seconds, time_base: Fraction) -> Fraction:
-    """Like `seconds`, but a float nearest to the time of a tick becomes exactly that time.
-
-    So the float time of a frame maps back to that frame: the float nearest to 1/30 is below 1/30.
-    """
+    """Like `seconds`, but a float nearest to the time of a tick becomes exactly that time."""
+    # So the float time of a frame maps back to that frame: the float nearest to 1/30 is below 1/30.
     if isinstance(value, float) and math.isfinite(value):
         tick = round(Fraction(value) / time_base) * time_base
         if float(tick) == value:

@@ -66,8 +66,8 @@ _VFS_LAYOUTS = {
 SOUND_CODECS = ("aac", "opus")
 """Codecs for transcoded sound."""
 
+# Digits after the decimal point.
 _MOST_DIGITS = 18
-"""Digits after the decimal point."""
 _NUMBER = r"[0-9]{1,9}"
 _DECIMAL = rf"[0-9]{{1,9}}(?:\.[0-9]{{1,{_MOST_DIGITS}}})?"
 _CLOCK = rf"(?:(?:{_NUMBER}:)?[0-9]{{1,2}}:)?{_DECIMAL}"

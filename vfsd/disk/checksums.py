@@ -22,8 +22,8 @@ BLOCK_BYTES = 1 << 15
 """Block size of new checksums. Damage is reported, and reads are refused, in blocks. Half the size
 would double the checksums, which now take 1/4096 of the file."""
 SUM_BYTES = 8
+# Ranges in a message.
 _MAX_RANGES = 8
-"""Ranges in a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +118,8 @@ def ranges_text(ranges: Sequence[range]) -> str:
     return ", ".join(shown) + (f" and {more} more places" if more > 0 else "")
 
 
+# Blocks are read together up to this size.
 _READ_BYTES = 4 << 20
-"""Blocks are read together up to this size."""
 
 
 class VerifiedBlocks:

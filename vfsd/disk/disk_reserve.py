@@ -22,11 +22,11 @@ from vfsd.errors import NoSpaceError, OverBudgetError, StoreError
 RESERVE_BYTES = 2 << 20
 """A few hundred pages of SQLite's log, for several transactions."""
 
+# More than opening a catalog takes, so that opening it a few times does not use up the reserve.
 _STEP_BYTES = 1 << 18
-"""More than opening a catalog takes, so that opening it a few times does not use up the reserve."""
 
+# The allocation unit of most disks; smaller steps are not worth trying.
 _MIN_STEP_BYTES = 1 << 12
-"""The allocation unit of most disks; smaller steps are not worth trying."""
 
 T = TypeVar("T")
 
@@ -82,6 +82,7 @@ def with_reserve(
         except (OSError, NoSpaceError) as error:
             if error.errno not in NO_SPACE:
                 raise
+            # First the space that costs nothing: a log that was written to the catalog already.
             if not is_rewound and rewind():
                 is_rewound = True
             elif not _shrink(directory):
@@ -96,10 +97,12 @@ def _grow(fd: int) -> bool:
         if size >= RESERVE_BYTES:
             return True
         try:
+            # A sparse file would reserve nothing.
             os.posix_fallocate(fd, size, min(step, RESERVE_BYTES - size))
         except OSError as error:
             if error.errno not in NO_SPACE:
                 return True
+            # A nearly full disk may still have room for a smaller step.
             step //= 2
             if step < _MIN_STEP_BYTES:
                 return False
@@ -112,6 +115,7 @@ def _shrink(directory: StoreDirectory) -> bool:
     except (OSError, StoreError):
         return False
     try:
+        # Step by step: the rest stays reserved for the next failure.
         left = os.fstat(fd).st_size - _STEP_BYTES
         if left > 0:
             os.ftruncate(fd, left)

@@ -26,8 +26,8 @@ _OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _PATH_FLAGS = os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW
 _MAX_LINKS = 40
 _IN_MOUNT = "is in a mount of vfsd"
+# File systems that generate their files on reading.
 _KERNEL_FILE_SYSTEMS = ("/proc", "/sys")
-"""File systems that generate their files on reading."""
 
 
 def open_linked(path: str | os.PathLike[str], root: Path) -> int:

@@ -38,8 +38,8 @@ from vfsd.disk.tempfiles import (
 from vfsd.errors import BusyError, IntegrityError
 
 _CHUNK = 1 << 20
+# How long to wait for other processes that start a file, which takes milliseconds.
 _START_SECONDS = 30.0
-"""How long to wait for other processes that start a file, which takes milliseconds."""
 _KEY = re.compile("[0-9a-f]{64}")
 _FOLDER = re.compile("[0-9a-f]{2}")
 _TEMPORARY = re.compile(NEW_NAME.pattern + r"(\.json(\.part)?)?")
@@ -96,6 +96,7 @@ class ObjectStore:
         try:
             with open(self.path(key), "rb", buffering=0, opener=open_stored) as file:
                 found = os.fstat(file.fileno())
+                # The size is compared first: it costs nothing, and finds files that were cut off.
                 return size in (None, found.st_size) and digest(file.fileno()).key == key
         except FileNotFoundError:
             return False
@@ -129,6 +130,7 @@ class ObjectStore:
 
     def nameless_file(self) -> FileIO:
         """Return a new file that is deleted when it is closed."""
+        # O_TMPFILE would need no name, but not all file systems have it.
         new = NewFile(self._new_path, mode=0o600)
         new.path.unlink()
         return new.file
@@ -150,7 +152,7 @@ class ObjectStore:
         with ExitStack() as held:
             try:
                 held.enter_context(
-                    locked_directory(self._tmp, fcntl.LOCK_EX, patience=_START_SECONDS)
+                    locked_directory(self._tmp, fcntl.LOCK_EX, timeout=_START_SECONDS)
                 )
             except BlockingIOError:
                 raise BusyError(
@@ -169,6 +171,7 @@ class ObjectStore:
                 if on_progress is not None:
                     on_progress(len(chunk))
             key = hasher.hexdigest()
+            # A name that survives a power cut must never lead to fewer bytes than were written.
             os.fsync(new.file.fileno())
             self.exchange(new.path, key)
         sums = checksummer.finish()
@@ -189,6 +192,7 @@ class ObjectStore:
             if source.parent != self._tmp:  # temporary files have the mode of objects already
                 with suppress(PermissionError):  # another user's file: its owner decides
                     os.fchmod(file.fileno(), self._default_mode())
+            # link(2) cannot replace a damaged object of the same key, rename(2) can.
             temporary = self._new_path()
             try:
                 os.link(source, temporary)
@@ -272,6 +276,7 @@ class ObjectStore:
         """
         self._directory.require_in_place()
         final = self.path(key)
+        # No folder at all may mean that the disk of the objects is not mounted.
         if not final.parent.exists() and self.has_no_folders():
             self._before_first(key)
         try:
@@ -284,7 +289,7 @@ class ObjectStore:
         _require_own_folder(final)
         try:
             temporary.replace(final)
-        except IsADirectoryError:
+        except IsADirectoryError:  # left there by another tool; only an empty one is removed
             remove_directory(final)
             temporary.replace(final)
         # rename(2) does nothing for two names of one file, and inode numbers do not always show
@@ -314,8 +319,8 @@ class ObjectStore:
         """
         if not is_key(key) or not _has_other_names(self.path(key)):
             return
-        on_their_way = self.temporary_files()
-        for path in [one for one in on_their_way if self.is_same_file(self.main_file(one), key)]:
+        temporary = self.temporary_files()
+        for path in [one for one in temporary if self.is_same_file(self.main_file(one), key)]:
             self.delete_temporary(path)
 
     def has_no_folders(self) -> bool:
@@ -328,11 +333,8 @@ class ObjectStore:
         return (key for key, _ in self._named() if is_key(key))
 
     def misnamed(self) -> list[Path]:
-        """Return files among the objects with an invalid name.
-
-        Empty if the directory is a link: others may use its target.
-        """
-        if self._root.is_symlink():
+        """Return files among the objects with an invalid name; empty if the directory is a link."""
+        if self._root.is_symlink():  # others may use its target
             return []
         return [path for key, path in self._named() if not is_key(key)]
 
@@ -362,6 +364,7 @@ class ObjectStore:
         """
         self._directory.require_in_place()
         main = self.main_file(path)
+        # A note has no lock of its own: its writer locks the main file.
         if main == path:
             return delete_file(path)
         if is_locked(main):
@@ -376,6 +379,7 @@ class ObjectStore:
 
     def _sync_name(self, key: str) -> None:
         fsync_path(self.path(key).parent)
+        # The folder may be new: its own name is an entry of the root.
         fsync_path(self._root)
 
 
@@ -413,10 +417,8 @@ def _is_same_inode(one: Path, other: Path) -> bool:
 
 
 def digest(fd: int, *, on_progress: Progress | None = None) -> Digest:
-    """Hash everything in an open file.
-
-    Uses read instead of mmap: a mapped file that shrinks would kill the process.
-    """
+    """Hash everything in an open file."""
+    # Not mapped: a mapped file that shrinks would kill the process.
     hasher, checksummer = blake3(), BlockChecksummer()
     buffer = bytearray(_CHUNK)
     view = memoryview(buffer)

@@ -15,6 +15,8 @@ import os
 import stat
 import sys
 
+# With these errors the parent directory may answer: the path is missing, is not readable, or cannot
+# have attributes.
 _TRY_PARENT = (
     errno.ENOENT,
     errno.ENOTDIR,
@@ -26,8 +28,6 @@ _TRY_PARENT = (
     errno.EINVAL,
     errno.ENAMETOOLONG,
 )
-"""With these errors the parent directory may answer: the path is missing, is not readable, or
-cannot have attributes."""
 _NO_XATTR = (errno.ENODATA, errno.EOPNOTSUPP)
 
 

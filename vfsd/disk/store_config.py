@@ -37,13 +37,15 @@ _HELP = {
     "compress": "mounts compress lossless tiles as budgets fill",
 }
 
+# Settings that accept units.
 _BYTES = ("examine_memory", "decoder_memory", "view_cache_bytes", "tune_bytes")
-"""Settings that accept units."""
 
+# 1080p needs about this much. With much less the examiner cannot even report the shortage, and
+# seems to hang.
 _MINIMUM = {"examine_memory": 64 << 20}
-"""1080p needs about this much. With much less the examiner cannot even report the shortage, and
-seems to hang."""
 
+# Larger values exceed limits of the system, or have no use. Both limits apply to new input; stores
+# with other values can still be opened.
 _MAXIMUM = {
     **dict.fromkeys(_BYTES, 1 << 60),
     "examine_seconds": 30 * 24 * 3600,
@@ -53,8 +55,6 @@ _MAXIMUM = {
     "tune_cpu": 100_000,
     "tune_max_load": 100,
 }
-"""Larger values exceed limits of the system, or have no use. Both limits apply to new input; stores
-with other values can still be opened."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,10 +60,10 @@ FORMAT = 1
 
 CATALOG = "catalog.sqlite3"
 
+# How long a mount waits for other users of its lock.
 _LOCK_SECONDS = 2.0
-"""How long a mount waits for other users of its lock."""
+# How often it tries.
 _POLL_SECONDS = 0.005
-"""How long a mount waits for others who have its lock, and how often it tries."""
 
 _MARKER = "vfsd-store.json"
 _COPY = ".copy"
@@ -139,6 +139,7 @@ class StoreDirectory:
             directory = cls(root, marker)
             directory.objects.mkdir(exist_ok=True)
             directory.create_directories()
+            # An interrupted creation may have left a catalog without its tables.
             for side in ("", "-wal", "-shm"):
                 (root / f"{CATALOG}{side}").unlink(missing_ok=True)
             yield directory
@@ -567,22 +568,20 @@ class StoreDirectory:
             os.close(fd)
 
     def _lock_exclusively(self, fd: int) -> None:
-        """Take the mount lock.
-
-        Processes that only check for a mount hold it for a moment as well. A holder without a note
-        has just begun or is about to end.
-        """
+        """Take the mount lock."""
+        # Processes that only check for a mount hold it for a moment as well. A holder without a
+        # note has just begun or is about to end. Both are worth a short wait.
         end = time.monotonic() + _LOCK_SECONDS
         while True:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return
             except BlockingIOError:
-                who = self.mounted_by()
-                if not who and time.monotonic() < end:
+                holder = self.mounted_by()
+                if not holder and time.monotonic() < end:
                     time.sleep(_POLL_SECONDS)
                     continue
-            raise self._refusal(who)
+            raise self._refusal(holder)
 
     @contextmanager
     def unmounted(self) -> Iterator[bool]:
@@ -599,21 +598,21 @@ class StoreDirectory:
         finally:
             os.close(fd)
 
-    def _refusal(self, who: dict[str, object] | None) -> BusyError:
-        if who is None:
+    def _refusal(self, holder: dict[str, object] | None) -> BusyError:
+        if holder is None:
             return BusyError(
                 f"{self.root} is being repaired", hint="mount it when `vfsd fsck` has finished"
             )
-        process = f"process {who.get('pid', '?')}"
-        if "work" in who:
+        process = f"process {holder.get('pid', '?')}"
+        if "work" in holder:
             return BusyError(
-                f"{self.root} is in use: {who['work']} ({process})",
+                f"{self.root} is in use: {holder['work']} ({process})",
                 hint="try again later",
             )
-        place = str(who.get("place", "some place"))
+        place = str(holder.get("place", "some place"))
         return BusyError(
             f"{self.root} is mounted at {place} already ({process})",
-            hint=_unmount_hint(place, who.get("device"), who.get("pid", "PID")),
+            hint=_unmount_hint(place, holder.get("device"), holder.get("pid", "PID")),
         )
 
     @property
@@ -622,10 +621,8 @@ class StoreDirectory:
         return os.access(self.top, os.W_OK)
 
     def is_shown_at(self, path: Path) -> bool:
-        """Return whether a path, which may not exist, is in the mount of this store.
-
-        Uses the mount table of the kernel, since the mount may not answer.
-        """
+        """Return whether a path, which may not exist, is in the mount of this store."""
+        # By the mount table of the kernel: the mount itself may not answer.
         there = mount_above(path.resolve())
         return there is not None and there.device == (self.mounted_by() or {}).get("device")
 
@@ -641,11 +638,12 @@ class StoreDirectory:
         except (FileNotFoundError, PermissionError):  # readable only by its owner
             return None
         try:
+            # The note of a process that was killed stays; only the lock shows that it is gone.
             if _is_unlocked(fd):
                 return None
             try:
                 found = json.loads(os.pread(fd, 65536, 0))
-            except ValueError:
+            except ValueError:  # read while it was being written
                 found = {}
             return found if isinstance(found, dict) else {}
         finally:
@@ -666,16 +664,13 @@ def _unmount_hint(place: str, device: object, pid: object) -> str:
 
 
 def _is_unlocked(fd: int) -> bool:
-    """Take a shared lock; return False if another process has an exclusive one.
-
-    True as well on a file system without locks: a store there cannot be mounted.
-    """
+    """Take a shared lock; return False if another process has an exclusive one."""
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:
-        pass
+        pass  # a file system without locks: a store there cannot be mounted
     return True
 
 
@@ -736,9 +731,10 @@ def _require_no_store(root: Path) -> None:
 def _lock_creation(root: Path) -> Iterator[int]:
     """Lock the creation of a store; yield the descriptor of the unfinished marker.
 
-    The unfinished marker is renamed to the final one. A later process creates a new unfinished
-    marker, then finds the final one. Raises `BusyError`, `ExistsError`, `StoreError`.
+    Raises `BusyError`, `ExistsError`, `StoreError`.
     """
+    # The unfinished marker is renamed to the final one. A process that waited for the lock then
+    # creates a new unfinished marker, and finds the final one below.
     begun = root / _UNFINISHED
     require_same_process(begun)
     fd = open_own(begun, os.O_RDWR | os.O_CREAT, 0o666)
@@ -771,6 +767,7 @@ def list_directory(folder: Path) -> list[Path]:
 
 def fsync_path(path: Path) -> None:
     """Sync the bytes of a file, or the entries of a directory."""
+    # O_NONBLOCK: opening a pipe that was put in its place would wait for a writer.
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         os.fsync(fd)

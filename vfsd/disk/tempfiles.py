@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 NEW_NAME = re.compile("[0-9]+-[0-9a-f]{32}")
 """Matches the result of `new_name`."""
 
+# Interval between attempts to lock a directory.
 _POLL_SECONDS = 0.005
-"""Interval between attempts to lock a directory."""
 _WRITEBACK_BYTES = 16 << 20
 _PID = re.compile(r"(?:^|\.)([0-9]{1,9})-")
 _OPEN_FLAGS = os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
@@ -54,6 +54,7 @@ class NewFile:
             self.path = name()
             self.file: FileIO = _WritebackFile(self.path, "x+b", opener=_opener(mode))
             try:
+                # Between open and lock, a cleaner may take the file for a leftover and delete it.
                 if hold(self.file) and _has_name(self.file.fileno(), self.path):
                     return
             except BaseException:
@@ -82,12 +83,10 @@ class NewFile:
 
 
 class _WritebackFile(FileIO):
-    """A file that starts writing to the disk early.
+    """A file that starts writing to the disk early."""
 
-    Every temporary file is synced in the end. Without this the sync takes nearly as long as the
-    writes: a third of the total for 467 MB of raw video.
-    """
-
+    # Every temporary file is synced in the end. Without early writeback the sync takes nearly as
+    # long as the writes: a third of the total for 467 MB of raw video.
     _pending_bytes = 0
 
     def write(self, data: ReadableBuffer, /) -> int:
@@ -112,6 +111,7 @@ def write_atomically(path: Path, text: str) -> None:
     try:
         with NewFile(lambda: path.with_name(f".{path.name}.{new_name()}.tmp")) as new:
             new.path.write_text(text, encoding="utf-8")
+            # Without the sync, a power cut after the rename may leave an empty file.
             os.fsync(new.file.fileno())
             new.path.replace(path)
     except OSError as error:
@@ -146,16 +146,16 @@ def unlock(fd: int) -> None:
 
 
 @contextmanager
-def locked_directory(path: Path, how: int, *, patience: float | None = None) -> Iterator[None]:
+def locked_directory(path: Path, how: int, *, timeout: float | None = None) -> Iterator[None]:
     """Lock a directory, also against other threads; `how` is that of flock(2).
 
-    With `patience`, wait up to that many seconds. Raises `BlockingIOError` if it is still locked,
+    With `timeout`, wait up to that many seconds. Raises `BlockingIOError` if it is still locked,
     `OSError`.
     """
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         try:
-            _flock(fd, how, patience)
+            _flock(fd, how, timeout)
         except BlockingIOError:
             raise
         except OSError:
@@ -166,11 +166,11 @@ def locked_directory(path: Path, how: int, *, patience: float | None = None) -> 
         os.close(fd)
 
 
-def _flock(fd: int, how: int, patience: float | None) -> None:
-    if patience is None:
+def _flock(fd: int, how: int, timeout: float | None) -> None:
+    if timeout is None:
         fcntl.flock(fd, how)
         return
-    end = time.monotonic() + patience
+    end = time.monotonic() + timeout
     while True:
         try:
             fcntl.flock(fd, how | fcntl.LOCK_NB)
@@ -178,6 +178,7 @@ def _flock(fd: int, how: int, patience: float | None) -> None:
         except BlockingIOError:
             if time.monotonic() >= end:
                 raise
+        # flock(2) has no timeout, and a signal would need the main thread.
         time.sleep(_POLL_SECONDS)
 
 
@@ -226,6 +227,7 @@ def claimed(path: Path) -> Iterator[None]:
     try:
         if not _lock_exclusively(fd, path):
             raise BusyError(f"{path} is in use by another process", hint="try again later")
+        # The writer may have renamed it before the lock was taken: it is an object now.
         if not _has_name(fd, path):
             raise NotFoundError(f"{path} does not exist any more")
         yield
@@ -273,7 +275,7 @@ def is_alive(name: str) -> bool:
         os.kill(int(found[1]), 0)
     except (ProcessLookupError, OverflowError):
         return False
-    except PermissionError:
+    except PermissionError:  # it exists, and belongs to another user
         return True
     return True
 
@@ -300,8 +302,8 @@ def write_all(file: FileIO, data: bytes | memoryview) -> None:
 
 
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+# How much of the name a temporary name starts with. A full name could exceed the length limit.
 _PREFIX_BYTES = 64
-"""How much of the name a temporary name starts with. A full name could exceed the length limit."""
 _TEMPORARY = re.compile(r".*\." + NEW_NAME.pattern + r"\.part", re.DOTALL)
 
 
@@ -325,6 +327,7 @@ def atomic_file(path: Path, replace: bool) -> Iterator[BinaryIO]:
     if path.is_dir():
         raise UsageError(f"{path} is a directory", hint="name a file in it")
     require_directory(path.parent)
+    # Renaming over /dev/stdout or a pipe would replace it by a file.
     if path.exists() and not path.is_file():
         with open(path, "wb") as device:
             yield device
@@ -339,6 +342,7 @@ def atomic_file(path: Path, replace: bool) -> Iterator[BinaryIO]:
         yield file
         file.flush()
         os.fsync(file.fileno())
+        # link(2) refuses a name that exists, so two writers cannot both succeed.
         if replace or not _link(new.path, path):
             new.path.replace(path)
 
@@ -355,6 +359,7 @@ def atomic_directory(path: Path) -> Iterator[Path]:
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise _not_empty_error(path)
     require_directory(path.parent)
+    # A rename would detach the shell's current directory, replace a link, or fail on a mount point.
     keeps_inode = path.is_dir() and (
         path.is_symlink() or path.is_mount() or path.samefile(os.curdir)
     )
@@ -363,6 +368,7 @@ def atomic_directory(path: Path) -> Iterator[Path]:
         directory.mkdir()
         try:
             yield directory
+            # Before the rename: the directory must not appear with files that a crash empties.
             for one in (*directory.rglob("*"), directory):
                 _sync(one)
             if keeps_inode:
@@ -380,6 +386,7 @@ def atomic_directory(path: Path) -> Iterator[Path]:
 
 def _move_all(directory: Path, into: Path) -> None:
     """Move all files from a temporary directory into its parent, which must be empty otherwise."""
+    # The lock keeps two writers from mixing their files: moving many files is not atomic.
     with locked_directory(into, fcntl.LOCK_EX):
         if any(one != directory for one in into.iterdir() if not _TEMPORARY.fullmatch(one.name)):
             raise _not_empty_error(into)
@@ -426,6 +433,7 @@ def _not_empty_error(path: Path) -> ExistsError:
 
 
 def _temporary(path: Path) -> Path:
+    # The cut may split a character of several bytes.
     prefix = os.fsencode(path.name)[:_PREFIX_BYTES].decode(errors="ignore")
     return path.with_name(f".{prefix}.{new_name()}.part")
 

@@ -29,8 +29,8 @@ _SLOT = re.compile(rf"{_DIGEST.pattern}/[0-9a-f]{{64}}\.[0-9]+")
 _NOTE = re.compile(rf"{_DIGEST.pattern}/[0-9]+x[0-9]+_[0-9]+-[0-9]+_[a-z0-9]+")
 _TEMPORARY = re.compile(f"{_DIGEST.pattern}/tmp-{NEW_NAME.pattern}")
 
+# A temporary file of this age belongs to a dead process.
 _STALE_NS = 600 * 10**9
-"""A temporary file of this age belongs to a dead process."""
 _NO_FOLDER = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
