@@ -47,8 +47,8 @@ from vfsd.api.store import Store
 from vfsd.api.video import Video, context_of
 from vfsd.core.frame_table import FrameTable
 from vfsd.core.frame_table_pages import PacketFlag
-from vfsd.core.frames import Pixels
 from vfsd.core.model import MeasuredCost, Segment
+from vfsd.core.pixel_array import Pixels
 from vfsd.core.process_control import host_name
 from vfsd.derive.tile_encoder import TileSettings
 from vfsd.disk.checksums import MediaSource

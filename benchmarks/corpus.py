@@ -46,7 +46,7 @@ from benchmarks.corpus_reference import (
 from benchmarks.fidelity import frames_of_vfsd
 from vfsd.api.store import Store
 from vfsd.api.video import Video, context_of
-from vfsd.core.frames import Pixels
+from vfsd.core.pixel_array import Pixels
 from vfsd.disk.store_config import StoreSettings
 from vfsd.errors import ForbiddenError, RefusedMediaError, VfsdError
 from vfsd.write.ingest_file import SourceFile, ingest_copy

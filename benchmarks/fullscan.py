@@ -40,7 +40,8 @@ from sample_videos.writing import write
 from vfsd.api.store import Store
 from vfsd.api.video import Video
 from vfsd.codecs.cells.cell_encoders import tile_codec
-from vfsd.core.frames import Crop, Pixels
+from vfsd.core.frames import Crop
+from vfsd.core.pixel_array import Pixels
 from vfsd.derive.derived_data import drop_tiles
 from vfsd.labels.detectors.motion import MotionDetector
 from vfsd.tiling import Rect, TileLayout, coarse_layout, fine_layout

@@ -29,8 +29,9 @@ from vfsd.api.store import Store
 from vfsd.codecs.probing import growing_fmp4
 from vfsd.codecs.probing.growing_fmp4 import GrowingFmp4
 from vfsd.codecs.probing.probe import Examination, examine, examine_source
-from vfsd.core.frames import Frame, Pixels
+from vfsd.core.frames import Frame
 from vfsd.core.model import Access
+from vfsd.core.pixel_array import Pixels
 from vfsd.disk.tempfiles import new_name
 from vfsd.errors import (
     BusyError,

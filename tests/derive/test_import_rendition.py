@@ -11,7 +11,7 @@ from sample_videos import FOLDER
 from tests.support.selection import one_in
 from vfsd.api.store import Store
 from vfsd.api.video import Video
-from vfsd.core.frames import Pixels
+from vfsd.core.pixel_array import Pixels
 from vfsd.derive.tile_encoder import TileSettings
 from vfsd.errors import OverBudgetError, RefusedMediaError, UsageError
 

@@ -28,8 +28,8 @@ from vfsd.codecs.cells.pack import PackedCell
 from vfsd.codecs.stitching import kvazaar as kvazaar_program
 from vfsd.codecs.stitching.hevc_tiles import STITCHABLE, TileStream
 from vfsd.codecs.stitching.kvazaar import encode_tiled
-from vfsd.core.frames import Pixels
 from vfsd.core.model import Role, Segment
+from vfsd.core.pixel_array import Pixels
 from vfsd.core.view_request import View
 from vfsd.derive.derived_data import (
     drop_retired_tiles,

@@ -26,8 +26,8 @@ from tests.support.fs_driver import Driver, failing
 from tests.support.selection import one_in
 from tests.support.stores import new_store
 from vfsd.api.store import Store
-from vfsd.core.frames import Pixels
 from vfsd.core.model import FileState
+from vfsd.core.pixel_array import Pixels
 from vfsd.core.retention_policy import Action
 from vfsd.derive.derived_data import drop_tiles
 from vfsd.disk.disk_reserve import RESERVE_BYTES

@@ -22,7 +22,7 @@ from tests.cli.conftest import run_command
 from tests.mount.conftest import Mounted
 from tests.support.selection import one_in
 from vfsd.api.store import Store
-from vfsd.core.frames import Pixels
+from vfsd.core.pixel_array import Pixels
 
 pytestmark = pytest.mark.mount
 

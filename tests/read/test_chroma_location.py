@@ -15,7 +15,7 @@ from tests.support.composed_tiles import take_tiles
 from tests.support.selection import one_in
 from vfsd.api.store import Store
 from vfsd.api.video import Video
-from vfsd.core.frames import Pixels
+from vfsd.core.pixel_array import Pixels
 from vfsd.derive.tile_encoder import TileSettings
 
 TOLD_NOTHING = "ffv1"  # its frames do not signal it

@@ -22,7 +22,7 @@ from vfsd.codecs.frames.color import SITINGS, InterlaceSetter, blank, blank_like
 from vfsd.codecs.frames.planes import copy_picture, fingerprint, plane_samples
 from vfsd.codecs.frames.to_array import PixelConverter
 from vfsd.codecs.probing.probe import examine
-from vfsd.core.frames import Pixels
+from vfsd.core.pixel_array import Pixels
 from vfsd.derive.tile_encoder import TileSettings
 from vfsd.tiling import Rect
 

@@ -22,8 +22,8 @@ from vfsd.api.video import Video
 from vfsd.codecs.frames.planes import PIXEL_FORMATS, pixel_layout
 from vfsd.codecs.stitching.hevc_tiles import STITCHABLE
 from vfsd.codecs.stitching.kvazaar import kvazaar_available
-from vfsd.core.frames import Pixels
 from vfsd.core.model import Cell
+from vfsd.core.pixel_array import Pixels
 from vfsd.derive.tile_encoder import TileSettings
 from vfsd.errors import UsageError
 from vfsd.read.read_plan import ReadOutput

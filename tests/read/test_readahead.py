@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tests.support.selection import one_in
-from vfsd.core.frames import Pixels
+from vfsd.core.pixel_array import Pixels
 from vfsd.read import readahead
 from vfsd.read.readahead import InlineRun, PrefetchRun, ReadAhead, SerialExecutor
 

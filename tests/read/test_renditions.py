@@ -20,8 +20,8 @@ from vfsd.catalog import Transaction
 from vfsd.codecs.cells.cell_decoders import StreamCellDecoder
 from vfsd.codecs.cells.pack import open_pack
 from vfsd.codecs.frames.to_array import PixelConverter
-from vfsd.core.frames import Pixels
 from vfsd.core.model import Role, Segment
+from vfsd.core.pixel_array import Pixels
 from vfsd.derive.derived_data import drop_renditions, rollback_layouts
 from vfsd.derive.tile_encoder import TileSettings
 from vfsd.errors import NotFoundError, UsageError

@@ -13,8 +13,8 @@ from vfsd.codecs.frames.color import SitingSetter
 from vfsd.codecs.frames.to_array import PixelConverter
 from vfsd.codecs.frames.transforms import TileComposer
 from vfsd.codecs.pyav import strict_decoder
-from vfsd.core.frames import Pixels
 from vfsd.core.model import MeasuredCost, Segment
+from vfsd.core.pixel_array import Pixels
 from vfsd.core.process_control import host_name
 from vfsd.core.view_request import View
 from vfsd.read.tile_planner import DecodeCosts

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from vfsd.api.store import Store
-from vfsd.core.frames import Pixels
+from vfsd.core.pixel_array import Pixels
 
 
 def smooth(count: int, width: int, height: int) -> Pixels:

@@ -13,7 +13,7 @@ from sample_videos import FOLDER, GroundTruth
 from tests.views.conftest import Shelf
 from vfsd.api.video import Video
 from vfsd.core.detections import Detection
-from vfsd.core.frames import Pixels
+from vfsd.core.pixel_array import Pixels
 from vfsd.errors import NotFoundError
 
 NAME = "traffic.mp4"

@@ -13,7 +13,7 @@ from tests.support.writing import is_as_before, smooth
 from vfsd.api.store import Store
 from vfsd.api.video import context_of
 from vfsd.codecs.frames.planes import pixel_layout
-from vfsd.core.frames import Pixels
+from vfsd.core.pixel_array import Pixels
 from vfsd.errors import BusyError, UsageError
 
 

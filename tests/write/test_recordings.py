@@ -24,7 +24,7 @@ from tests.support.dead_writers import killed_recording
 from tests.support.writing import is_as_before, smooth
 from vfsd.api.store import Store
 from vfsd.catalog import BUSY_SECONDS, Transaction
-from vfsd.core.frames import Pixels
+from vfsd.core.pixel_array import Pixels
 from vfsd.disk.object_store import digest_file
 from vfsd.disk.tempfiles import new_name
 from vfsd.errors import (

@@ -27,8 +27,8 @@ from tests.support.writing import is_as_before, smooth
 from vfsd.api.store import Store
 from vfsd.api.video import Video
 from vfsd.codecs.frames.planes import PIXEL_FORMATS, pixel_layout
-from vfsd.core.frames import Pixels
 from vfsd.core.model import Access
+from vfsd.core.pixel_array import Pixels
 from vfsd.disk.tempfiles import locked_directory
 from vfsd.errors import (
     BusyError,

@@ -1,92 +1,101 @@
-"""`VideoArray`: a video as a lazy array of (time, rows, columns), sliced like one of numpy."""
+"""`VideoArray`: a video as a lazy array of (time, rows, columns, channels), indexed like one of
+NumPy. `SecondsIndex` indexes its first axis by seconds.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, NamedTuple, Protocol, Unpack
+from types import EllipsisType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
-from vfsd.api.reading import ReadOptions
-from vfsd.core.frames import Frames, Pixels, sliced
+from vfsd.api.reading import view_of
+from vfsd.core.frame_table_pages import Ints
+from vfsd.core.frames import Frames, frame_numbers
+from vfsd.core.pixel_array import Pixels, tensor_of
 from vfsd.core.timebase import Seconds, seconds
 from vfsd.errors import IndexKindError, OutOfRangeError, UsageError
+from vfsd.read.read_plan import select_frames
 from vfsd.tiling import Rect
+from vfsd.validation import is_one_integer
 
-Axis = slice | int
-"""A slice; an int in time is that frame."""
+if TYPE_CHECKING:
+    from vfsd.api.video import Video
 
-Count = Callable[[tuple[Fraction, Fraction], Fraction | None], int]
-"""The number of frames that a read of a span returns, at a rate or without one."""
+Axis = slice | int | EllipsisType | Sequence[int] | npt.NDArray[Any]
+"""An index of one axis; numbers of many elements, or a mask, only select frames."""
+
+_Selection = range | int
+"""The elements of an axis, or the only one, whose axis is dropped."""
+
+_AXES = ("frames", "rows", "columns", "channels")
 
 
-class Read(Protocol):
-    """`Video.read`."""
+@dataclass(frozen=True)
+class _Axes:
+    """The elements that are left of each axis of a video."""
 
-    def __call__(self, **options: Unpack[ReadOptions]) -> Frames: ...
-
-
-class _Time(NamedTuple):
-    """The time axis of an array: all frames, a span of seconds, or frames by number."""
-
+    frames: _Selection | Ints
+    rows: _Selection
+    columns: _Selection
+    channels: _Selection = range(3)
+    #: the seconds that `frames` were cut out of, half-open; None after a cut by frames
     span: tuple[Fraction, Fraction] | None = None
-    chosen: range | None = None
-    fps: Fraction | None = None
+    fps: Fraction | None = None  #: the rate that `frames` were selected at
+
+    def all(self) -> tuple[_Selection | Ints, ...]:
+        return self.frames, self.rows, self.columns, self.channels
 
 
 class VideoArray:
     """A part of a video that is decoded when its pixels are needed.
 
-    Axes are time, rows and columns; slices are half-open.  Time is counted in frames; `seconds` is
-    the same array indexed by seconds: numbers, fractions or strings such as ``"1:30"``.  A step in
-    frames takes every n-th frame, a step in seconds sets a rate.  Rows and columns are pixels; a
-    step there scales down by that factor.  As with numpy, a slice of a slice counts from the start
-    of the first.
+    Axes are frames, rows, columns and channels (red, green, blue), and indices follow NumPy: an int
+    drops its axis, slices are half-open and count from the start of the part, and may be empty or
+    reversed.  A list of ints or a mask selects frames.  `seconds` is the same array with its first
+    axis indexed by seconds.
 
         clip = video.seconds[10:20, 100:400, 200:600]
-        clip.seconds[2:4, ::2, ::2].numpy()
+        clip.seconds[2:4].numpy()
+        video.array()[::30, :, :, 0].numpy()
     """
 
-    def __init__(
-        self,
-        read: Read,
-        frames: int,
-        duration: Fraction,
-        shape: tuple[int, int],
-        count: Count,
-        *,
-        time: _Time = _Time(),  # noqa: B008 - immutable
-        rows: range | None = None,
-        columns: range | None = None,
-    ) -> None:
+    def __init__(self, video: Video, axes: _Axes) -> None:
         """Use `Video.array`."""
-        self._read = read
-        self._frames = frames
-        self._duration = duration
-        self._full = shape
-        self._count = count
-        self._time = time
-        self._span, self._chosen, self._fps = time
-        self._rows = range(shape[0]) if rows is None else rows
-        self._columns = range(shape[1]) if columns is None else columns
+        self._video = video
+        self._axes = axes
+
+    @classmethod
+    def of(cls, video: Video) -> VideoArray:
+        """Return the whole video."""
+        span = Fraction(0), video.duration
+        frames = range(video.num_frames)
+        return cls(video, _Axes(frames, range(video.height), range(video.width), span=span))
+
+    # -- description
 
     @property
     def region(self) -> Rect:
-        """The pixels of the displayed frame in this array; x2 and y2 exclusive."""
-        rows, columns = self._rows, self._columns
-        return Rect(columns.start, rows.start, columns.stop, rows.stop)
+        """The pixels of the displayed frame that hold this array; x2 and y2 exclusive.
+
+        Raises `OutOfRangeError` if the array has no rows or columns.
+        """
+        (top, bottom), (left, right) = _bounds(self._axes.rows), _bounds(self._axes.columns)
+        if top == bottom or left == right:
+            raise OutOfRangeError(f"an array of shape {self.shape} has no region")
+        return Rect(left, top, right, bottom)
 
     @property
-    def size(self) -> tuple[int, int]:
-        """(width, height) in pixels, after scaling."""
-        return len(self._columns), len(self._rows)
+    def shape(self) -> tuple[int, ...]:
+        """The shape of `numpy()`; of a whole video, (frames, rows, columns, 3).
 
-    @property
-    def shape(self) -> tuple[int, int, int, int]:
-        """(frames, rows, columns, 3), as of `numpy()`.  Nothing is decoded."""
-        width, height = self.size
-        return len(self), height, width, 3
+        Nothing is decoded.
+        """
+        return tuple(len(axis) for axis in self._axes.all() if not isinstance(axis, int))
 
     @property
     def dtype(self) -> np.dtype[np.uint8]:
@@ -95,74 +104,123 @@ class VideoArray:
 
     @property
     def ndim(self) -> int:
-        """The number of axes of `numpy()`; the last one, the channels, cannot be indexed."""
-        return 4
+        """The number of axes of `numpy()`."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements of `numpy()`."""
+        return int(np.prod(self.shape, dtype=np.int64))
 
     def __len__(self) -> int:
-        """The number of frames, from the frame table."""
-        if self._chosen is not None:
-            return len(self._chosen)
-        if self._span is not None:
-            return self._count(self._span, self._fps)
-        return self._frames
+        """The length of the first axis.  Raises `TypeError` if there is none."""
+        if not self.shape:
+            raise TypeError("len() of an array without axes")
+        return self.shape[0]
 
     def __repr__(self) -> str:
-        if self._chosen is not None:
-            when = f"frames {self._chosen.start}:{self._chosen.stop}:{self._chosen.step}"
-        else:
-            start, stop = self._span or (Fraction(0), self._duration)
-            when = f"{float(start):g}:{float(stop):g} s"
-            when += f" at {float(self._fps):g} fps" if self._fps is not None else ""
-        return f"<VideoArray {when}, {self.region} as {self.size[0]}x{self.size[1]}>"
+        return f"<VideoArray of {self._video.name!r}, {' x '.join(map(str, self.shape))}>"
 
-    def __getitem__(self, key: Axis | tuple[Axis, ...]) -> VideoArray:
-        """A part by frames, rows and columns.
+    # -- parts
+
+    def __getitem__(self, key: Any) -> VideoArray:
+        """Return a part by index, as NumPy does.
 
         Raises `IndexKindError` for times, `UsageError` for other malformed keys, and
-        `OutOfRangeError` for empty parts.
+        `OutOfRangeError` (an `IndexError`) for ints outside the array.
         """
-        return self._cut_axes(key, self._cut_frames)
+        return self._part(key, by_seconds=False)
 
     @property
     def seconds(self) -> SecondsIndex:
-        """The same array, indexed by seconds: ``array.seconds[10:20, :, 200:600]``."""
-        return SecondsIndex(lambda key: self._cut_axes(key, self._cut_seconds))
+        """The same array, with frames selected by seconds: ``array.seconds[10:20, :, 200:600]``."""
+        return SecondsIndex(self)
 
-    def _cut_axes(
-        self, key: Axis | tuple[Axis, ...], cut_time: Callable[[Axis], _Time]
-    ) -> VideoArray:
-        axes = key if isinstance(key, tuple) else (key,)
-        if len(axes) > 3:
-            raise UsageError(
-                f"a video has three axes: time, rows and columns; got {len(axes)} indices"
+    def _part(self, key: Any, *, by_seconds: bool) -> VideoArray:
+        changed: dict[str, Any] = {}
+        for name, one in self._by_axis(key):
+            if name != "frames":
+                changed[name] = _cut(getattr(self._axes, name), one, name)
+            elif by_seconds:
+                changed.update(self._cut_seconds(one))
+            elif not _is_everything(one):
+                changed.update(frames=_cut_frames(self._axes.frames, one), span=None, fps=None)
+        return VideoArray(self._video, replace(self._axes, **changed))
+
+    def _by_axis(self, key: Any) -> list[tuple[str, Any]]:
+        """The given indices, with the names of their axes."""
+        keys = list(key) if isinstance(key, tuple) else [key]
+        left = [name for name in _AXES if not isinstance(getattr(self._axes, name), int)]
+        ellipses = [place for place, one in enumerate(keys) if one is Ellipsis]
+        if len(ellipses) > 1:
+            raise UsageError("an index can have a single ellipsis ('...')")
+        if len(keys) - len(ellipses) > len(left):
+            raise OutOfRangeError(
+                f"too many indices: the array has {len(left)} axes, got {len(keys)} indices"
             )
-        everything = (slice(None),) * 3
-        time, rows, columns = (*axes, *everything)[:3]
-        return VideoArray(
-            self._read,
-            self._frames,
-            self._duration,
-            self._full,
-            self._count,
-            time=cut_time(time),
-            rows=_cut(self._rows, rows, "rows"),
-            columns=_cut(self._columns, columns, "columns"),
-        )
+        if not ellipses:
+            return list(zip(left, keys, strict=False))
+        before, after = keys[: ellipses[0]], keys[ellipses[0] + 1 :]
+        return [
+            *zip(left, before, strict=False),
+            *zip(left[len(left) - len(after) :], after, strict=True),
+        ]
+
+    def _cut_seconds(self, key: Any) -> dict[str, Any]:
+        if _is_everything(key):
+            return {}
+        if self._axes.span is None:
+            raise UsageError(
+                "an array that was cut by frames cannot be cut by seconds",
+                hint="cut it by frames, as in array[10:20]",
+            )
+        start, stop = self._axes.span
+        if not isinstance(key, slice):
+            moment = start + _moment(key, stop - start, Fraction(0))
+            if moment >= stop:
+                raise OutOfRangeError(f"{key} s is after the end of the array")
+            return {"frames": self._video.index_at(moment), "span": None, "fps": None}
+        first = start + _moment(key.start, stop - start, Fraction(0))
+        end = min(stop, start + _moment(key.stop, stop - start, stop - start))
+        if end <= first:
+            raise OutOfRangeError(
+                f"a span must have at least one frame, got {key.start}:{key.stop} s"
+            )
+        fps = self._axes.fps if key.step is None else _rate(key.step)
+        span = first, end
+        return {"frames": _frames_in(self._video, span, fps), "span": span, "fps": fps}
+
+    # -- pixels
 
     def at(self, width: int, height: int) -> Frames:
-        """Decode, scaled to width x height pixels."""
+        """Decode the region of the array, scaled to width x height pixels.
+
+        Raises `UsageError` for an array with an axis other than frames dropped.
+        """
+        self._require_pictures()
         return self._decode(size=(width, height))
 
     def frames(self, *, format: str = "rgb24") -> Frames:
-        """Decode; the result has the times of the frames."""
-        width, height = self.size
-        region = self.region
-        scaled = (width, height) != (region.width, region.height)
-        return self._decode(size=(width, height) if scaled else None, format=format)
+        """Decode; the result has the times of the frames.
 
-    def numpy(self, *, format: str = "rgb24") -> Pixels:
-        """Decode to an array of frames x height x width x channels."""
-        return self.frames(format=format).data
+        Raises `UsageError` for an array with an axis other than frames dropped.
+        """
+        self._require_pictures()
+        decoded = self._decode(format=format)
+        return replace(decoded, data=self._within(decoded.data))
+
+    def numpy(self) -> Pixels:
+        """Decode to an array of `shape`."""
+        if not self.size:
+            return np.empty(self.shape, self.dtype)
+        data = self._within(self._decode().data)
+        axes = self._axes
+        kept = data[(0 if isinstance(axes.frames, int) else slice(None), ...)]
+        return kept[..., _steps(axes.channels, 0)]
+
+    def torch(self) -> Any:
+        """Decode to a `torch.Tensor` of `shape`.  Raises `ExtraMissingError` without PyTorch."""
+        return tensor_of(self.numpy())
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Pixels:
         if copy is False:
@@ -170,73 +228,114 @@ class VideoArray:
         data = self.numpy()
         return data if dtype is None else data.astype(dtype, copy=False)
 
-    def _decode(self, *, size: tuple[int, int] | None, format: str = "rgb24") -> Frames:
-        return self._read(
-            span=self._span,
-            frames=self._chosen,
-            fps=self._fps,
-            region=self.region,
-            size=size,
-            format=format,
-        )
+    def __dlpack__(self, **options: Any) -> Any:
+        """Decode, and export the pixels as `numpy.ndarray.__dlpack__`."""
+        return np.ascontiguousarray(self.numpy()).__dlpack__(**options)
 
-    def _cut_frames(self, key: Axis) -> _Time:
-        if isinstance(key, (int, np.integer)):
-            key = slice(int(key), int(key) + 1 or None)
-        parts = _parts(key)
-        if not parts:
-            return self._time
-        if not all(isinstance(part, (int, np.integer)) for part in parts):
-            raise IndexKindError(
-                f"indices of a video count frames and must be ints, got {_shown(key)}",
-                hint=f"by time: video.seconds[{_shown(key)}]",
-            )
-        if self._span is not None:
-            raise UsageError(
-                "an array that was cut by seconds cannot be cut by frames",
-                hint="cut it by seconds, as in array.seconds[2:4]",
-            )
-        chosen = sliced(self._chosen or range(self._frames), key)
-        if not len(chosen):
-            raise OutOfRangeError(
-                f"a slice must have at least one frame, got {key.start}:{key.stop}"
-            )
-        return _Time(chosen=chosen)
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Return the device of the pixels: always the CPU."""
+        device: tuple[int, int] = np.empty(0, self.dtype).__dlpack_device__()
+        return device
 
-    def _cut_seconds(self, key: Axis) -> _Time:
-        if not _parts(key):
-            return self._time
-        assert isinstance(key, slice)
-        if self._chosen is not None:
+    def _decode(self, *, size: tuple[int, int] | None = None, format: str = "rgb24") -> Frames:
+        """Frames of the region; without the steps of rows and columns."""
+        chosen = self._axes.frames
+        frames = [chosen] if isinstance(chosen, int) else chosen
+        return self._video.read(frames=frames, region=self.region, size=size, format=format)
+
+    def _within(self, data: Pixels) -> Pixels:
+        """The rows and columns of decoded frames of the region."""
+        rows, columns = self._axes.rows, self._axes.columns
+        return data[:, _steps(rows, _bounds(rows)[0])][
+            (slice(None),) * (1 if isinstance(rows, int) else 2)
+            + (_steps(columns, _bounds(columns)[0]),)
+        ]
+
+    def _require_pictures(self) -> None:
+        axes = self._axes
+        if isinstance(axes.rows, int) or isinstance(axes.columns, int) or axes.channels != range(3):
             raise UsageError(
-                "an array that was cut by frames cannot be cut by seconds",
-                hint="cut it by frames, as in array[10:20]",
+                f"frames must have rows, columns and all channels, got an array of {self.shape}",
+                hint="numpy() decodes any array",
             )
-        start, stop = self._span or (Fraction(0), self._duration)
-        first = start + _moment(key.start, stop - start, Fraction(0))
-        end = min(stop, start + _moment(key.stop, stop - start, stop - start))
-        if end <= first:
-            raise OutOfRangeError(
-                f"a span must have at least one frame, got {key.start}:{key.stop} s"
-            )
-        return _Time(span=(first, end), fps=self._fps if key.step is None else _rate(key.step))
 
 
 class SecondsIndex:
-    """Indexes a video by seconds; see `VideoArray.seconds`."""
+    """Indexes the first axis of a video by seconds; see `VideoArray.seconds`."""
 
-    def __init__(self, cut: Callable[[Axis | tuple[Axis, ...]], VideoArray]) -> None:
-        self._cut = cut
+    def __init__(self, array: VideoArray) -> None:
+        self._array = array
 
-    def __getitem__(self, key: Axis | tuple[Axis, ...]) -> VideoArray:
-        """A part by seconds, rows and columns.  Raises as `VideoArray.__getitem__`."""
-        return self._cut(key)
+    def __getitem__(self, key: Any) -> VideoArray:
+        """Return a part by seconds, rows, columns and channels.
+
+        Seconds are numbers, fractions or strings such as ``"1:30"``, and count from the start of
+        the array.  One number is the frame on the screen then; a slice is half-open, and its step
+        sets a rate: ``[0:10:0.5]`` is two frames a second.  The other axes are indexed as in
+        `VideoArray`.  Raises `OutOfRangeError` for a span without a frame, and `UsageError`.
+        """
+        return self._array._part(key, by_seconds=True)
 
 
-def _parts(key: Axis) -> list[Any]:
-    if not isinstance(key, slice):
-        raise UsageError(f"the index in time must be a slice, got {key!r}")
-    return [part for part in (key.start, key.stop, key.step) if part is not None]
+def _frames_in(video: Video, span: tuple[Fraction, Fraction], fps: Fraction | None) -> range | Ints:
+    """The frames that `Video.read` returns for a span and a rate."""
+    from vfsd.api.video import context_of
+
+    snapshot = context_of(video).snapshot()
+    view = view_of(snapshot, span=span, fps=fps)
+    numbers = np.asarray(select_frames(view, snapshot.original, snapshot.table), np.int64)
+    if len(numbers) and np.array_equal(numbers, np.arange(numbers[0], numbers[0] + len(numbers))):
+        return range(int(numbers[0]), int(numbers[-1]) + 1)
+    return numbers
+
+
+def _is_everything(key: Any) -> bool:
+    return isinstance(key, slice) and key == slice(None)
+
+
+def _cut_frames(frames: _Selection | Ints, key: Any) -> _Selection | Ints:
+    parts = (key.start, key.stop, key.step) if isinstance(key, slice) else (key,)
+    if any(isinstance(part, (float, str, Fraction)) for part in parts):
+        shown = _shown(key) if isinstance(key, slice) else repr(key)
+        raise IndexKindError(
+            f"indices of a video count frames and must be ints, got {shown}",
+            hint=f"by time: video.seconds[{shown}]",
+        )
+    assert not isinstance(frames, int)  # a dropped axis takes no index
+    if isinstance(key, slice) or is_one_integer(key):
+        selected: _Selection | Ints = _cut(frames, key, "frames")
+        return selected
+    return np.asarray(frames)[frame_numbers(key, len(frames))]
+
+
+def _cut(axis: Any, key: Any, name: str) -> Any:
+    """``axis[key]`` for an int or a slice of ints."""
+    if not isinstance(key, slice) and not is_one_integer(key):
+        raise UsageError(f"the index of {name} must be an int or a slice, got {key!r}")
+    try:
+        found = axis[key]
+    except IndexError:
+        raise OutOfRangeError(f"the array has {len(axis)} {name}, got index {key}") from None
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"the index of {name} is malformed: {error}, got {_shown(key)}") from None
+    return found if isinstance(key, slice) else int(found)
+
+
+def _bounds(axis: _Selection) -> tuple[int, int]:
+    """The least run of elements that holds an axis, half-open."""
+    if isinstance(axis, int):
+        return axis, axis + 1
+    return (min(axis[0], axis[-1]), max(axis[0], axis[-1]) + 1) if axis else (0, 0)
+
+
+def _steps(axis: _Selection, start: int) -> int | slice:
+    """The index that selects an axis from its run of elements, which begins with `start`."""
+    if isinstance(axis, int):
+        return axis - start
+    if not axis:
+        return slice(0, 0)
+    stop = axis[-1] - start + (1 if axis.step > 0 else -1)
+    return slice(axis.start - start, stop if stop >= 0 else None, axis.step)
 
 
 def _shown(key: slice) -> str:
@@ -245,6 +344,7 @@ def _shown(key: slice) -> str:
 
 
 def _moment(value: Seconds | None, length: Fraction, default: Fraction) -> Fraction:
+    """Seconds from the start of an array of `length` seconds; negative ones count from the end."""
     if value is None:
         return default
     exact = seconds(value)
@@ -257,15 +357,3 @@ def _rate(step: Seconds) -> Fraction:
     if exact <= 0:
         raise UsageError(f"a step in time must be larger than 0, got {step!r}")
     return 1 / exact
-
-
-def _cut(axis: range, key: Axis, name: str) -> range:
-    if not isinstance(key, slice):
-        raise UsageError(f"{name} must be a slice, got {key!r}")
-    kept = sliced(axis, key)
-    if kept.step < 1:
-        raise UsageError(f"the step of {name} must be positive, got {key.step}")
-    if not len(kept):
-        raise OutOfRangeError(f"{name} must be 1 or more, got {key.start}:{key.stop}")
-    # A range ends where its last pixel's block ends, so that the region is what was named.
-    return range(kept.start, min(axis.stop, kept.start + len(kept) * kept.step), kept.step)

@@ -20,8 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from vfsd.core.frame_table_pages import Ints
-from vfsd.core.frames import Frame, Frames, Pixels, frame_numbers, in_ranges, sliced
+from vfsd.core.frames import Frame, Frames, frame_numbers, in_ranges, sliced
 from vfsd.core.model import MediaInfo
+from vfsd.core.pixel_array import Pixels
 from vfsd.core.timebase import Seconds, exact_span, frame_rate, nearest_seconds
 from vfsd.core.view_request import Size, View, resolve_size
 from vfsd.disk.checksums import ranges_text

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from reprlib import repr as shown
+from types import EllipsisType
 from typing import TYPE_CHECKING, Any, Self, overload
 
 import numpy as np
@@ -22,7 +23,7 @@ from vfsd.core.view_request import Size, View
 from vfsd.errors import UsageError
 from vfsd.read.explain_read import ReadExplanation
 from vfsd.read.read_context import VideoContext, VideoSnapshot
-from vfsd.read.read_plan import AvailableTiles, ReadPlan, make_plan, select_frames
+from vfsd.read.read_plan import AvailableTiles, ReadPlan, make_plan
 from vfsd.validation import is_one_integer, padding_pixels
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ class Video:
     @overload
     def __getitem__(self, key: slice) -> Frames: ...
     @overload
-    def __getitem__(self, key: tuple[Axis, ...]) -> VideoArray: ...
+    def __getitem__(self, key: tuple[Axis, ...] | EllipsisType) -> VideoArray: ...
 
     def __getitem__(
         self,
@@ -171,7 +172,8 @@ class Video:
         | range
         | Ints
         | npt.NDArray[np.bool_]
-        | tuple[Axis, ...],
+        | tuple[Axis, ...]
+        | EllipsisType,
     ) -> Frame | Frames | VideoArray:
         if is_one_integer(key):
             return self.frames([operator.index(key)])[0]  # type: ignore[arg-type]
@@ -181,7 +183,7 @@ class Video:
             ):
                 return self.frames(key)
             return self.array()[key].frames()  # raises: times are not indices
-        if isinstance(key, tuple):
+        if isinstance(key, tuple) or key is Ellipsis:
             return self.array()[key]
         return self.frames(key)  # type: ignore[arg-type]  # which refuses a bool
 
@@ -412,17 +414,14 @@ class Video:
         return self.array().seconds
 
     def array(self) -> VideoArray:
-        """The whole video as a lazy array of (time, rows, columns)."""
+        """The whole video as a lazy array of frames x height x width x 3."""
         from vfsd.api.array import VideoArray
 
-        full = self.height, self.width
-        return VideoArray(self.read, len(self), self.duration, full, self._count_in)
+        return VideoArray.of(self)
 
-    def _count_in(self, span: tuple[Fraction, Fraction], fps: Fraction | None) -> int:
-        """The number of frames that `read` returns for a span."""
-        snapshot = self._context.snapshot()
-        view = reading.view_of(snapshot, span=span, fps=fps)
-        return len(select_frames(view, snapshot.original, snapshot.table))
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        """Decode the whole video, for NumPy; `array` decodes only what is needed."""
+        return self.array().__array__(dtype, copy)
 
     @overload
     def scan(

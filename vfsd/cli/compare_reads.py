@@ -14,7 +14,7 @@ from vfsd.api.reading import plan_view
 from vfsd.api.store import Store
 from vfsd.api.video import context_of
 from vfsd.codecs.frames.planes import pixel_layout
-from vfsd.core.frames import Pixels
+from vfsd.core.pixel_array import Pixels
 from vfsd.core.timebase import human_bytes
 from vfsd.core.view_request import View
 from vfsd.errors import UsageError

@@ -20,8 +20,9 @@ from typing import IO, BinaryIO, Protocol, cast
 import cv2
 import numpy as np
 
-from vfsd.core.frames import Frame, Pixels
+from vfsd.core.frames import Frame
 from vfsd.core.output_formats import CODECS, PIXEL_LAYOUTS, UNCOMPRESSED_LAYOUTS
+from vfsd.core.pixel_array import Pixels
 from vfsd.core.view_request import ViewForm, output_form
 from vfsd.disk.tempfiles import atomic_file
 from vfsd.errors import IntegrityError, NotFoundError, UsageError

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import islice
 from reprlib import repr as shown
+from types import EllipsisType
 from typing import Any, overload
 
 import numpy as np
@@ -19,16 +20,15 @@ from vfsd.core.detections import Detection, contiguous_ranges
 from vfsd.core.frame_table import FrameTable
 from vfsd.core.frame_table_pages import Ints
 from vfsd.core.model import MediaInfo, PhysicalVideo
+from vfsd.core.pixel_array import PixelArray, Pixels
 from vfsd.errors import OutOfRangeError, UsageError
 from vfsd.tiling import Rect, TileLayout
 from vfsd.validation import whole_number
 
-Pixels = npt.NDArray[Any]
-
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Frame:
-    """One frame."""
+class Frame(PixelArray):
+    """One frame: an array of height x width x channels."""
 
     data: Pixels  #: H x W x C, uint8 (uint16 for formats of more than 8 bits)
     index: int  #: from 0, in display order
@@ -37,16 +37,20 @@ class Frame:
     duration: float  #: seconds until the next frame is shown
     damaged: bool = False  #: shows damage of the file; see `Frames.damaged`
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Pixels:
-        return _as_array(self.data, dtype, copy)
+    def __getitem__(self, key: Any) -> Any:
+        """Return pixels, as ``data[key]``."""
+        return self.data[key]
 
     def __repr__(self) -> str:
         return f"<Frame {self.index} at {self.seconds:.3f} s, {_shape(self.data)}>"
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Frames:
-    """A run of frames.  All arrays have one element per frame."""
+class Frames(PixelArray):
+    """Several frames: an array of frames x height x width x channels.
+
+    The arrays beside `data` have one element per frame.
+    """
 
     data: Pixels  #: N x H x W x C, uint8 (uint16 for formats of more than 8 bits)
     index: npt.NDArray[np.int64]  #: from 0, in display order
@@ -70,21 +74,31 @@ class Frames:
         if len(lengths) != 1:
             raise ValueError(f"arrays of different lengths: {sorted(lengths)}")
 
-    def __len__(self) -> int:
-        return len(self.data)
-
     @overload
     def __getitem__(self, at: int | np.integer[Any]) -> Frame: ...
     @overload
     def __getitem__(self, at: slice | list[int] | npt.NDArray[Any]) -> Frames: ...
+    @overload
+    def __getitem__(self, at: tuple[Any, ...] | EllipsisType | None) -> Any: ...
 
     def __getitem__(
-        self, at: int | np.integer[Any] | slice | list[int] | npt.NDArray[Any]
-    ) -> Frame | Frames:
-        """Return one frame, or those of a slice, a mask or an index array, as numpy arrays do.
+        self,
+        at: int
+        | np.integer[Any]
+        | slice
+        | list[int]
+        | npt.NDArray[Any]
+        | tuple[Any, ...]
+        | EllipsisType
+        | None,
+    ) -> Any:
+        """Return one frame, or those of a slice, a mask or an index array; pixels for several axes.
 
-        Raises `UsageError` for other types, and `IndexError` for indices out of range.
+        The pixels are those of ``data[at]``.  Raises `UsageError` for other types, and `IndexError`
+        for indices out of range.
         """
+        if at is None or at is Ellipsis or isinstance(at, tuple):
+            return self.data[at]
         if isinstance(at, (slice, list)) or (isinstance(at, np.ndarray) and at.ndim):
             return Frames(
                 self.data[at],
@@ -108,24 +122,8 @@ class Frames:
     def __iter__(self) -> Iterator[Frame]:
         return (self[at] for at in range(len(self)))
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Pixels:
-        return _as_array(self.data, dtype, copy)
-
     def __repr__(self) -> str:
         return f"<Frames: {_shape(self.data)}>"
-
-
-def _as_array(data: Pixels, dtype: Any, copy: bool | None) -> Pixels:
-    """Return the array for numpy, which would make an array of objects otherwise.
-
-    Raises `ValueError` if a copy is required and `copy` is False.
-    """
-    found = data if dtype is None else data.astype(dtype, copy=False)
-    if copy is False and found is not data:
-        raise ValueError(
-            f"converting pixels from {data.dtype} to {np.dtype(dtype)} requires a copy"
-        )
-    return found.copy() if copy and found is data else found
 
 
 def _shape(data: Pixels) -> str:
@@ -133,8 +131,8 @@ def _shape(data: Pixels) -> str:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Crop:
-    """The pixels of one box."""
+class Crop(PixelArray):
+    """The pixels of one box: an array of height x width x channels."""
 
     data: Pixels  #: H x W x C
     frame: int  #: from 0, in display order
@@ -142,17 +140,25 @@ class Crop:
     rect: Rect  #: of the displayed frame: the whole pixels that the box touches
     detections: tuple[Detection, ...]  #: the detections in the box
 
+    def __getitem__(self, key: Any) -> Any:
+        """Return pixels, as ``data[key]``."""
+        return self.data[key]
+
     def __repr__(self) -> str:
         labels = ", ".join(sorted({one.label for one in self.detections})) or "no label"
         return f"<Crop frame {self.frame} at {self.seconds:.2f} s, {self.rect}: {labels}>"
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Batch:
-    """Crops of one size."""
+class Batch(PixelArray):
+    """Crops of one size: an array of crops x height x width x channels."""
 
     data: Pixels  #: N x H x W x C
     crops: tuple[Crop, ...]  #: N; their `data` are views of the batch
+
+    def __getitem__(self, key: Any) -> Any:
+        """Return pixels, as ``data[key]``."""
+        return self.data[key]
 
     def __repr__(self) -> str:
         height, width = self.data.shape[1:3]

@@ -36,7 +36,6 @@ from vfsd.codecs.frames.transforms import (
     require_smaller,
 )
 from vfsd.core.frame_table import FrameTable
-from vfsd.core.frames import Pixels
 from vfsd.core.model import (
     IDENTICAL,
     LOSSLESS_PSNR,
@@ -49,6 +48,7 @@ from vfsd.core.model import (
     psnr_from_error,
     psnr_from_mse,
 )
+from vfsd.core.pixel_array import Pixels
 from vfsd.derive.retile import OnProgress, missing_segments
 from vfsd.derive.tile_encoder import PlannedSegment, SegmentMaker, TileSettings
 from vfsd.errors import RefusedMediaError, UsageError

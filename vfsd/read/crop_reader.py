@@ -23,8 +23,9 @@ from vfsd.codecs import VideoFrame
 from vfsd.codecs.frames.to_array import PixelConverter
 from vfsd.codecs.frames.transforms import TileComposer
 from vfsd.core.frame_table import FrameTable
-from vfsd.core.frames import Crop, CropRequest, Pixels
+from vfsd.core.frames import Crop, CropRequest
 from vfsd.core.model import LogicalVideo, MediaInfo, Segment
+from vfsd.core.pixel_array import Pixels
 from vfsd.core.process_control import OwnerProcess
 from vfsd.core.view_request import scaled_size
 from vfsd.errors import DamagedFileError, IntegrityError

@@ -20,8 +20,9 @@ from vfsd.codecs.frames.to_array import FrameRegion, PixelConverter
 from vfsd.codecs.frames.transforms import TileComposer
 from vfsd.core.frame_table import DecodeRun, FrameTable
 from vfsd.core.frame_table_pages import Ints
-from vfsd.core.frames import Pixels, to_coded_rect, to_display_rect
+from vfsd.core.frames import to_coded_rect, to_display_rect
 from vfsd.core.model import MediaInfo
+from vfsd.core.pixel_array import Pixels
 from vfsd.read.read_context import ReadContext
 from vfsd.read.read_plan import ReadPlan, is_sequential
 from vfsd.read.readahead import FrameFiller, InlineRun, PrefetchRun, ReadAhead

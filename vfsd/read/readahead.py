@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from vfsd.core.frames import Pixels
+from vfsd.core.pixel_array import Pixels
 from vfsd.core.process_control import OwnerProcess
 
 

@@ -28,7 +28,7 @@ from vfsd.codecs.encoding.encoder import (
 from vfsd.codecs.frames.color import media_coding
 from vfsd.codecs.pyav import library_versions
 from vfsd.core.frame_table_pages import Ints
-from vfsd.core.frames import Pixels
+from vfsd.core.pixel_array import Pixels
 from vfsd.core.view_request import View, ViewForm, ViewSpec, format_view_path
 from vfsd.errors import OutOfRangeError
 from vfsd.read.read_context import ReadContext

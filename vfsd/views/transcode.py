@@ -45,8 +45,8 @@ from vfsd.codecs.encoding.encoder import (
 )
 from vfsd.codecs.frames.color import ColorNormalizer
 from vfsd.core.frame_table_pages import Ints
-from vfsd.core.frames import Pixels
 from vfsd.core.model import MediaInfo, Segment
+from vfsd.core.pixel_array import Pixels
 from vfsd.core.view_request import View, ViewForm
 from vfsd.derive.promotion_candidates import CachedRun, CandidateIndex
 from vfsd.disk.checksums import merged

@@ -35,8 +35,9 @@ from vfsd.codecs.frames.planes import has_alpha, lossless_layout
 from vfsd.codecs.frames.to_array import FrameRegion, RawPixelConverter
 from vfsd.core.frame_table import FrameTable, GrowingTable
 from vfsd.core.frame_table_pages import Ints, PacketColumns
-from vfsd.core.frames import Pixels, scaled_aspect, upright_aspect
+from vfsd.core.frames import scaled_aspect, upright_aspect
 from vfsd.core.model import Access, LogicalVideo, MediaInfo, PhysicalVideo, Segment, Sound
+from vfsd.core.pixel_array import Pixels
 from vfsd.core.view_request import View, ViewForm
 from vfsd.disk.checksums import StoredFile
 from vfsd.errors import NotFoundError, OutOfRangeError, UsageError

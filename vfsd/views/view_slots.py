@@ -19,8 +19,8 @@ from vfsd.codecs.encoding.encoder import INTRA_ENCODERS, WORST_QUALITY, EncoderS
 from vfsd.codecs.frames.quality import luma_errors
 from vfsd.core.frame_table import FrameTable
 from vfsd.core.frame_table_pages import Ints, PacketFlag
-from vfsd.core.frames import Pixels
 from vfsd.core.model import LoggedRead
+from vfsd.core.pixel_array import Pixels
 from vfsd.core.view_request import View
 from vfsd.errors import IntegrityError
 from vfsd.read.read_log import Clauses, ReadTiming, describe_planned_read

@@ -24,8 +24,8 @@ from vfsd.codecs.decoding.frame_decoder import FrameDecoder
 from vfsd.codecs.frames.planes import PIXEL_FORMATS, pixel_layout
 from vfsd.core import view_request
 from vfsd.core.frame_table import FrameTable
-from vfsd.core.frames import Pixels
 from vfsd.core.model import LogicalVideo
+from vfsd.core.pixel_array import Pixels
 from vfsd.core.view_request import ViewFile, ViewSpec, ViewStat
 from vfsd.derive.import_rendition import (
     arrays_to_stored_format,

@@ -16,7 +16,8 @@ import numpy as np
 
 from vfsd.codecs.encoding.file_writer import require_size
 from vfsd.codecs.frames.planes import check_size, input_layout
-from vfsd.core.frames import Frame, Frames, Pixels
+from vfsd.core.frames import Frame, Frames
+from vfsd.core.pixel_array import Pixels
 from vfsd.errors import CutOffError, UsageError
 from vfsd.validation import width_and_height
 

@@ -36,7 +36,7 @@ from vfsd.codecs.encoding.file_writer import (
     stored_format,
 )
 from vfsd.codecs.frames.planes import FrameMaker, input_layout, names_full_range
-from vfsd.core.frames import Pixels
+from vfsd.core.pixel_array import Pixels
 from vfsd.core.process_control import OwnerProcess, leak, reset_after_fork
 from vfsd.core.timebase import Seconds, frame_rate, seconds
 from vfsd.disk.tempfiles import NO_SPACE

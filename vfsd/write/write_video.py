@@ -48,7 +48,7 @@ from vfsd.write.video_writer import Ticks, VideoWriter, WriteOptions, WriterSett
 if TYPE_CHECKING:
     from vfsd.codecs.containers.file_timestamps import FileTimestamps
     from vfsd.codecs.probing.probe import Examination
-    from vfsd.core.frames import Pixels
+    from vfsd.core.pixel_array import Pixels
     from vfsd.write.unfinished_files import PartialFile
 
 OnWritten = Callable[[int], None]
