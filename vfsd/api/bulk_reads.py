@@ -21,7 +21,6 @@ from vfsd.api.labels import VideoLabels
 from vfsd.api.reading import ReadOptions, Region, view_of
 from vfsd.api.video import Video
 from vfsd.core.detections import Detection, DetectionColumns, Source
-from vfsd.core.frame_table import FrameTable
 from vfsd.core.frames import (
     Batch,
     Crop,
@@ -78,14 +77,12 @@ class Scan:
     def __init__(
         self,
         physical: PhysicalVideo,
-        table: FrameTable,
         reader: CropReader,
         columns: DetectionColumns,
         *,
         padding: int,
     ) -> None:
         self._physical = physical
-        self._table = table
         self._reader = reader
         self._padding = padding
         media = physical.media
@@ -180,8 +177,8 @@ class Scan:
     def _seen(self, low: int, high: int) -> SeenRun:
         rows = self._columns.select(slice(low, high))
         frames = range(int(rows.frames[0]), int(rows.frames[-1]) + 1)
-        last = self._table.frame(frames[-1])
-        start = self._table.frame_pts(frames.start)
+        last = self._reader.table.frame(frames[-1])
+        start = self._reader.table.frame_pts(frames.start)
         return SeenRun(
             frames,
             (self._reader.seconds(start), self._reader.seconds(last.pts + last.duration)),
@@ -327,7 +324,7 @@ def scan_boxes(
         track=track,
     )
     reader = _crop_reader(video, psnr, labels)
-    return Scan(video.original, video.table, reader, found.columns(), padding=padding)
+    return Scan(video.original, reader, found.columns(), padding=padding)
 
 
 def scan_regions(

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from typing import NoReturn
 
 from vfsd.api.video import Video
 from vfsd.codecs.probing.growing_fmp4 import GrowingFmp4
@@ -146,13 +147,19 @@ class GrowingContext(VideoContext):
             info = LogicalVideo(
                 original.id, 0, name, original.size, "", 0, 0, frozenset(), {}, original
             )
-            super().__init__(parts, tools, info)
+            super().__init__(tools, info)
             self._growing = GrowingTable(original.time_base)
             self._growing.extend(found.columns, found.order, found.end_pts)
             self.adopt(info, self._growing)
         except BaseException:
             os.close(self._fd)
             raise
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"{self.name!r} is still being written and cannot be pickled: "
+            "open it by its name in the other process"
+        )
 
     def _first_part(self, name: str) -> Examination:
         """The complete part at opening.  Raises `BusyError`, `RefusedMediaError`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -65,13 +65,30 @@ class Store(Mapping[str, "Video"]):
             clip = video.read(span=(10, 20), region=(600, 300, 1000, 600))
 
     Safe to use from several threads, and after a fork.  Several processes may have a store open at
-    once, a mount among them.
+    once, a mount among them.  A store and its videos can be pickled: the other process opens the
+    store when it is used, once for all objects that arrive there, and keeps it open.
     """
 
     def __init__(self, parts: StoreContext, threads: int | None = None) -> None:
         """Use `open` or `create`."""
-        self._parts = parts
+        self.__dict__["_parts"] = parts
         self._threads = threads
+        self._is_shared = False
+
+    @classmethod
+    def _reopened(cls, tools: ReadContext) -> Store:
+        """The store of an unpickled object; it is opened at its first use."""
+        store = cls.__new__(cls)
+        store.__dict__.update(tools=tools, _threads=None, _is_shared=True)
+        return store
+
+    def __reduce__(self) -> tuple[Callable[[ReadContext], Store], tuple[ReadContext]]:
+        return Store._reopened, (self.tools,)
+
+    @lazy
+    def _parts(self) -> StoreContext:
+        """The inner state; `__init__` sets it for a store that is open already."""
+        return self.tools.parts
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], *, catalog_url: str | None = None) -> Store:
@@ -125,7 +142,12 @@ class Store(Mapping[str, "Video"]):
         return cls(parts, threads)
 
     def close(self) -> None:
-        """Close files, decoders and the catalog; the store's videos cannot be read afterwards."""
+        """Close files, decoders and the catalog; the store's videos cannot be read afterwards.
+
+        A store that was unpickled stays open for the other objects of its process.
+        """
+        if self._is_shared:
+            return
         if "tools" in self.__dict__:
             self.tools.close()
         self._parts.close()
@@ -241,7 +263,7 @@ class Store(Mapping[str, "Video"]):
     def _context(self, info: LogicalVideo) -> VideoContext:
         from vfsd.read.read_context import VideoContext
 
-        return VideoContext(self._parts, self.tools, info)
+        return VideoContext(self.tools, info)
 
     def growing(self, name: str) -> GrowingVideo:
         """A video that is still being written, by a `writer` or through a mount, in any process.

@@ -56,7 +56,8 @@ class Video:
         video.seconds[10:20, 100:400, 200:600]  ten seconds of a region, decoded when needed
 
     No file is opened before the first frame is read.  Safe to use from several threads, and after
-    a fork.  Decoders belong to the store and are shared, so a video needs no closing.
+    a fork.  Decoders belong to the store and are shared, so a video needs no closing.  Videos
+    can be pickled, and are equal where they are the same video of the same store.
     """
 
     def __init__(self, context: VideoContext) -> None:
@@ -69,6 +70,14 @@ class Video:
             f"<{type(self).__name__} {self.name!r}: {len(self)} frames, {size}, "
             f"{float(self.duration):.2f} s, {self.codec}>"
         )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Video):
+            return NotImplemented
+        return self._context.identity == other._context.identity
+
+    def __hash__(self) -> int:
+        return hash(self._context.identity)
 
     def __enter__(self) -> Self:
         return self

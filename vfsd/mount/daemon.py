@@ -277,7 +277,7 @@ def _views(
         store.parts,
         store.tools,
         remote=renders,
-        open_sink=lambda info: VideoContext(store.parts, store.tools, info),
+        open_sink=lambda info: VideoContext(store.tools, info),
         whole_bytes=whole_bytes,
         are_reads_waiting=counters.are_files_read,
     )

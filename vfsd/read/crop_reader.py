@@ -11,7 +11,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby, islice
@@ -141,20 +140,23 @@ class CropReader:
         tiles: AvailableTiles | None,
         purpose: ScanPurpose,
     ) -> None:
+        self._video = video
         self._digest = video.digest
         self._physical = video.original
         self._purpose = purpose
-        self._table = table
+        self.table = table
         self._tools = tools
         self._tiles = tiles
         media = video.original.media
         self._owner = _segment_of_each_frame(len(table), (media.width, media.height), tiles)
 
+    def __reduce__(self) -> tuple[Callable[..., CropReader], tuple[object, ...]]:
+        # A frame table is pages of the catalog, which the other process reads itself.
+        return _reopened, (self._video, self._tools, self._tiles, self._purpose)
+
     def of_frames(self) -> CropReader:
         """Return a reader for whole frames, without the labels and region that chose them."""
-        other = copy(self)
-        other._purpose = ScanPurpose()
-        return other
+        return CropReader(self._video, self.table, self._tools, self._tiles, ScanPurpose())
 
     def seconds(self, pts: int) -> float:
         """Convert a pts to seconds on the video's timeline."""
@@ -206,7 +208,7 @@ class CropReader:
         self._tools.read_log.note(
             self._digest,
             lambda: describe_scan(
-                taken, self._physical, self._table, costs, size, self._purpose, timing
+                taken, self._physical, self.table, costs, size, self._purpose, timing
             ),
         )
 
@@ -272,8 +274,8 @@ class CropReader:
             return True
         costs = self._tiles.costs
         own = costs.of_original(self._physical)
-        whole = original_work(self._physical, self._table, frames)
-        rest = original_work(self._physical, self._table, touched.rest)
+        whole = original_work(self._physical, self.table, frames)
+        rest = original_work(self._physical, self.table, touched.rest)
         together = max(map(len, touched.tiles.values()))
         return is_worth_it(
             costs.seconds_of_tiles(touched.segment, touched.work, together=together),
@@ -341,15 +343,15 @@ class CropReader:
         for place, want in enumerate(run):
             by_frame.setdefault(want.frame, []).append(place)
         crops: dict[int, Crop] = {}
-        for together in self._table.decode_runs(list(by_frame)):
-            for frame, picture in self._tools.pool.pictures(self._physical, self._table, together):
+        for together in self.table.decode_runs(list(by_frame)):
+            for frame, picture in self._tools.pool.pictures(self._physical, self.table, together):
                 for place in by_frame[frame]:
                     want = run[place]
                     crops[place] = self._crop(want, converters.of(want.rect).convert(picture))
         return [crops[place] for place in range(len(run))]
 
     def _crop(self, want: CropRequest, data: Pixels) -> Crop:
-        seconds = self.seconds(self._table.frame_pts(want.frame))
+        seconds = self.seconds(self.table.frame_pts(want.frame))
         return Crop(data, want.frame, seconds, want.rect, want.detections)
 
 
@@ -366,3 +368,11 @@ def _segment_of_each_frame(
         if tiles is not None and segment.psnr >= tiles.luma and segment.picture == picture:
             owner[segment.first_frame : segment.end_frame] = number
     return owner
+
+
+def _reopened(
+    video: LogicalVideo, tools: ReadContext, tiles: AvailableTiles | None, purpose: ScanPurpose
+) -> CropReader:
+    """Return the reader of an unpickled scan."""
+    table = tools.parts.catalog.frame_table(video.original)
+    return CropReader(video, table, tools, tiles, purpose)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, nullcontext
 from fractions import Fraction
 from math import inf
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -34,6 +34,9 @@ from vfsd.storage.reclaim import drop_damaged_tiles
 from vfsd.tiling import cut_sequences
 from vfsd.tiling.cost import DecodeCost, DecodeWork
 from vfsd.validation import decibels
+
+if TYPE_CHECKING:
+    from vfsd.read.shared_store import StoreAddress
 
 _MAX_VIDEOS = 64
 _NEW_SAMPLE_WEIGHT = 0.2
@@ -138,7 +141,24 @@ class ReadContext:
     def __init__(self, parts: StoreContext, threads: int | None = None) -> None:
         """`threads` decode in parallel, by default one per core."""
         self.parts = parts
+        self._chosen_threads = threads
         self.threads = threads or available_cores()
+
+    @property
+    def address(self) -> StoreAddress:
+        """How another process opens the same store."""
+        from vfsd.read.shared_store import StoreAddress
+
+        root = str(self.parts.directory.root.absolute())
+        return StoreAddress(
+            root, self.parts.directory.id, self.parts.read_only, self._chosen_threads
+        )
+
+    def __reduce__(self) -> tuple[Callable[[StoreAddress], ReadContext], tuple[StoreAddress]]:
+        """Pickle the address: the other process opens the store when it needs it."""
+        from vfsd.read.shared_store import shared_context
+
+        return shared_context, (self.address,)
 
     @lazy
     def pool(self) -> DecoderPool:
@@ -204,11 +224,11 @@ class VideoSnapshot(NamedTuple):
 class VideoContext:
     """Catalog record, frame table and shared decoders of one video.
 
-    Thread-safe, and usable after a fork.  `parts` and `tools` belong to the store.
+    Thread-safe, and usable after a fork.  `parts` and `tools` belong to the store.  Pickled as the
+    record and the address of the store.
     """
 
-    def __init__(self, parts: StoreContext, tools: ReadContext, info: LogicalVideo) -> None:
-        self.parts = parts
+    def __init__(self, tools: ReadContext, info: LogicalVideo) -> None:
         self.tools = tools
         self._info = info
         self._table: FrameTable | None = None
@@ -218,6 +238,19 @@ class VideoContext:
     def after_fork(self) -> None:
         """See `vfsd.core.process_control`."""
         self._guard = threading.Lock()
+
+    def __reduce__(self) -> tuple[type[VideoContext], tuple[ReadContext, LogicalVideo]]:
+        return VideoContext, (self.tools, self._info)
+
+    @property
+    def parts(self) -> StoreContext:
+        """The open store."""
+        return self.tools.parts
+
+    @property
+    def identity(self) -> tuple[str, int]:
+        """(store, video): equal for all objects of one video, in any process."""
+        return self.tools.address.store_id, self._info.id
 
     # -- the record and the frame table
 
