@@ -224,6 +224,13 @@ def test_readme(place: Path) -> None:
     run_page(ROOT / "README.md", place, thorough=False, apart=False)
 
 
+def test_page_of_fsspec(place: Path) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    # As the entry point does, where the package is installed.
+    fsspec.register_implementation("vfsd", "vfsd.fsspec.VfsdFileSystem", clobber=True)
+    run_page(ROOT / "docs" / "reference" / "fsspec.md", place, thorough=False, apart=False)
+
+
 def test_links_resolve() -> None:
     """Links between documents name files that exist."""
     pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs/guide").glob("*.md")]

@@ -232,7 +232,7 @@ def ingest_copy(
         _require_unchanged(source.path, before)
         with arrival.recorded() as change:
             video, replaced = _put_stored(change, source, verdict, replace)
-    _delete_replaced(parts, replaced)
+    delete_replaced(parts, replaced)
     return video
 
 
@@ -257,7 +257,7 @@ def ingest_own_file(
     arrival = pending_own_file(parts, source.path, key, size)
     with arrival, arrival.recorded() as change:
         video, replaced = _put_stored(change, source, verdict, replace)
-    _delete_replaced(parts, replaced)
+    delete_replaced(parts, replaced)
     return video
 
 
@@ -290,10 +290,10 @@ def ingest_link(
         raise _own_file(path)
     verdict = AcceptedVideo(examination, key, sums, before.st_mtime_ns)
     with parts.catalog.writing() as change:
-        node, replaced = _new_file(change, source, replace)
+        node, replaced = create_file(change, source, replace)
         node = change.tree.update(node.ino, link_path=str(path), state=FileState.VIDEO, size=size)
         video = _put_video(change, node, verdict, time.time_ns())
-    _delete_replaced(parts, replaced)
+    delete_replaced(parts, replaced)
     return video
 
 
@@ -355,11 +355,11 @@ def require_name_free(parts: StoreContext, name: str, replace: bool) -> None:
 
 def _put_stored(
     change: Transaction, source: SourceFile, verdict: AcceptedVideo, replace: bool
-) -> tuple[LogicalVideo, _ReplacedFile | None]:
+) -> tuple[LogicalVideo, ReplacedFile | None]:
     """Create the video of a recorded object under the name of `source`, and return the replaced
     file.
     """
-    node, replaced = _new_file(change, source, replace)
+    node, replaced = create_file(change, source, replace)
     node = change.tree.update(
         node.ino, object_key=verdict.digest, state=FileState.VIDEO, size=verdict.size
     )
@@ -367,14 +367,14 @@ def _put_stored(
 
 
 @dataclass(frozen=True, slots=True)
-class _ReplacedFile:
+class ReplacedFile:
     """A file that has lost its name to another."""
 
     ino: int
     keys: set[str]  #: of objects that may be unused now
 
 
-def _delete_replaced(parts: StoreContext, replaced: _ReplacedFile | None) -> None:
+def delete_replaced(parts: StoreContext, replaced: ReplacedFile | None) -> None:
     if replaced is not None:
         reclaim_or_log(parts, keys=replaced.keys, inodes=[replaced.ino])
 
@@ -389,9 +389,9 @@ def _require_unchanged(path: Path, before: os.stat_result) -> None:
         raise changed_during_read(path)
 
 
-def _new_file(
+def create_file(
     change: Transaction, source: SourceFile, replace: bool
-) -> tuple[Node, _ReplacedFile | None]:
+) -> tuple[Node, ReplacedFile | None]:
     """Create an inode for `source` under its name, and return the file that had the name before."""
     found = source.path.stat()
     *folders, name = split_path(source.name)
@@ -400,7 +400,7 @@ def _new_file(
     displaced = None
     if replace and change.tree.lookup(parent.ino, name) is not None:
         before = change.tree.unlink(parent.ino, name, now_ns=now)
-        displaced = _ReplacedFile(before.ino, set())
+        displaced = ReplacedFile(before.ino, set())
         if before.nlink == 0:
             displaced.keys.update(change.objects.of_file(before.ino))
             change.tree.delete(before.ino)
