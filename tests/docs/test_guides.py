@@ -29,7 +29,7 @@ from vfsd.mount.fuse.libfuse import require_fuse
 from vfsd.mount.fuse.mount_options import MountOptions
 
 ROOT = FOLDER.parent
-PAGES = ("train", "research", "cameras", "operate")
+PAGES = ("train", "research", "cameras", "operate", "coming-from")
 _BLOCK = re.compile(
     r"(?:^<!-- test: (?P<marks>[^>]*) -->\n)?^```(?P<language>console|python)\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
@@ -187,6 +187,8 @@ def place(tmp_path: Path, pair_of_cameras: Path, monkeypatch: pytest.MonkeyPatch
         program = programs / name
         program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m {module} "$@"\n')
         program.chmod(0o755)
+    (programs / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    (programs / "python").chmod(0o755)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))

@@ -1,0 +1,106 @@
+"""Reads frames of a video in the order in which a reader asks for them.
+
+Readers of other libraries give one frame per call.  A call for the frame after the previous one
+continues a stream, so that reading in order decodes each frame once.  Any other call reads its
+frames alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, cast
+
+from vfsd.core.process_control import leak, reset_after_fork
+from vfsd.validation import decibels
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from vfsd.api.video import Video
+    from vfsd.core.frame_table_pages import Ints
+    from vfsd.core.frames import Frame, Frames
+
+_psnr: ContextVar[float] = ContextVar("psnr", default=math.inf)
+
+
+@contextmanager
+def quality(psnr: float) -> Iterator[None]:
+    """Let readers that are opened in this block use tiles and renditions of at least `psnr` dB.
+
+    By default readers decode the original alone, so their pixels are exact.  The block holds in the
+    thread that enters it.  Raises `UsageError` for a malformed `psnr`.
+
+        with quality(psnr=40):
+            capture = VideoCapture("/mnt/videos/cam1/a.mp4")
+    """
+    token = _psnr.set(decibels(psnr))
+    try:
+        yield
+    finally:
+        _psnr.reset(token)
+
+
+class FrameCursor:
+    """Reads frames of one video in one pixel format and size.  Not thread-safe, as its callers.
+
+    Raises the errors of `Video.read`.
+    """
+
+    def __init__(
+        self, video: Video, pixel_format: str, size: tuple[int, int] | None = None
+    ) -> None:
+        """`size` is (width, height) of the frames, by default that of the video."""
+        self._video = video
+        self._format = pixel_format
+        self._size = size
+        self._psnr = _psnr.get()
+        self._stream: Generator[Frame, None, None] | None = None
+        self._next = 0  # the frame that the stream yields next, or would if there were one
+        reset_after_fork(self)
+
+    def after_fork(self) -> None:
+        """See `vfsd.core.process_control`."""
+        # Its decoder may have threads, which the child lacks.
+        if self._stream is not None:
+            leak(self._stream)
+        self._stream = None
+
+    def frame(self, number: int) -> Frame:
+        """Return one frame; `number` is within the video."""
+        if number != self._next:
+            self.close()
+            found = self._video.frames(
+                [number], size=self._size, format=self._format, psnr=self._psnr
+            )[0]
+        else:
+            # The first call of a new cursor is a stream as well: most readers go on.
+            if self._stream is None:
+                self._stream = cast(
+                    "Generator[Frame, None, None]",
+                    self._video.iterate(
+                        frames=range(number, len(self._video)),
+                        size=self._size,
+                        format=self._format,
+                        psnr=self._psnr,
+                    ),
+                )
+            try:
+                found = next(self._stream)
+            except BaseException:
+                self.close()
+                raise
+        self._next = number + 1
+        return found
+
+    def frames(self, numbers: Sequence[int] | Ints) -> Frames:
+        """Return several frames in the order of `numbers`, which may repeat."""
+        return self._video.frames(numbers, size=self._size, format=self._format, psnr=self._psnr)
+
+    def close(self) -> None:
+        """Give the decoder back to the store.  The cursor can be used again."""
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.close()
