@@ -28,7 +28,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 CONTEXT = {"help_option_names": ["-h", "--help"]}
 
 MAKING_EXITS = (NotFoundError, ReadOnlyError, IntegrityError, NoSpaceError, EXIT_INTERRUPTED)
-"""Of commands that decode videos and store the result."""
+"""Exit codes of commands that decode videos and store the result."""
 
 
 class Command(click.Command):

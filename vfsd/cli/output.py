@@ -1,4 +1,4 @@
-"""What commands print: JSON for programs, aligned columns for people, and progress bars on stderr.
+"""The output of commands: JSON for programs, aligned columns for people, progress on stderr.
 `Progress` also defers Ctrl-C to a safe point.
 """
 

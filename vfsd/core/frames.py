@@ -49,7 +49,7 @@ class Frame(PixelArray):
 class Frames(PixelArray):
     """Several frames: an array of frames x height x width x channels.
 
-    The arrays beside `data` have one element per frame.
+    All other arrays have one element per frame.
     """
 
     data: Pixels  #: N x H x W x C, uint8 (uint16 for formats of more than 8 bits)

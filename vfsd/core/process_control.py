@@ -157,8 +157,8 @@ class ForkGate:
 class lazy(Generic[T]):  # noqa: N801  a decorator like `property`
     """A property that is computed at its first use and then kept.
 
-    `functools.cached_property` of Python 3.11 holds a lock meanwhile, which another thread could
-    hold at a fork.  Here two threads may both compute it, and the first result is kept.
+    `functools.cached_property` of Python 3.11 holds a lock while it computes, which another thread
+    could hold at a fork.  Here two threads may both compute it, and the first result is kept.
     """
 
     def __init__(self, make: Callable[[Any], T]) -> None:

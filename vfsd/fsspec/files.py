@@ -30,7 +30,7 @@ def as_os_errors(path: str) -> Iterator[None]:
         raise OSError(error.errno, text, path) from error
 
 
-class Source(Protocol):
+class ByteReader(Protocol):
     """Bytes that are read at offsets."""
 
     @property
@@ -60,7 +60,7 @@ class PrivateBytes:
 
 
 class _RawReader(io.RawIOBase):
-    def __init__(self, source: Source, path: str) -> None:
+    def __init__(self, source: ByteReader, path: str) -> None:
         super().__init__()
         self._source = source
         self._path = path
@@ -99,7 +99,7 @@ class _RawReader(io.RawIOBase):
 class VfsdReader(io.BufferedReader):
     """A video, a view or a plain file, open for reading; readable and seekable."""
 
-    def __init__(self, fs: Any, path: str, source: Source) -> None:
+    def __init__(self, fs: Any, path: str, source: ByteReader) -> None:
         """Take over `source`."""
         raw = _RawReader(source, path)
         super().__init__(raw, _BUFFER_BYTES)

@@ -18,7 +18,7 @@ from vfsd.core.model import FileState, LogicalVideo, Node
 from vfsd.disk.object_store import digest
 from vfsd.disk.safe_open import open_stored
 from vfsd.errors import ExtraMissingError, NotFoundError, ReadOnlyError, UsageError
-from vfsd.fsspec.files import PrivateBytes, Source, VfsdReader, VfsdWriter, as_os_errors
+from vfsd.fsspec.files import ByteReader, PrivateBytes, VfsdReader, VfsdWriter, as_os_errors
 from vfsd.views import Views
 from vfsd.write.put_file import make_directory, put_file
 
@@ -68,7 +68,7 @@ os.register_at_fork(after_in_child=_forget_guard)
 
 
 class _Found(NamedTuple):
-    """What a path leads to."""
+    """The node that a path leads to, and the view below it."""
 
     node: Node
     view: str | None = None  #: path below ``NAME@/``; None: the node itself
@@ -327,7 +327,7 @@ class VfsdFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no
                 return self._writer(path, mode, autocommit)
         raise ValueError(f"mode must be rb, wb, xb or ab, got {mode!r}")
 
-    def _source(self, path: str) -> Source:
+    def _source(self, path: str) -> ByteReader:
         parts = self.store.parts
         found = self._find(path)
         if found.view is not None:

@@ -251,7 +251,7 @@ def find_smart_cut(
 ) -> SmartCutView | str:
     """Return a view with all but its ends copied, or the reason why it has to be encoded.
 
-    The view must be one for which `why_not_copied` returns None.  Reads the key packet at which
+    `why_not_copied` must have returned None for the view.  Reads the key packet at which
     the copied part would begin.
     """
     media = source.physical.media

@@ -53,7 +53,7 @@ def find_copy(
 ) -> CopiedView | None:
     """Return a view as a copy of packets, or None if it cannot be copied.
 
-    The view must be one for which `why_not_copied` returns None.
+    `why_not_copied` must have returned None for the view.
     """
     media = source.physical.media
     packets = _packet_range(source, timeline)

@@ -1,6 +1,6 @@
 """Shared by both libfuse adapters: errno mapping, thread state and hidden names.
 
-`HiddenPaths` recognises the renames by which libfuse hides open files before unlink and rename.
+`HiddenPaths` recognises how libfuse hides open files before unlink and rename: it renames them.
 """
 
 from __future__ import annotations
