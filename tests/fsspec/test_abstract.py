@@ -31,10 +31,12 @@ class TestCopy(abstract.AbstractCopyTests, _Fixtures):  # type: ignore[misc]
     pass
 
 
+@pytest.mark.thorough
 class TestGet(abstract.AbstractGetTests, _Fixtures):  # type: ignore[misc]
     pass
 
 
+@pytest.mark.thorough
 class TestPut(abstract.AbstractPutTests, _Fixtures):  # type: ignore[misc]
     pass
 
