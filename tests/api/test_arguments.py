@@ -373,7 +373,7 @@ def test_any_integer_type_is_a_frame_index(video: Video) -> None:
         assert video[number].index == frames[number].index == 3
         assert video[number:5].index.tolist() == [3, 4]
     assert video[np.array([3])].index.tolist() == [3]
-    for nothing in (True, None, (), ..., 1.5, (1, 2), "1", np.array(True)):
+    for nothing in (True, 1.5, "1", np.array(True)):
         with pytest.raises(UsageError):
             frames[nothing]
     for nothing in (True, np.array(True), np.array(1.5), [Bare()], Bare()):

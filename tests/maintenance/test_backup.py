@@ -169,7 +169,7 @@ def test_external_catalog_is_in_the_backup(tmp_path: Path) -> None:
         back_up(store.parts, tmp_path / "backup")
         store.ingest(FOLDER / "portrait.mp4", "b.mp4")
         back_up(store.parts, tmp_path / "backup")
-    with pytest.raises(UsageError, match="elsewhere"):
+    with pytest.raises(UsageError, match="outside its directory"):
         restore(tmp_path / "backup", tmp_path / "mine")
     restore(tmp_path / "backup", tmp_path / "new")
     with Store.open(tmp_path / "new") as store:

@@ -558,7 +558,7 @@ def test_late_error_says_that_the_store_is_restored(
         raise OSError(errno.EMFILE, "too many open files")
 
     with monkeypatch.context() as patch:
-        patch.setattr(_Restore, "told", fails)
+        patch.setattr(_Restore, "report", fails)
         with pytest.raises(OSError, match="too many") as raised:
             restore(place / "backup", place / "store")
     assert "the store equals the backup" in raised.value.__notes__[0]

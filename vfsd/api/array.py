@@ -317,7 +317,10 @@ def _cut(axis: Any, key: Any, name: str) -> Any:
     except IndexError:
         raise OutOfRangeError(f"the array has {len(axis)} {name}, got index {key}") from None
     except (TypeError, ValueError) as error:
-        raise UsageError(f"the index of {name} is malformed: {error}, got {_shown(key)}") from None
+        raise UsageError(
+            f"a slice of {name} must have whole numbers, got {_shown(key)}",
+            hint="the step must not be 0" if isinstance(error, ValueError) else "give ints",
+        ) from None
     return found if isinstance(key, slice) else int(found)
 
 

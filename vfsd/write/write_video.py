@@ -153,7 +153,10 @@ def recover(parts: StoreContext, recording: UnfinishedRecording, name: str | Non
     """Make a video of a recording; see `Store.recover`."""
     parts.require_writable()
     if not isinstance(recording, UnfinishedRecording):
-        raise UsageError(f"recording must be one of Store.recordings(), got {shown(recording)}")
+        raise UsageError(
+            f"recording must be of type UnfinishedRecording, got {shown(recording)}",
+            hint="give one of Store.recordings()",
+        )
     with recording.claimed():
         name = recovered_name(parts, recording) if name is None else "/".join(split_path(name))
         source = SourceFile(recording.path, name, recording.path.stat().st_size)
