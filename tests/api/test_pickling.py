@@ -6,6 +6,8 @@ import multiprocessing
 import os
 import pickle
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -142,6 +144,17 @@ def test_a_store_is_opened_when_it_is_used_and_must_be_the_same(tmp_path: Path) 
     shutil.rmtree(tmp_path / "s")
     shutil.move(tmp_path / "elsewhere", tmp_path / "s")
     assert video[0].shape == (240, 320, 3)
+
+
+def test_a_process_closes_its_stores_at_exit(video: Video, tmp_path: Path) -> None:
+    (tmp_path / "video").write_bytes(pickle.dumps(video))
+    program = "import pickle, sys; print(pickle.load(sys.stdin.buffer)[7].index)"
+    run = [sys.executable, "-W", "error::ResourceWarning", "-c", program]
+    with (tmp_path / "video").open("rb") as stdin:
+        done = subprocess.run(
+            run, stdin=stdin, capture_output=True, text=True, timeout=60, check=False
+        )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "7\n", "")
 
 
 def test_a_video_that_is_being_written_is_refused(store: Store) -> None:

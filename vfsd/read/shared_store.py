@@ -4,6 +4,7 @@ its objects needs it.
 
 from __future__ import annotations
 
+import atexit
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +26,7 @@ class StoreAddress:
 
 
 class SharedReadContext(ReadContext):
-    """The read context of a store that is opened at the first use, and never closed."""
+    """The read context of a store that is opened at the first use, and closed at exit."""
 
     def __init__(self, address: StoreAddress) -> None:
         self._address = address
@@ -70,8 +71,18 @@ class _SharedStores:
         # `setdefault` is atomic, and a context that is not used costs nothing.
         return self._contexts.setdefault(address, SharedReadContext(address))
 
+    def close(self) -> None:
+        """Close the stores that were opened; their objects cannot be used any more."""
+        while self._contexts:
+            _, context = self._contexts.popitem()
+            if "parts" in context.__dict__:
+                context.close()
+                context.parts.close()
+
 
 _stores = _SharedStores()
+# Writes the last notes of reads, and closes the catalog before the garbage collector would.
+atexit.register(_stores.close)
 
 
 def shared_context(address: StoreAddress) -> SharedReadContext:
