@@ -171,7 +171,7 @@ def test_unreachable_linked_file_is_not_broken(
     """A mount whose process has ended makes a file unreachable; a missing file is broken."""
     clip = Path(shutil.copy(FOLDER / "portrait.mp4", place / "mine.mp4"))
     with clip.open("ab") as file:  # bytes that no other test has had examined
-        file.write(b"\0\0\0\x08free")
+        file.write(b"\0\0\0\x10free" + os.urandom(8))
     run("ingest", "--link", clip, "--to", "l")
     opened = os.open
 
@@ -341,7 +341,7 @@ def test_verify_names_undecodable_frames(run: Run, place: Path) -> None:
 def test_verify_suggests_a_remedy(run: Run, place: Path) -> None:
     clip = Path(shutil.copy(FOLDER / "portrait.mp4", place / "mine.mp4"))
     with clip.open("ab") as file:  # bytes that no other test has had examined
-        file.write(b"\0\0\0\x08free")
+        file.write(b"\0\0\0\x10free" + os.urandom(8))
     run("ingest", "--link", clip)
     os.utime(clip, (1, 1))
     reason = run("verify", "mine.mp4", "--json").object["reason"]
