@@ -7,13 +7,12 @@ store is opened once in a process and stays open.
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vfsd.core.open_once import OpenOnce
 from vfsd.errors import BusyError, MountError, NoStoreError, StoreError, UsageError
 from vfsd.mount.mounted_path import resolve
 
@@ -26,8 +25,7 @@ _log = logging.getLogger(__name__)
 SCHEME = "vfsd://"
 VARIABLE = "VFSD_STORE"
 
-_guard = threading.Lock()
-_stores: dict[tuple[str, int, int], Store] = {}
+_stores: OpenOnce[tuple[str, int, int], Store] = OpenOnce()
 """By path, device and inode of the store's directory."""
 
 
@@ -82,24 +80,16 @@ def shared_store(root: str | os.PathLike[str]) -> Store:
     """
     from vfsd.api.store import Store
 
-    key = _identity(root)
-    with _guard:
-        store = _stores.get(key)
-        if store is None:
-            read_only = os.path.isdir(root) and not os.access(root, os.W_OK)
-            store = _stores[key] = Store.open(root, read_only=read_only)
-        return store
+    def opened() -> Store:
+        read_only = os.path.isdir(root) and not os.access(root, os.W_OK)
+        return Store.open(root, read_only=read_only)
+
+    return _stores.get(_identity(root), opened)
 
 
 def close_stores() -> None:
     """Close the stores that this process has open here; their videos cannot be read any more."""
-    with _guard:
-        while _stores:
-            _stores.popitem()[1].close()
-
-
-# Without it, the connections of catalogs would be closed by the garbage collector, with a warning.
-atexit.register(close_stores)
+    _stores.close()
 
 
 def _video_of_url(url: str) -> Video:

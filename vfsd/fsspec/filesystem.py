@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, NoReturn
 from vfsd.api.store import Store
 from vfsd.catalog import Transaction, split_path
 from vfsd.core.model import FileState, LogicalVideo, Node
+from vfsd.core.open_once import OpenOnce
 from vfsd.disk.object_store import digest
 from vfsd.disk.safe_open import open_stored
 from vfsd.errors import ExtraMissingError, NotFoundError, ReadOnlyError, UsageError
@@ -55,16 +56,7 @@ class _OpenStore:
         self.store.close()
 
 
-_opened: dict[tuple[str, bool], _OpenStore] = {}
-_opened_guard = threading.Lock()
-
-
-def _forget_guard() -> None:
-    global _opened_guard  # another thread may have held it at the fork
-    _opened_guard = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_forget_guard)
+_stores: OpenOnce[tuple[str, bool], _OpenStore] = OpenOnce()
 
 
 class _Found(NamedTuple):
@@ -156,18 +148,12 @@ class VfsdFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no
     @property
     def _shared(self) -> _OpenStore:
         key = self.root, self.read_only
-        with _opened_guard:
-            if key not in _opened:
-                with as_os_errors(self.root):
-                    _opened[key] = _OpenStore(*key)
-            return _opened[key]
+        with as_os_errors(self.root):
+            return _stores.get(key, lambda: _OpenStore(*key))
 
     def close(self) -> None:
         """Close the store for all instances of this process; the next use opens it again."""
-        with _opened_guard:
-            found = _opened.pop((self.root, self.read_only), None)
-        if found is not None:
-            found.close()
+        _stores.close_one((self.root, self.read_only))
 
     # -- looking
 

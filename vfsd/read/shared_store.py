@@ -4,11 +4,11 @@ its objects needs it.
 
 from __future__ import annotations
 
-import atexit
 import threading
 from dataclasses import dataclass
 from pathlib import Path
 
+from vfsd.core.open_once import OpenOnce
 from vfsd.core.process_control import available_cores, lazy, reset_after_fork
 from vfsd.errors import StoreError
 from vfsd.read.read_context import ReadContext
@@ -48,7 +48,13 @@ class SharedReadContext(ReadContext):
         # The lock keeps a second thread from opening a store that nothing would close.
         with self._guard:
             known: StoreContext | None = self.__dict__.get("parts")
-            return self._open() if known is None else self.__dict__.setdefault("parts", known)
+            return known or self._open()
+
+    def close(self) -> None:
+        """Close the store if it was opened; its objects cannot be used any more."""
+        if "parts" in self.__dict__:
+            super().close()
+            self.parts.close()
 
     def _open(self) -> StoreContext:
         parts = StoreContext.open(Path(self._address.root), read_only=self._address.read_only)
@@ -61,30 +67,9 @@ class SharedReadContext(ReadContext):
         return parts
 
 
-class _SharedStores:
-    """The shared contexts of this process, by address."""
-
-    def __init__(self) -> None:
-        self._contexts: dict[StoreAddress, SharedReadContext] = {}
-
-    def of(self, address: StoreAddress) -> SharedReadContext:
-        # `setdefault` is atomic, and a context that is not used costs nothing.
-        return self._contexts.setdefault(address, SharedReadContext(address))
-
-    def close(self) -> None:
-        """Close the stores that were opened; their objects cannot be used any more."""
-        while self._contexts:
-            _, context = self._contexts.popitem()
-            if "parts" in context.__dict__:
-                context.close()
-                context.parts.close()
-
-
-_stores = _SharedStores()
-# Writes the last notes of reads, and closes the catalog before the garbage collector would.
-atexit.register(_stores.close)
+_contexts: OpenOnce[StoreAddress, SharedReadContext] = OpenOnce()
 
 
 def shared_context(address: StoreAddress) -> SharedReadContext:
     """Return the read context of the store at `address`; its store may not be open yet."""
-    return _stores.of(address)
+    return _contexts.get(address, lambda: SharedReadContext(address))
