@@ -175,9 +175,10 @@ class Database:
         prepare_before_fork(self)
 
     def __reduce__(self) -> NoReturn:
-        # All objects of a store refer to this one, so it reports the error for all of them.
+        # Connections and locks belong to this process; queries and catalogs refer to them.
         raise TypeError(
-            "a store and its videos cannot be pickled: open the store again in the other process"
+            "a catalog cannot be pickled: send the store or a video, "
+            "or open the store again in the other process"
         )
 
     def _begin_unconnected(self) -> None:

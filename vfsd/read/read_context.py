@@ -154,6 +154,11 @@ class ReadContext:
             root, self.parts.directory.id, self.parts.read_only, self._chosen_threads
         )
 
+    @property
+    def store_id(self) -> str:
+        """The identity of the store, wherever it is."""
+        return self.parts.directory.id
+
     def __reduce__(self) -> tuple[Callable[[StoreAddress], ReadContext], tuple[StoreAddress]]:
         """Pickle the address: the other process opens the store when it needs it."""
         from vfsd.read.shared_store import shared_context
@@ -250,7 +255,7 @@ class VideoContext:
     @property
     def identity(self) -> tuple[str, int]:
         """(store, video): equal for all objects of one video, in any process."""
-        return self.tools.address.store_id, self._info.id
+        return self.tools.store_id, self._info.id
 
     # -- the record and the frame table
 

@@ -42,6 +42,10 @@ class SharedReadContext(ReadContext):
     def address(self) -> StoreAddress:
         return self._address
 
+    @property
+    def store_id(self) -> str:
+        return self._address.store_id
+
     @lazy
     def parts(self) -> StoreContext:
         """The open store.  Raises as `vfsd.Store.open`, and `StoreError` for another store."""
