@@ -176,7 +176,8 @@ def test_unreachable_linked_file_is_not_broken(
     opened = os.open
 
     def fails(path: Any, *how: Any, **more: Any) -> int:
-        if os.fspath(path) == os.fspath(clip):
+        # Where a mount of vfsd exists, the path is followed one component at a time.
+        if os.fspath(path) in (os.fspath(clip), clip.name):
             raise OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN), path)
         return opened(path, *how, **more)
 
