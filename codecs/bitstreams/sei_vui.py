@@ -164,6 +164,98 @@ def parse_signal_type(codec: str, unit: bytes) -> SignalType:
     return SignalType(overscan, reader.bits(3), reader.flag())
 
 
+@dataclass(frozen=True, slots=True)
+class PictureTimingFormat:
+    """The fields of an H.264 SPS that decide the form of picture timing messages."""
+
+    delay_bits: int = 0  #: of both delays; 0: they are absent
+    has_structure: bool = False  #: pic_struct_present_flag
+    offset_bits: int = 24  #: time_offset_length
+
+
+def h264_timing_format(unit: bytes) -> PictureTimingFormat:
+    """Parse an SPS with its NAL header (H.264 E.1.1). Raises `BitstreamError`."""
+    reader = _h264_vui_reader(unit)
+    if not reader.flag():
+        return PictureTimingFormat()
+    if reader.flag() and reader.bits(8) == _EXTENDED_RATIO:
+        reader.bits(32)
+    if reader.flag():  # overscan_info_present_flag
+        reader.flag()
+    if reader.flag():  # video_signal_type_present_flag
+        reader.bits(4)
+        if reader.flag():
+            reader.bits(24)
+    if reader.flag():  # chroma_loc_info_present_flag
+        reader.golomb()
+        reader.golomb()
+    if reader.flag():  # timing_info_present_flag
+        reader.bits(65)
+    found = [_hypothetical_decoder(reader) for _ in range(2) if reader.flag()]
+    if found:
+        reader.flag()  # low_delay_hrd_flag
+    delay_bits, offset_bits = found[-1] if found else (0, 24)
+    return PictureTimingFormat(delay_bits, reader.flag(), offset_bits)
+
+
+def _hypothetical_decoder(reader: BitReader) -> tuple[int, int]:
+    """Read hrd_parameters (E.1.2). Return the bits of both delays, and of a time offset."""
+    count = reader.golomb() + 1
+    if count > _MAX_BUFFERS:
+        raise BitstreamError("too many buffer models")
+    reader.bits(8)
+    for _ in range(count):
+        reader.golomb()
+        reader.golomb()
+        reader.flag()
+    reader.bits(5)  # initial_cpb_removal_delay_length_minus1
+    return reader.bits(5) + 1 + reader.bits(5) + 1, reader.bits(5)
+
+
+def h264_time_codes(payload: bytes, form: PictureTimingFormat) -> tuple[str, ...]:
+    """Return the clock timestamps of a picture timing message (H.264 D.1.3), as text.
+
+    Fields that a timestamp omits keep their earlier value, and are shown as ``--``. Raises
+    `BitstreamError`.
+    """
+    if not form.has_structure:
+        return ()
+    reader = BitReader(payload)
+    reader.bits(form.delay_bits)
+    structure = reader.bits(4)
+    if structure >= len(_CLOCKS):
+        raise BitstreamError("pic_struct is reserved")
+    return tuple(
+        _clock_text(reader, form.offset_bits) for _ in range(_CLOCKS[structure]) if reader.flag()
+    )
+
+
+def _clock_text(reader: BitReader, offset_bits: int) -> str:
+    kind, is_field = reader.bits(2), reader.flag()
+    counting, is_full = reader.bits(5), reader.flag()
+    is_broken, drops = reader.flag(), reader.flag()
+    frames = reader.bits(8)
+    shown: list[int | None] = [None, None, None]  # hours, minutes, seconds
+    for place, bits in ((2, 6), (1, 6), (0, 5)):
+        if not is_full and not reader.flag():
+            break
+        shown[place] = reader.bits(bits)
+    offset = reader.bits(offset_bits) if offset_bits else 0
+    if offset_bits and offset >> offset_bits - 1:
+        offset -= 1 << offset_bits
+    text = ":".join("--" if one is None else f"{one:02}" for one in shown) + f":{frames:02}"
+    # Further fields, only where they differ from those of plain progressive video.
+    marks = (("type", kind), ("counting", counting), ("offset", offset))
+    text += "".join(f", {name} {value}" for name, value in marks if value)
+    flags = (("field", is_field), ("discontinuity", is_broken), ("drop", drops))
+    return text + "".join(f", {name}" for name, flag in flags if flag)
+
+
+# NumClockTS by pic_struct (table D-1).
+_CLOCKS = (1, 1, 1, 2, 2, 3, 3, 2, 3)
+_MAX_BUFFERS = 32
+
+
 def mpeg2_signal_type(data: bytes) -> SignalType | None:
     """Parse the sequence_display_extension of MPEG-2 (ITU-T H.262, 6.2.2.4); None without one."""
     at = data.find(_EXTENSION)

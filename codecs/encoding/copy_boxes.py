@@ -112,6 +112,8 @@ _USER_DATA = frozenset(
 _METADATA = frozenset((b"hdlr", b"keys", b"ilst", b"free", b"xml ", b"ID32"))
 _SIDE_DATA_BOXES = frozenset((b"st3d", b"sv3d", b"mdcv", b"clli", b"SmDm", b"CoLL", b"amve"))
 _PROFILES = (b"prof", b"rICC")
+# Boxes outside of the moov box, without offsets: WhatsApp writes them.
+_MESSENGER = frozenset((b"beam", b"loop"))
 _XMP = bytes.fromhex("be7acfcb97a942e89c71999491e3afac")
 _SPHERICAL = bytes.fromhex("ffcc8263f8554a938814587a02521fdd")
 _ENTRY_BYTES = 78
@@ -361,9 +363,10 @@ class _BoxCopier:
         _write_all(self._fd, moov, old.start)
 
     def _append(self) -> None:
-        """Append XMP boxes that are outside of the moov box."""
+        """Append metadata boxes that are outside of the moov box."""
         for one in iter_boxes(self._old_file, 0, self._old_file.size):
-            if one.kind == b"uuid" and self._is_safe(one) and one.end - one.start <= _MAX_BYTES:
+            is_safe = one.kind in _MESSENGER or (one.kind == b"uuid" and self._is_safe(one))
+            if is_safe and one.end - one.start <= _MAX_BYTES:
                 _write_all(self._fd, _box_bytes(self._old_file, one), os.fstat(self._fd).st_size)
 
 

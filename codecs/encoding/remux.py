@@ -350,14 +350,24 @@ def _stream_title(stream: Stream) -> str:
     return f"stream {stream.index} ({stream.type}, {codec})"
 
 
-def pictures_index(path: str | os.PathLike[str], container: str, codec: str) -> int:
-    """Return the index of the first stream of that codec in a file written by `FileRemuxer`."""
-    with MediaSource(path) as source, open_container(source, container) as opened:
-        for stream in opened.streams.video:
-            context = stream.codec_context
-            if context is not None and context.codec.canonical_name == codec:
-                return stream.index
-    raise IntegrityError(f"the new file has no {codec} stream")
+def pictures_index(path: str | os.PathLike[str], media: MediaInfo, codec: str) -> int:
+    """Return the index of the pictures' stream in a file that `FileRemuxer` wrote.
+
+    `media` describes the original.  Of several streams in that codec, it is the one at the
+    original's index, because both files have their streams in the same order.
+    """
+    with MediaSource(path) as source, open_container(source, media.container) as opened:
+        found = [
+            stream.index
+            for stream in opened.streams.video
+            if stream.codec_context is not None
+            and stream.codec_context.codec.canonical_name == codec
+        ]
+    if len(found) == 1:
+        return found[0]
+    if media.stream_index in found:
+        return media.stream_index
+    raise IntegrityError(f"the new file has no {codec} stream {media.stream_index}")
 
 
 def _options(media: MediaInfo) -> dict[str, str]:

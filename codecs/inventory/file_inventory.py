@@ -21,6 +21,9 @@ from vfsd.codecs.bitstreams.sei_vui import (
     USER_DATA_REGISTERED,
     USER_DATA_UNREGISTERED,
     UUID_BYTES,
+    PictureTimingFormat,
+    h264_time_codes,
+    h264_timing_format,
     mpeg2_signal_type,
     parse_sei,
     parse_signal_type,
@@ -177,11 +180,12 @@ _H264_NAMES = {
     15: "subset sequence parameter set",
     19: "auxiliary slice",
     20: "slice extension",
-    21: "depth slice",
+    21: "depth slice extension",
 }
 _HEVC_NAMES = {62: "Dolby Vision RPU", 63: "Dolby Vision enhancement layer"}
 _HEVC_SEI = (39, 40)
 _H264_SEI = 6
+_PICTURE_TIMING = 1
 
 # payloadType (H.264 and H.265, annex D).
 SEI_NAMES = {
@@ -255,6 +259,7 @@ class _NalLister:
         self._names = _HEVC_NAMES if codec == "hevc" else _H264_NAMES
         self._sps = nal.HEVC_SPS if codec == "hevc" else nal.H264_SPS
         self._signals: set[tuple[str, str]] = set()
+        self._timing = PictureTimingFormat()
 
     def configuration(self, extradata: bytes) -> None:
         if not self._prefix:
@@ -283,6 +288,8 @@ class _NalLister:
     def _sequence(self, unit: bytes) -> None:
         try:
             signal = parse_signal_type(self._codec, unit)
+            if self._codec == "h264" and unit[0] & 31 == nal.H264_SPS:
+                self._timing = h264_timing_format(unit)
         except (BitstreamError, IndexError):
             return  # the set is damaged or unknown
         if signal.overscan is not None:
@@ -331,6 +338,16 @@ class _NalLister:
         elif number == USER_DATA_REGISTERED:
             where += f" {payload[:8].hex()}"
         self._into.add(f"{self._path}/{where}", payload, text)
+        if number == _PICTURE_TIMING and self._codec == "h264":
+            self._time_codes(payload)
+
+    def _time_codes(self, payload: bytes) -> None:
+        """Add the clock timestamps of a picture apart from delays, which each encoding sets."""
+        try:
+            for code in h264_time_codes(payload, self._timing):
+                self._into.add_text(f"{self._path}/time code of SEI 1", code)
+        except BitstreamError:
+            return  # decoders ignore a message that is too short
 
 
 def configured_units(codec: str, extradata: bytes) -> Iterator[bytes]:

@@ -26,8 +26,12 @@ from tests.support.side_data_clips import (
     with_element,
 )
 from vfsd.api.store import Store
+from vfsd.codecs.bitstreams import nal
+from vfsd.codecs.bitstreams.nal import BitWriter
 from vfsd.codecs.containers.tracks import make_box, make_full_box
+from vfsd.codecs.inventory.file_inventory import take_inventory
 from vfsd.derive.reencode import VideoReencoder
+from vfsd.disk.checksums import MediaSource
 from vfsd.errors import RefusedMediaError
 from vfsd.maintenance import fsck
 
@@ -418,3 +422,131 @@ def test_refusal_names_unknown_boxes_of_data_tracks(store: Store, tmp_path: Path
     with_box(path, "moov/trak 1/mdia/minf/stbl", make_box(b"zzzz", b"unknown"))
     with pytest.raises(RefusedMediaError, match="stream 1/mdia/minf/stbl/zzzz"):
         replaced(store, path)
+
+
+# --------------------------------------------------------------------------------------------------
+# Files with several streams of the new codec, time codes, layers and marks
+
+
+def two_streams_clip(path: Path) -> Path:
+    """Two H.264 streams of noise; FFmpeg takes the larger one as the best."""
+    rng = np.random.default_rng(11)
+    with av.open(str(path), "w") as out:
+        streams = []
+        for width, height in ((96, 80), (160, 128)):
+            options = {"crf": "2", "preset": "ultrafast", "tune": "zerolatency"}
+            stream = out.add_stream("libx264", rate=25, options=options)
+            stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
+            streams.append(stream)
+        for _ in range(10):
+            for stream in streams:
+                noise = rng.integers(60, 120, (stream.height * 3 // 2, stream.width), np.uint8)
+                out.mux(stream.encode(av.VideoFrame.from_ndarray(noise, format="yuv420p")))
+        for stream in streams:
+            out.mux(stream.encode(None))
+    return path
+
+
+@pytest.mark.parametrize("suffix", ["mp4", "mkv"])
+@pytest.mark.parametrize("number", [0, 1])
+def test_one_of_several_streams_is_replaced(
+    store: Store, tmp_path: Path, suffix: str, number: int
+) -> None:
+    path = two_streams_clip(tmp_path / f"a.{suffix}")
+    video = store.ingest(path, stream=number)
+    assert video.info.original.media.stream_index == number
+    frames = video.read().data
+    others = packets(path, 1 - number)
+    video.policy.set("original=replaceable,psnr=20")
+    video.policy.replace_original(codec="h264", psnr=20)
+    video = store[path.name]
+    assert video.info.original.media.stream_index == number
+    made = tmp_path / f"made.{suffix}"
+    made.write_bytes(store.parts.originals.path_of(video.original).read_bytes())
+    assert packets(made, 1 - number) == others
+    assert len(packets(made, number)) == 10
+    assert packets(made, number) != packets(path, number)
+    after = video.read().data
+    assert after.shape == frames.shape
+    assert np.abs(after.astype(int) - frames).mean() < 30
+
+
+def timed_message(*codes: tuple[int, int, int, int], structure: int = 0) -> bytes:
+    """A picture timing message with clock timestamps, for an SPS without delays."""
+    writer = BitWriter()
+    writer.bits(4, structure)
+    for hours, minutes, seconds, frames in codes:
+        writer.bits(1, 1)  # clock_timestamp_flag
+        writer.bits(2 + 1 + 5, 0)
+        writer.bits(3, 0b100)  # full_timestamp_flag
+        for value, bits in ((frames, 8), (seconds, 6), (minutes, 6), (hours, 5), (0, 24)):
+            writer.bits(bits, value)
+    return writer.finished()
+
+
+def time_coded_pictures(path: Path, *, coded: bool) -> Path:
+    """Noise with a picture timing message in each packet, with or without a time code."""
+    rng = np.random.default_rng(7)
+    options = {"crf": "2", "preset": "ultrafast", "tune": "zerolatency"}
+    options["x264-params"] = "pic-struct=1"
+    with av.open(str(path), "w") as out:
+        stream = out.add_stream("libx264", rate=25, options=options)
+        stream.width, stream.height, stream.pix_fmt = 96, 80, "yuv420p"
+        for number in (*range(10), None):
+            frame = None
+            if number is not None:
+                noise = rng.integers(60, 120, (120, 96), np.uint8)
+                frame = av.VideoFrame.from_ndarray(noise, format="yuv420p")
+            for packet in stream.encode(frame):
+                if coded:
+                    assert packet.pts is not None
+                    at = round(packet.pts * packet.time_base * 25)
+                    unit = sei(1, timed_message((10, 20, 30, at)))
+                    made = av.Packet(nal.START_CODE + unit + bytes(packet))
+                    made.stream, made.time_base = packet.stream, packet.time_base
+                    made.pts, made.dts, made.duration = packet.pts, packet.dts, packet.duration
+                    made.is_keyframe = packet.is_keyframe
+                    packet = made
+                out.mux(packet)
+    return path
+
+
+@pytest.mark.parametrize("codec", ["h264", "hevc"])
+def test_refusal_names_time_codes_of_pictures(store: Store, tmp_path: Path, codec: str) -> None:
+    path = time_coded_pictures(tmp_path / "a.mp4", coded=True)
+    with MediaSource(path) as source:
+        found = take_inventory(source, "mp4", 0)
+    item = found["pictures/packets/time code of SEI 1"]
+    assert item.count == 10
+    assert "time code" in refused(store, path, codec)
+
+
+def test_picture_timing_without_time_codes_is_replaced(store: Store, tmp_path: Path) -> None:
+    path = time_coded_pictures(tmp_path / "a.mp4", coded=False)
+    with MediaSource(path) as source:
+        found = take_inventory(source, "mp4", 0)
+    assert "pictures/packets/SEI 1 (picture timing)" in found
+    video = store.ingest(path)
+    video.policy.set(REPLACEABLE)
+    assert video.policy.replace_original(codec="h264", psnr=20).codec == "h264"
+
+
+@pytest.mark.parametrize(
+    ("unit", "named"),
+    [
+        (b"\x6e\x40\x80\x07", "layer of scalable or stereo video"),
+        (b"\x74\x40\x80\x07" + bytes(range(1, 20)), "layer of scalable or stereo video"),
+        (sei(37, b"\x81\x82"), "stereo views"),
+    ],
+)
+def test_refusal_names_layers(store: Store, tmp_path: Path, unit: bytes, named: str) -> None:
+    assert named in refused(store, noisy_clip(tmp_path / "a.mp4", message=unit, sound=False))
+
+
+def test_marks_of_messengers_are_kept(store: Store, tmp_path: Path) -> None:
+    path = noisy_clip(tmp_path / "a.mp4", sound=False)
+    marks = make_box(b"beam", struct.pack(">4I", 1, 1, 0, 2)) + make_box(b"loop", bytes(4))
+    path.write_bytes(path.read_bytes() + marks)
+    made = replaced(store, path)
+    assert value_at(made, "beam") == struct.pack(">4I", 1, 1, 0, 2)
+    assert value_at(made, "loop") == bytes(4)

@@ -179,7 +179,7 @@ class VideoReencoder:
                 file.add(0, run)
                 file.finish_here()
             inventory = self._taken_of_original()
-            index = pictures_index(begun, self._media.container, self.codec.name)
+            index = pictures_index(begun, self._media, self.codec.name)
             made = replace(self._media, codec=self.codec.name, stream_index=index)
             pair = self._media.codec, self.codec.name
             begun_inventory = self._taken(begun, made)

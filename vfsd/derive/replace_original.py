@@ -15,7 +15,7 @@ from pathlib import Path
 
 from vfsd.catalog import Transaction
 from vfsd.codecs.decoding.frame_decoder import FrameDecoder
-from vfsd.codecs.encoding.remux import require_same_matrix
+from vfsd.codecs.encoding.remux import pictures_index, require_same_matrix
 from vfsd.codecs.inventory.inventory import require_same_streams
 from vfsd.codecs.probing.probe import Examination
 from vfsd.core.frame_table import FrameTable
@@ -201,6 +201,7 @@ class OriginalReplacer:
                 path,
                 name=self._video.name,
                 full=True,
+                stream=pictures_index(path, self._media, self._work.codec.name),
                 on_progress=lambda done, size: on_progress("checking", done, size),
             )
         except RefusedMediaError as refusal:
