@@ -54,7 +54,7 @@ from vfsd.core.model import (
 )
 from vfsd.core.process_control import lazy
 from vfsd.core.retention_policy import RetentionPolicy
-from vfsd.errors import IntegrityError, UsageError
+from vfsd.errors import IntegrityError, NotFoundError, UsageError
 from vfsd.validation import non_negative, whole_number, within_64_bits
 
 if TYPE_CHECKING:
@@ -274,6 +274,16 @@ class Catalog:
             modified_ns=modified_ns,
         )
         return VideoQuery(self.connected, what)
+
+    def matching(self, pattern: str) -> list[LogicalVideo]:
+        """Return the videos whose names match, sorted.  Raises `NotFoundError` for none."""
+        found = list(self.find(pattern))
+        if not found:
+            raise NotFoundError(
+                f"no video matches {pattern!r}",
+                hint="`*` stops at a slash, `**` does not; `vfsd find` lists videos",
+            )
+        return found
 
     def video(self, name: str) -> LogicalVideo:
         """Return the video with that name.  Raises `NotFoundError`, also for other files."""

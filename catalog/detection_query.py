@@ -35,7 +35,7 @@ from vfsd.core.detections import (
 from vfsd.core.label_query import Clauses, Labels, clauses_of
 from vfsd.core.model import LogicalVideo
 from vfsd.errors import NotFoundError, UsageError, VfsdError
-from vfsd.tiling import Rect
+from vfsd.tiling import region_corners, region_error
 
 if TYPE_CHECKING:
     import pandas
@@ -83,15 +83,10 @@ class DetectionFilter:
 
 
 def _box(region: Area) -> Box:
-    rect = Rect.parse(region) if isinstance(region, str) else region
-    given = (rect.x1, rect.y1, rect.x2, rect.y2) if isinstance(rect, Rect) else rect
     try:
-        x1, y1, x2, y2 = map(float, given)
-    except (TypeError, ValueError):
-        raise UsageError(
-            f"region must be (x1, y1, x2, y2), a Rect or text, got {shown(region)}",
-            hint='for example (600, 0, 1000, 300) or "400x300+600+0"',
-        ) from None
+        x1, y1, x2, y2 = map(float, region_corners(region))
+    except (TypeError, ValueError, OverflowError):
+        raise region_error(region) from None
     if not (x1 < x2 and y1 < y2):
         raise UsageError(
             f"region must have an area, got {region}",

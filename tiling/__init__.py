@@ -7,11 +7,15 @@ from vfsd.tiling.cost import TILE_COST, Boxes, Decoded, FrameNumbers, decoded_fr
 from vfsd.tiling.layout import (
     LayoutRules,
     Rect,
+    Region,
     TileLayout,
     cut_sequences,
     frame_intersection,
+    is_region_text,
     overlaps,
     parse_layout,
+    region_corners,
+    region_error,
     uniform_layout,
 )
 from vfsd.tiling.partition import coarse_layout, fine_layout
@@ -23,6 +27,7 @@ __all__ = [
     "FrameNumbers",
     "LayoutRules",
     "Rect",
+    "Region",
     "TileLayout",
     "coarse_layout",
     "cut_sequences",
@@ -30,7 +35,10 @@ __all__ = [
     "decoded_pixels",
     "fine_layout",
     "frame_intersection",
+    "is_region_text",
     "overlaps",
     "parse_layout",
+    "region_corners",
+    "region_error",
     "uniform_layout",
 ]

@@ -10,16 +10,17 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise, product
+from reprlib import repr as shown
 from typing import Any, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
 
 from vfsd.errors import UsageError
-from vfsd.validation import whole_numbers
+from vfsd.validation import whole_number
 
-_GEOMETRY = re.compile(r"(\d{1,9})x(\d{1,9})\+(\d{1,9})\+(\d{1,9})")
-_CORNERS = re.compile(r"(\d{1,9}),\s*(\d{1,9}),\s*(\d{1,9}),\s*(\d{1,9})")
+_GEOMETRY = re.compile(r"(\d{1,9})x(\d{1,9})\+(\d{1,9})\+(\d{1,9})", re.ASCII)
+_CORNERS = re.compile(r"\s*".join([r"(\d{1,9}),"] * 3 + [r"(\d{1,9})"]), re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +44,17 @@ class Rect:
             )
 
     @classmethod
-    def from_value(cls, region: Rect | str | Iterable[SupportsIndex]) -> Rect:
+    def from_value(cls, region: Region) -> Rect:
         """Convert a caller's value: (x1, y1, x2, y2) of any integer type, or text as for `parse`.
 
         Raises `UsageError` for other types and lengths.
         """
-        if isinstance(region, str):
-            return cls.parse(region)
-        if isinstance(region, Rect):
-            region = (region.x1, region.y1, region.x2, region.y2)
-        return cls(*whole_numbers(region, ("x1", "y1", "x2", "y2"), "region"))
+        corners = region_corners(region)
+        try:
+            whole = [whole_number(value, "region") for value in corners]
+        except UsageError:
+            raise region_error(region) from None
+        return cls(*whole)
 
     @classmethod
     def of_size(cls, width: int, height: int) -> Rect:
@@ -72,17 +74,9 @@ class Rect:
     @classmethod
     def parse(cls, text: str) -> Rect:
         """Parse ``WxH+X+Y`` or ``X1,Y1,X2,Y2``.  Raises `UsageError`."""
-        corners = _CORNERS.fullmatch(text)
-        if corners is not None:
-            return cls(*map(int, corners.groups()))
-        match = _GEOMETRY.fullmatch(text)
-        if match is None:
-            raise UsageError(
-                f"region must be WxH+X+Y or X1,Y1,X2,Y2, got {text!r}",
-                hint="for example 400x300+600+0, or 600,0,1000,300 for the same pixels",
-            )
-        width, height, x, y = map(int, match.groups())
-        return cls(x, y, x + width, y + height)
+        if not isinstance(text, str):
+            raise region_error(text)
+        return cls.from_value(text)
 
     def __str__(self) -> str:
         return f"{self.width}x{self.height}+{self.x1}+{self.y1}"
@@ -115,6 +109,47 @@ class Rect:
 
     def moved(self, dx: int, dy: int) -> Rect:
         return Rect(self.x1 + dx, self.y1 + dy, self.x2 + dx, self.y2 + dy)
+
+
+Region = Rect | str | Iterable[SupportsIndex]
+"""A `Rect`, (x1, y1, x2, y2), or text as for `Rect.parse`."""
+
+
+def region_corners(region: Any) -> tuple[Any, Any, Any, Any]:
+    """Return x1, y1, x2 and y2 of a region in any of its forms, as the caller gave them.
+
+    The only parser of regions: text becomes ints, and nothing else is converted.  Raises
+    `UsageError` for other text, types and lengths.
+    """
+    if isinstance(region, Rect):
+        return region.x1, region.y1, region.x2, region.y2
+    if isinstance(region, str):
+        corners = _CORNERS.fullmatch(region)
+        if corners is not None:
+            x1, y1, x2, y2 = map(int, corners.groups())
+            return x1, y1, x2, y2
+        geometry = _GEOMETRY.fullmatch(region)
+        if geometry is None:
+            raise region_error(region)
+        width, height, x, y = map(int, geometry.groups())
+        return x, y, x + width, y + height
+    try:
+        x1, y1, x2, y2 = region
+    except (TypeError, ValueError):
+        raise region_error(region) from None
+    return x1, y1, x2, y2
+
+
+def is_region_text(text: str) -> bool:
+    """Return whether text has the form of a region, which may be empty."""
+    return bool(_CORNERS.fullmatch(text) or _GEOMETRY.fullmatch(text))
+
+
+def region_error(region: object) -> UsageError:
+    return UsageError(
+        f"region must be (x1, y1, x2, y2), WxH+X+Y or a Rect, got {shown(region)}",
+        hint="for example 400x300+600+0, or 600,0,1000,300 for the same pixels",
+    )
 
 
 _SIZES = r"[1-9][0-9]{0,8}(?:\+[1-9][0-9]{0,8})*"

@@ -116,6 +116,11 @@ def with_python_scalars(values: Any) -> Any:
     }
 
 
+def is_pattern(name: object) -> bool:
+    """Return whether a name may be a pattern of `Catalog.find`."""
+    return isinstance(name, str) and bool(set("*?[") & set(name))
+
+
 def boolean(value: object, what: str) -> bool:
     """Return a bool, also for numpy's.  Raises `UsageError` for all other values.
 

@@ -194,7 +194,7 @@ def test_invalid_query_is_refused(video: Video, what: dict[str, Any]) -> None:
         lambda _: WorkloadQuery("car", times=2.5),  # type: ignore[arg-type]
         lambda _: WorkloadQuery("car", frames=[1, 2]),  # type: ignore[arg-type]
         lambda _: WorkloadQuery("car", span=5),  # type: ignore[arg-type]
-        lambda _: WorkloadQuery(region="100x100"),  # type: ignore[arg-type]
+        lambda _: WorkloadQuery(region="100x100"),
     ],
 )
 def test_invalid_video_calls_are_refused(video: Video, act: Callable[[Any], object]) -> None:
@@ -223,8 +223,6 @@ def test_invalid_video_calls_are_refused(video: Video, act: Callable[[Any], obje
         lambda store: store.catalog.set_metadata(store[NAME], site=1),
         lambda store: store.catalog.set_metadata(store[NAME].info, site=object()),
         lambda store: store.catalog.set_metadata(store[NAME].info, site=math.nan),
-        lambda store: overlaps(store, NAME),
-        lambda store: store.tune(NAME),
         lambda store: store.tune(5),
         lambda store: store.tune(budget=np.zeros(2)),
         lambda store: overlaps(store, 5),  # type: ignore[arg-type]

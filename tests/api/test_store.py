@@ -1100,7 +1100,7 @@ def test_equivalent_region_notations(video: Video) -> None:
     video.labels.add_box(3, "car", (50, 110, 60, 120), source="a")
     for area in ("200x100+40+100", "40,100,240,200", (40.5, 100, 240, 200)):
         assert len(video.labels.query("car", region=area)) == 1
-    with pytest.raises(UsageError, match="region must be WxH"):
+    with pytest.raises(UsageError, match="region must be"):
         video.read(frames=[3], region="200x100")
     with pytest.raises(UsageError, match="region must be"):
         video.labels.query("car", region=7)  # type: ignore[arg-type]

@@ -58,7 +58,7 @@ BEYOND = str(10**20)
         (("labels", "delete", TRAFFIC), 2, "No such command", "Did you mean 'rm'?"),
         (("labels", "imprt", TRAFFIC), 2, "No such command", "Did you mean 'import'?"),
         (("ingest", "footage/traffic.mp4", "--as", "new/"), 2, "a directory", "--to new/"),
-        (("read", TRAFFIC, "x.npy", "--region", "0,0,9"), 2, "must be WxH+X+Y", "400x300+600+0"),
+        (("read", TRAFFIC, "x.npy", "--region", "0,0,9"), 2, "region must be", "400x300+600+0"),
         (("retile", TRAFFIC, "--layout", "uniform:2by2"), 2, "layout must be", "uniform:3x4"),
         (("policy", "set", "cam1", "original=gone"), 2, "invalid value", "replaceable"),
         (("policy", "set", "cam1", f"delete-after={BEYOND}y"), 2, "an age", "30d"),

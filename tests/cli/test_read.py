@@ -321,7 +321,8 @@ def test_ambiguous_span(run: Run, place: Path, span: str) -> None:
 
 def test_span_without_dash_names_both_readings(run: Run, place: Path) -> None:
     done = run("read", TRAFFIC, "out.npy", "--span", "1:30")
-    assert "'1:30' may mean 1 s to 30 s, or the time 90 s; write 1-30 or 1:30-" in done.err
+    assert "span must be A-B in seconds, got '1:30'" in done.err
+    assert "write 1-30 for 1 s to 30 s, or 1:30- from 90 s on" in done.err
 
 
 @pytest.mark.parametrize("name", ["out.npy", "out.mp4", "out.png"])

@@ -131,7 +131,7 @@ def test_names_of_the_vfs_paper(name: str, meant: ViewSpec) -> None:
         "roi=10x10.mp4",
         "roi=-1x10+0+0.mp4",
         "roi=everything.mp4",
-        "size=10.mp4",
+        "size=10x.mp4",
         "fps=.mp4",
         "fps=5:0.mp4",
         "fps=30000/1001.mp4",

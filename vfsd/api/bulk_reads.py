@@ -18,7 +18,7 @@ from typing import Any, TypedDict, cast
 import numpy as np
 
 from vfsd.api.labels import VideoLabels
-from vfsd.api.reading import ReadOptions, Region, view_of
+from vfsd.api.reading import ReadOptions, view_of
 from vfsd.api.video import Video
 from vfsd.core.detections import Detection, DetectionColumns, Source
 from vfsd.core.frames import (
@@ -33,20 +33,21 @@ from vfsd.core.frames import (
 from vfsd.core.label_query import Labels, clauses_of
 from vfsd.core.model import MediaInfo, PhysicalVideo
 from vfsd.core.process_control import OwnerProcess, available_cores
-from vfsd.core.timebase import Seconds
+from vfsd.core.timebase import Span
+from vfsd.core.view_request import Size, exact_size
 from vfsd.disk.checksums import merged
 from vfsd.errors import OutOfRangeError, UsageError
 from vfsd.read.crop_reader import CropReader
 from vfsd.read.read_context import VideoContext
 from vfsd.read.read_log import ScanPurpose
-from vfsd.tiling import Rect
+from vfsd.tiling import Rect, Region, is_region_text
 from vfsd.validation import non_negative
 
 
 class ScanOptions(TypedDict, total=False):
     """The arguments of `Video.scan` besides its labels."""
 
-    span: tuple[Seconds, Seconds | None] | None
+    span: Span | None
     frames: range | None
     region: Region | None
     source: str | Source | None
@@ -98,33 +99,25 @@ class Scan:
 
     # -- forms
 
-    def crops(
-        self, *, size: tuple[int, int] | None = None, format: str = "rgb24"
-    ) -> Iterator[Crop]:
-        """The pixels of each box, scaled to `size` (width, height) if given.
+    def crops(self, *, size: Size | None = None, format: str = "rgb24") -> Iterator[Crop]:
+        """The pixels of each box, scaled to `size` (as for `Video.read`) if given.
 
         The pixels of a crop are rows x columns x channels, in `format`.
         """
         return self._reader.read(self._boxes(), size, format)
 
-    def batches(
-        self, count: int, size: tuple[int, int], *, format: str = "rgb24"
-    ) -> Iterator[Batch]:
+    def batches(self, count: int, size: Size, *, format: str = "rgb24") -> Iterator[Batch]:
         """Crops scaled to `size` (width, height), `count` at a time; the last batch may have fewer.
 
         Raises `UsageError`.
         """
-        return crop_batches(self.crops(size=size, format=format), count)
+        return crop_batches(self.crops(size=exact_size(size), format=format), count)
 
-    def frames(
-        self, *, size: tuple[int, int] | None = None, format: str = "rgb24"
-    ) -> Iterator[Crop]:
+    def frames(self, *, size: Size | None = None, format: str = "rgb24") -> Iterator[Crop]:
         """Each whole frame with a box, once."""
         return self._reader.of_frames().read(self._whole_frames(), size, format)
 
-    def tiles(
-        self, *, size: tuple[int, int] | None = None, format: str = "rgb24"
-    ) -> Iterator[Crop]:
+    def tiles(self, *, size: Size | None = None, format: str = "rgb24") -> Iterator[Crop]:
         """The tiles of each frame's layout that hold a box; frames without tiles are whole."""
         return self._reader.read(self._touched_tiles(), size, format)
 
@@ -217,26 +210,20 @@ class RegionScan:
         """Number of frames with a region of interest."""
         return sum(len(one.frames) for one in self.interests if one.regions)
 
-    def tiles(
-        self, *, size: tuple[int, int] | None = None, format: str = "rgb24"
-    ) -> Iterator[Crop]:
+    def tiles(self, *, size: Size | None = None, format: str = "rgb24") -> Iterator[Crop]:
         """The tiles of each frame's layout that hold a region; frames without tiles are whole."""
         return self._reader.read(self._tiles(), size, format)
 
-    def areas(
-        self, *, size: tuple[int, int] | None = None, format: str = "rgb24"
-    ) -> Iterator[Crop]:
+    def areas(self, *, size: Size | None = None, format: str = "rgb24") -> Iterator[Crop]:
         """One picture of each frame: the bounding box of its regions."""
         return self._reader.read(self._areas(), size, format)
 
-    def batches(
-        self, count: int, size: tuple[int, int], *, format: str = "rgb24"
-    ) -> Iterator[Batch]:
+    def batches(self, count: int, size: Size, *, format: str = "rgb24") -> Iterator[Batch]:
         """Tiles scaled to one size (width, height), `count` at a time; the last may have fewer.
 
         Raises `UsageError`.
         """
-        return crop_batches(self.tiles(size=size, format=format), count)
+        return crop_batches(self.tiles(size=exact_size(size), format=format), count)
 
     # -- requests for the crop reader
 
@@ -338,7 +325,9 @@ def scan_regions(
     seen_in: VideoContext,
 ) -> RegionScan:
     """A scan of regions of interest on `frames`, by default all; see `Video.scan`."""
-    place = roi if isinstance(roi, str) else _region_in(video, roi)
+    place: str | Rect
+    is_label = isinstance(roi, str) and not is_region_text(roi)
+    place = str(roi) if is_label else _region_in(video, roi)
     chosen = range(video.original.frames) if frames is None else frames
     if not isinstance(chosen, range) or chosen.step < 1:
         raise UsageError(

@@ -13,7 +13,7 @@ from vfsd.api.reading import stream
 from vfsd.core.detections import Detection, DetectionColumns, Ints, Source
 from vfsd.core.frames import Frame
 from vfsd.core.model import LogicalVideo
-from vfsd.core.timebase import Seconds
+from vfsd.core.timebase import Span
 from vfsd.core.view_request import View
 from vfsd.errors import OutOfRangeError, UsageError
 from vfsd.labels.detectors import plan_chunks, require_every, stepped_ranges
@@ -29,7 +29,7 @@ _EACH = "`detect` yields (number, boxes of that frame) for each frame it receive
 def detect(
     video: VideoContext,
     detector: Detector,
-    span: tuple[Seconds, Seconds | None] | None,
+    span: Span | None,
     every: Every | SupportsIndex | None,
     on_progress: Callable[[int, int], None] | None,
     replace: bool,

@@ -20,7 +20,7 @@ from vfsd.core.detections import (
 )
 from vfsd.core.frames import sliced
 from vfsd.core.label_query import Labels, unknown_labels_text
-from vfsd.core.timebase import Seconds
+from vfsd.core.timebase import Span
 from vfsd.errors import UnknownLabelWarning, UsageError
 from vfsd.read.read_context import VideoContext
 from vfsd.validation import boolean
@@ -175,7 +175,7 @@ class VideoLabels:
     def detect(
         self,
         detector: Detector,
-        span: tuple[Seconds, Seconds | None] | None = None,
+        span: Span | None = None,
         every: Every | SupportsIndex | None = None,
         on_progress: Callable[[int, int], None] | None = None,
         replace: bool = False,
@@ -213,7 +213,7 @@ class VideoLabels:
         self,
         labels: Labels | None = None,
         *,
-        span: tuple[Seconds, Seconds | None] | None = None,
+        span: Span | None = None,
         frames: range | slice | Sequence[int] | Ints | int | None = None,
         region: Area | None = None,
         source: str | Source | None = None,

@@ -8,10 +8,12 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from vfsd.api.reading import sides_in
 from vfsd.core.budgets import ChargedSegment, Pin
 from vfsd.core.model import Role
 from vfsd.core.retention_policy import CODEC, Hold, OriginalLogEntry, RetentionPolicy
-from vfsd.core.timebase import Seconds
+from vfsd.core.timebase import Span
+from vfsd.core.view_request import Size
 from vfsd.derive import derived_data
 from vfsd.derive.derived_data import DerivedBudget
 from vfsd.derive.reencode import OnProgress, ReencodeForecast
@@ -19,7 +21,7 @@ from vfsd.derive.replace_original import OriginalReplacer, Replacement, Require
 from vfsd.errors import NotFoundError, OutdatedError, OutOfRangeError, UsageError
 from vfsd.read.read_context import VideoContext
 from vfsd.storage import original_guard
-from vfsd.validation import boolean, decibels, width_and_height
+from vfsd.validation import boolean, decibels
 from vfsd.write.frame_index import require_verified
 
 
@@ -229,39 +231,40 @@ class VideoBudget(DerivedBudget):
     def pin(
         self,
         *,
-        span: tuple[Seconds, Seconds | None] | None = None,
+        span: Span | None = None,
         tiles: bool = False,
-        size: tuple[int, int] | None = None,
+        size: Size | None = None,
     ) -> Pin:
         """Keep tiles and renditions, present and future ones, whatever budgets say.
 
-        With `tiles`, tiles alone; with `size`, (width, height) of the displayed frame, that
+        With `tiles`, tiles alone; with `size` of the displayed frame, as for `Video.read`, that
         rendition alone.  `span` is in seconds, end exclusive: segments with a frame in it are
         pinned.  Pinned data is not charged, and can still be removed explicitly.  Raises
         `OutOfRangeError` and `UsageError`.
         """
-        size = None if size is None else width_and_height(size)
-        role = _role(tiles, size)
         video = self._context
-        return derived_data.pin(video.parts, video.info, self._some(span), role, size)
+        sides = sides_in(size, None, video.original.media)
+        role = _role(tiles, sides)
+        return derived_data.pin(video.parts, video.info, self._some(span), role, sides)
 
     def unpin(
         self,
         *,
-        span: tuple[Seconds, Seconds | None] | None = None,
+        span: Span | None = None,
         tiles: bool = False,
-        size: tuple[int, int] | None = None,
+        size: Size | None = None,
     ) -> list[ChargedSegment]:
         """Remove the pins that `pin` made with the same arguments; without any, all pins.
 
         Returns the data that was evicted.  Raises `NotFoundError` without such a pin.
         """
-        size = None if size is None else width_and_height(size)
-        frames = None if span is None else self._some(span)
         video = self._context
-        return derived_data.unpin(video.parts, video.info, frames, _role(tiles, size), size)
+        sides = sides_in(size, None, video.original.media)
+        frames = None if span is None else self._some(span)
+        role = _role(tiles, sides)
+        return derived_data.unpin(video.parts, video.info, frames, role, sides)
 
-    def _some(self, span: tuple[Seconds, Seconds | None] | None) -> range:
+    def _some(self, span: Span | None) -> range:
         frames = self._context.frames_in(span)
         if not frames:
             raise OutOfRangeError("no frame appears in that span")

@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from reprlib import repr as shown
-from typing import Any, SupportsIndex, TypedDict
+from typing import TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ from vfsd.core.frame_table_pages import Ints
 from vfsd.core.frames import Frame, Frames, frame_numbers, in_ranges, sliced
 from vfsd.core.model import MediaInfo
 from vfsd.core.pixel_array import Pixels
-from vfsd.core.timebase import Seconds, exact_span, frame_rate, nearest_seconds
+from vfsd.core.timebase import Seconds, Span, exact_span, frame_rate, nearest_seconds
 from vfsd.core.view_request import Size, View, resolve_size
 from vfsd.disk.checksums import ranges_text
 from vfsd.errors import (
@@ -46,13 +46,10 @@ from vfsd.read.read_plan import (
     plan_frames,
     tiles_avoiding_damage,
 )
-from vfsd.tiling import Rect
+from vfsd.tiling import Rect, Region
 from vfsd.write.frame_index import corrects_table, verify
 
 _log = logging.getLogger(__name__)
-
-Region = Rect | str | Sequence[SupportsIndex] | npt.NDArray[np.integer[Any]]
-"""A `Rect`, x1, y1, x2, y2, or text as for `Rect.parse`."""
 
 MakePlan = Callable[[VideoSnapshot, AvailableTiles | None], ReadPlan]
 """Plans a read for the present frame table and the tiles that it may use."""
@@ -63,7 +60,7 @@ SHOW, RAISE, SKIP = "show", "raise", "skip"
 class ReadOptions(TypedDict, total=False):
     """The arguments of `Video.read`."""
 
-    span: tuple[Seconds, Seconds | None] | None
+    span: Span | None
     frames: range | slice | Sequence[int] | Ints | npt.NDArray[np.bool_] | None
     region: Region | None
     size: Size | None
@@ -311,7 +308,7 @@ def plan_view(
 def explain_read(
     video: VideoContext,
     *,
-    span: tuple[Seconds, Seconds | None] | None,
+    span: Span | None,
     frames: range | slice | None,
     region: Region | None,
     size: Size | None,
@@ -342,7 +339,7 @@ def is_empty(frames: range | slice | None, snapshot: VideoSnapshot) -> bool:
 def view_of(
     snapshot: VideoSnapshot,
     *,
-    span: tuple[Seconds, Seconds | None] | None = None,
+    span: Span | None = None,
     frames: range | slice | None = None,
     region: Region | None = None,
     size: Size | None = None,
@@ -383,8 +380,13 @@ def sides_in(size: Size | None, region: Rect | None, media: MediaInfo) -> tuple[
     """Width and height of a result of that `size`, from `region` or the whole frame."""
     if size is None:
         return None
-    shape = region or Rect.of_size(media.display_width, media.display_height)
+    shape = region or media.frame_rect
     return resolve_size(size, shape.width, shape.height)
+
+
+def displayed_size(size: Size, media: MediaInfo) -> tuple[int, int]:
+    """Width and height of the whole displayed frame, scaled to `size`."""
+    return resolve_size(size, media.display_width, media.display_height)
 
 
 # -- damaged frames

@@ -30,7 +30,7 @@ from vfsd.errors import (
     UsageError,
 )
 from vfsd.storage.context import StoreContext
-from vfsd.validation import boolean, local_path, no_such_file, whole_number
+from vfsd.validation import boolean, is_pattern, local_path, no_such_file, whole_number
 
 if TYPE_CHECKING:
     from vfsd.api.bulk_reads import Request, Scan, ScanOptions
@@ -241,18 +241,26 @@ class Store(Mapping[str, "Video"]):
         """The videos that `Catalog.find` finds with these arguments, opened."""
         return (self.open_video(info) for info in self.catalog.find(name, **options))
 
-    def named(self, names: Iterable[str]) -> list[Video]:
-        """The videos with these names, in that order.
+    def named(self, names: str | Iterable[str]) -> list[Video]:
+        """The videos with these names, in that order, each once.
 
-        Raises `UsageError` unless `names` is a list of names, and `NotFoundError`.
+        A name with ``*``, ``?`` or ``[`` is a pattern as for `find`, unless a video has exactly
+        this name; its videos are sorted.  Raises `UsageError` unless `names` is a name or a list
+        of names, and `NotFoundError`, also for a pattern without a match.
         """
-        if isinstance(names, str):
-            raise UsageError(f"names must be a list, got {names!r}", hint=f"give [{names!r}]")
         if not isinstance(names, Iterable):
             raise UsageError(
                 f"names must be a list, got {shown(names)}", hint="give a list of names"
             )
-        return [self[name] for name in names]
+        found: dict[str, Video] = {}
+        for name in [names] if isinstance(names, str) else names:
+            if is_pattern(name) and name not in self:
+                infos = self.catalog.matching(name)
+                found.update((info.name, self.open_video(info)) for info in infos)
+            else:
+                video = self[name]
+                found.setdefault(video.name, video)
+        return list(found.values())
 
     def open_video(self, info: LogicalVideo) -> Video:
         """The video of a catalog record."""
@@ -606,16 +614,16 @@ class Store(Mapping[str, "Video"]):
         """Advice on tiles of the video with that name; see `VideoTiles.advise`."""
         return self[name].tiles.advise(workload)
 
-    def proposals(self, names: Sequence[str] | None = None) -> list[Proposal]:
+    def proposals(self, names: str | Sequence[str] | None = None) -> list[Proposal]:
         """Tiles and renditions that pay for the reads in the read log, the best value first.
 
-        `names` are those of the videos to look at; default: all.  Raises `NotFoundError`.
+        `names` are as for `named`; default: all videos.  Raises `NotFoundError`.
         """
         return self.tuner(names).proposals()
 
     def tune(
         self,
-        names: Sequence[str] | None = None,
+        names: str | Sequence[str] | None = None,
         *,
         budget: TuningBudget | None = None,
         on_progress: OnProgress | None = None,
@@ -627,7 +635,7 @@ class Store(Mapping[str, "Video"]):
         after an error.
 
         Args:
-            names: The videos to look at; default: all.
+            names: As for `named`; default: all videos.
             budget: The seconds and bytes to spend; default: no limit.
             on_progress: Called with (frames done, frames in all); it may raise to stop.
             on_failed: Called with (video, error) for each video that is damaged, or cannot be
@@ -639,7 +647,7 @@ class Store(Mapping[str, "Video"]):
 
     def tuner(
         self,
-        names: Sequence[str] | None = None,
+        names: str | Sequence[str] | None = None,
         *,
         maker: str = "tune",
         between: BetweenSteps | None = None,
@@ -648,7 +656,7 @@ class Store(Mapping[str, "Video"]):
         """A `vfsd.derive.tuner.Tuner`, for programs that make one proposal at a time.
 
         Args:
-            names: The videos to look at; default: all.
+            names: As for `named`; default: all videos.
             maker: Noted with each decision: "tune" or "background".
             between: Called before each picture; it may wait, or raise to drop the segment.
             terms: The conditions under which tiles pay.

@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from reprlib import repr as shown
 from typing import TYPE_CHECKING
 
-from vfsd.api.reading import Region, view_of
+from vfsd.api.reading import displayed_size, view_of
 from vfsd.codecs.cells.cell_encoders import tile_codec
 from vfsd.codecs.frames.to_array import needed_area
 from vfsd.codecs.frames.transforms import require_smaller
 from vfsd.core.label_query import Labels
 from vfsd.core.model import Segment
-from vfsd.core.timebase import Seconds
+from vfsd.core.timebase import Span
+from vfsd.core.view_request import Size
 from vfsd.derive.catalog_world import (
     PARTITION_ALPHA,
     Partition,
@@ -29,8 +30,8 @@ from vfsd.derive.tile_encoder import PlannedSegment, TileSettings
 from vfsd.errors import UsageError
 from vfsd.read.read_context import VideoContext
 from vfsd.read.read_plan import select_frames
-from vfsd.tiling import TileLayout, fine_layout, parse_layout
-from vfsd.validation import padding_pixels, value_or_default, width_and_height
+from vfsd.tiling import Region, TileLayout, fine_layout, parse_layout
+from vfsd.validation import padding_pixels, value_or_default
 from vfsd.write.frame_index import require_verified
 from vfsd.write.frame_input import (
     FrameInput,
@@ -57,9 +58,7 @@ class VideoTiles:
         video.require_finished("tiles")
         self._video = video
 
-    def sequences(
-        self, span: tuple[Seconds, Seconds | None] | None = None, seconds_each: float = 1.0
-    ) -> list[range]:
+    def sequences(self, span: Span | None = None, seconds_each: float = 1.0) -> list[range]:
         """The runs of frames that share a layout: those with frames in `span` (default: all).
 
         Each begins with a key frame and has about `seconds_each` seconds.  `span` is in seconds,
@@ -72,7 +71,7 @@ class VideoTiles:
         labels: Labels | None = None,
         *,
         partition: Partition = fine_layout,
-        span: tuple[Seconds, Seconds | None] | None = None,
+        span: Span | None = None,
         codec: str = "fast",
         padding: int = 0,
         alpha: float = PARTITION_ALPHA,
@@ -115,7 +114,7 @@ class VideoTiles:
         self,
         layout: TileLayout | str | Sequence[PlannedSegment],
         *,
-        span: tuple[Seconds, Seconds | None] | None = None,
+        span: Span | None = None,
         settings: TileSettings | None = None,
         jobs: int | None = None,
         on_progress: OnProgress | None = None,
@@ -200,7 +199,7 @@ class VideoTiles:
         self,
         planned: Sequence[PlannedSegment],
         *,
-        span: tuple[Seconds, Seconds | None] | None = None,
+        span: Span | None = None,
         frames: range | slice | None = None,
         region: Region | None = None,
         settings: TileSettings | None = None,
@@ -285,9 +284,9 @@ class VideoRenditions:
 
     def make(
         self,
-        size: tuple[int, int],
+        size: Size,
         *,
-        span: tuple[Seconds, Seconds | None] | None = None,
+        span: Span | None = None,
         settings: TileSettings | None = None,
         jobs: int | None = None,
         on_progress: OnProgress | None = None,
@@ -299,7 +298,7 @@ class VideoRenditions:
         ones.
 
         Args:
-            size: (width, height) of the displayed frame in pixels: even, and not larger than it.
+            size: As for `Video.read`, of the displayed frame: even, and not larger than it.
             span: Seconds, start inclusive and end exclusive; default: the whole video.
             settings: The codec and the quality.
             jobs: The number of segments to encode at a time.
@@ -307,8 +306,8 @@ class VideoRenditions:
 
         Raises as `VideoTiles.retile`.
         """
-        size = width_and_height(size)
         video = self._video
+        size = displayed_size(size, video.original.media)
         video.parts.require_writable()
         require_verified(video)
         media = video.original.media
@@ -335,8 +334,8 @@ class VideoRenditions:
         self,
         data: FrameInput | RawInput,
         *,
-        size: tuple[int, int],
-        span: tuple[Seconds, Seconds | None] | None = None,
+        size: Size,
+        span: Span | None = None,
         format: str = "rgb24",
         on_progress: OnProgress | None = None,
     ) -> list[Segment]:
@@ -349,7 +348,7 @@ class VideoRenditions:
 
         Args:
             data: Arrays, frames or bare samples: one picture for each frame in `span`.
-            size: (width, height) in pixels.
+            size: As for `Video.read`.
             span: Seconds, start inclusive and end exclusive; default: the whole video.
             format: The pixel format of `data`.
             on_progress: Called with (frames done, frames in all); it may raise to stop.
@@ -360,7 +359,7 @@ class VideoRenditions:
             VfsdError: Others as for `VideoTiles.retile`.
         """
         video = self._video
-        frames, size = video.frames_in(span), width_and_height(size)
+        frames, size = video.frames_in(span), displayed_size(size, video.original.media)
         if is_raw_input(data):
             arrays = iter_raw_frames(data, format, size)
         else:

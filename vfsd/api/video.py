@@ -14,16 +14,17 @@ import numpy as np
 import numpy.typing as npt
 
 from vfsd.api import reading
-from vfsd.api.reading import SHOW, Region
+from vfsd.api.reading import SHOW
 from vfsd.core.frame_table_pages import Ints
 from vfsd.core.frames import Frame, Frames, frame_numbers
 from vfsd.core.model import LogicalVideo, PhysicalVideo
-from vfsd.core.timebase import Seconds
+from vfsd.core.timebase import Seconds, Span
 from vfsd.core.view_request import Size, View
 from vfsd.errors import UsageError
 from vfsd.read.explain_read import ReadExplanation
 from vfsd.read.read_context import VideoContext, VideoSnapshot
 from vfsd.read.read_plan import AvailableTiles, ReadPlan, make_plan
+from vfsd.tiling import Region
 from vfsd.validation import is_one_integer, padding_pixels
 
 if TYPE_CHECKING:
@@ -265,7 +266,7 @@ class Video:
         """The number of the frame on the screen at `time` seconds.  Raises `OutOfRangeError`."""
         return self._context.snapshot().index_at(time)
 
-    def frames_in(self, span: tuple[Seconds, Seconds | None] | None = None) -> range:
+    def frames_in(self, span: Span | None = None) -> range:
         """The numbers of the frames that appear in ``span[0] <= t < span[1]`` seconds.
 
         Without a span, all.  Raises `UsageError` for an empty span, and `OutOfRangeError` where it
@@ -278,7 +279,7 @@ class Video:
     def read(
         self,
         *,
-        span: tuple[Seconds, Seconds | None] | None = None,
+        span: Span | None = None,
         frames: range | slice | Sequence[int] | Ints | npt.NDArray[np.bool_] | None = None,
         region: Region | None = None,
         size: Size | None = None,
@@ -338,7 +339,7 @@ class Video:
     def iterate(
         self,
         *,
-        span: tuple[Seconds, Seconds | None] | None = None,
+        span: Span | None = None,
         frames: range | slice | None = None,
         region: Region | None = None,
         size: Size | None = None,
@@ -377,7 +378,7 @@ class Video:
     def explain(
         self,
         *,
-        span: tuple[Seconds, Seconds | None] | None = None,
+        span: Span | None = None,
         frames: range | slice | None = None,
         region: Region | None = None,
         size: Size | None = None,
@@ -437,7 +438,7 @@ class Video:
         self,
         labels: Labels | None = None,
         *,
-        span: tuple[Seconds, Seconds | None] | None = None,
+        span: Span | None = None,
         frames: range | None = None,
         region: Region | None = None,
         source: str | Source | None = None,
@@ -453,7 +454,7 @@ class Video:
         self,
         *,
         roi: str | Region,
-        span: tuple[Seconds, Seconds | None] | None = None,
+        span: Span | None = None,
         frames: range | None = None,
         source: str | Source | None = None,
         padding: int = 0,
@@ -466,7 +467,7 @@ class Video:
         labels: Labels | None = None,
         *,
         roi: str | Region | None = None,
-        span: tuple[Seconds, Seconds | None] | None = None,
+        span: Span | None = None,
         frames: range | None = None,
         region: Region | None = None,
         source: str | Source | None = None,
@@ -574,7 +575,7 @@ class Video:
         self,
         path: str | os.PathLike[str],
         *,
-        span: tuple[Seconds, Seconds | None] | None = None,
+        span: Span | None = None,
         frames: range | slice | None = None,
         region: Region | None = None,
         size: Size | None = None,
@@ -637,7 +638,7 @@ class Video:
         self,
         path: str | os.PathLike[str],
         *,
-        span: tuple[Seconds, Seconds | None] | None = None,
+        span: Span | None = None,
         frames: range | slice | None = None,
         region: Region | None = None,
         size: Size | None = None,

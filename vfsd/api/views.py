@@ -7,14 +7,15 @@ import os
 from pathlib import Path
 from reprlib import repr as shown
 
-from vfsd.api.reading import Region, sides_in, view_of
+from vfsd.api.reading import sides_in, view_of
 from vfsd.core import view_request
-from vfsd.core.timebase import Seconds
+from vfsd.core.timebase import Seconds, Span
 from vfsd.core.view_request import Size
 from vfsd.disk.object_store import Progress
 from vfsd.disk.tempfiles import atomic_file
 from vfsd.errors import IntegrityError, UsageError
 from vfsd.read.read_context import VideoContext
+from vfsd.tiling import Region
 from vfsd.validation import boolean, local_path
 from vfsd.views import (
     ViewAudioSummary,
@@ -106,7 +107,7 @@ def request_of(
     video: VideoContext,
     path: str | os.PathLike[str],
     *,
-    span: tuple[Seconds, Seconds | None] | None,
+    span: Span | None,
     frames: range | slice | None,
     region: Region | None,
     size: Size | None,

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from vfsd.api.store import Store
     from vfsd.api.video import Video
     from vfsd.core.budgets import ChargedSegment, Eviction, Limit, Pin, Usage, WhatIf
+    from vfsd.core.view_request import Size
     from vfsd.derive.derived_data import DerivedBudget
 
 
@@ -431,8 +432,8 @@ def pin_options(function: Callable[..., None]) -> Callable[..., None]:
     return function
 
 
-def _displayed_size(video: Video, size: tuple[int, int] | None) -> tuple[int, int] | None:
-    """A size of the displayed frame, with a side of 0 computed from the aspect ratio."""
+def _displayed_size(video: Video, size: Size | None) -> tuple[int, int] | None:
+    """A size of the displayed frame, which a rendition of the video may have."""
     if size is None:
         return None
     from vfsd.cli.retile_plan import coded_size
@@ -464,7 +465,7 @@ def pin(
     names: tuple[str, ...],
     span: Span | None,
     tiles: bool,
-    size: tuple[int, int] | None,
+    size: Size | None,
 ) -> None:
     """Keep tiles and renditions even over budget.
 
@@ -514,7 +515,7 @@ def unpin(
     names: tuple[str, ...],
     span: Span | None,
     tiles: bool,
-    size: tuple[int, int] | None,
+    size: Size | None,
 ) -> None:
     """Remove pins of `vfsd pin`.
 

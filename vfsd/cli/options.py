@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 
 from vfsd.core.output_formats import PIXEL_LAYOUTS
-from vfsd.core.timebase import byte_count, seconds
+from vfsd.core.timebase import byte_count, parse_span, seconds
 from vfsd.errors import OutOfRangeError, UsageError
 
 if TYPE_CHECKING:
@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
 
 Span = tuple[Fraction, Fraction | None]
-
 _T = TypeVar("_T")
+
+_VIEW_FRAMES = re.compile(r"\d+-\d*(-\d+)?", re.ASCII)
 
 
 class Number(click.FloatRange):
@@ -68,35 +69,15 @@ def time_value(text: str) -> Fraction:
 
 
 @_expecting("A-B, in seconds or as 1:02:03.5")
-def span_value(text: str) -> Span:
-    start, dash, stop = text.partition("-")
-    if not dash:
-        raise UsageError(_span_error(text))
-    if "-" in stop:
-        raise ValueError(text)
-    return (seconds(start) if start else Fraction(0), seconds(stop) if stop else None)
-
-
-def _span_error(text: str) -> str:
-    """Why a span without a dash is refused: 1:30 may mean two times or one."""
-    start, colon, stop = text.partition(":")
-    if not colon:
-        return f"{text!r} is a time, not a span; write {text}- to read to the end"
-    parts = f"{start or 0}-{stop}"
-    try:
-        one = seconds(text)
-        seconds(start or "0")
-    except UsageError:
-        return f"{text!r} has no dash; write {parts}"
-    return (
-        f"{text!r} may mean {start} s to {stop} s, or the time {float(one):g} s; write {parts} "
-        f"or {text}-"
-    )
+def span_value(text: str) -> tuple[Fraction, Fraction | None]:
+    return parse_span(text)
 
 
 @_expecting("A:B, A:B:STEP or N")
 def frame_slice(text: str) -> slice:
-    parts = [int(part) if part else None for part in text.split(":")]
+    # A view writes 0-30-2 for 0:30:2; a dash at the start is that of a negative number.
+    separator = "-" if _VIEW_FRAMES.fullmatch(text) else ":"
+    parts = [int(part) if part else None for part in text.split(separator)]
     if len(parts) == 1 and parts[0] is not None:
         return slice(parts[0], parts[0] + 1 or None, 1)
     start, stop, step = parts if len(parts) == 3 else (*parts, 1)
@@ -105,19 +86,18 @@ def frame_slice(text: str) -> slice:
     return slice(start, stop, step or 1)
 
 
+@_expecting("WxH, or S for the short side")
+def size_value(text: str) -> int | tuple[int, int]:
+    from vfsd.core.view_request import checked_size
+
+    return checked_size(text)
+
+
 @_expecting("WxH")
-def size_value(text: str) -> tuple[int, int]:
-    match = re.fullmatch(r"(\d+)x(\d+)", text)
-    if match is None:
-        raise ValueError(text)
-    width, height = int(match[1]), int(match[2])
-    if not (width or height):
-        raise UsageError(
-            f"size must be at least 1 pixel, got {text}",
-            hint="width and height must be at least 1; one of them may be 0 where that keeps the "
-            "aspect ratio",
-        )
-    return width, height
+def exact_size_value(text: str) -> tuple[int, int]:
+    from vfsd.core.view_request import exact_size
+
+    return exact_size(text)
 
 
 @_expecting("5000000, 500M or 2G")
@@ -192,7 +172,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 _OPTIONS = (
     click.option(
         "--span",
-        metavar="A:B",
+        metavar="A-B",
         type=span_value,
         help="Frames shown during these seconds: 10-20, 1:05-1:10, 20-.",
     ),
@@ -214,13 +194,13 @@ _OPTIONS = (
         "--region",
         metavar="WxH+X+Y",
         type=region_value,
-        help="Only these pixels of the displayed frame.",
+        help="Only these pixels of the displayed frame; also X1,Y1,X2,Y2.",
     ),
     click.option(
         "--size",
         metavar="WxH",
         type=size_value,
-        help="Scale to this size; 0 for width or height keeps the aspect ratio.",
+        help="Scale to this size; a 0 keeps the aspect ratio; one number is the short side.",
     ),
     click.option(
         "--fps",
@@ -264,7 +244,7 @@ class ViewOptions:
     chosen: slice | None  #: frames
     moment: Fraction | None
     region: Rect | None
-    size: tuple[int, int] | None
+    size: int | tuple[int, int] | None
     fps: Fraction | None
     pixel_format: str | None
     psnr: float | None

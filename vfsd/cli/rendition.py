@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from vfsd.api.store import Store
     from vfsd.api.video import Video
     from vfsd.core.model import Segment
+    from vfsd.core.view_request import Size
 
 
 # Codec of each `--for`.
@@ -95,7 +96,7 @@ _CODEC_FOR = {"decoding": "fast", "web": "small"}
 def render(
     session: Session,
     names: tuple[str, ...],
-    size: tuple[int, int],
+    size: Size,
     span: Span | None,
     codec: str | None,
     purpose: str | None,
@@ -243,22 +244,21 @@ def _rendition_cells(record: Mapping[str, Any]) -> Sequence[str]:
     help="Only the rendition of this size; the default is all.",
 )
 @yes_option
-def rendition_drop(
-    session: Session, names: tuple[str, ...], size: tuple[int, int] | None, yes: bool
-) -> None:
+def rendition_drop(session: Session, names: tuple[str, ...], size: Size | None, yes: bool) -> None:
     """Delete renditions of videos.
 
     A VIDEO is a name or a pattern.  The original stays, and reads decode it.  At a terminal the
     command asks first.
     """
     from vfsd.cli.retile_plan import coded_size
+    from vfsd.core.view_request import size_text
     from vfsd.derive import derived_data
 
     root, paths = session.places(names)
     with session.opened(root, writing=True) as store:
         for path, video in select_videos(store, paths).items():
             picture = None if size is None else coded_size(size, video.original.media)
-            what = "all renditions" if size is None else f"the rendition in {size[0]}x{size[1]}"
+            what = "all renditions" if size is None else f"the rendition in {size_text(size)}"
             question = f"drop {what} of {printable(path)}?"
             if not yes and sys.stdin.isatty() and not click.confirm(question, err=True):
                 found = []

@@ -14,6 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from vfsd.api.reading import displayed_size
 from vfsd.api.store import Store
 from vfsd.api.video import Video, context_of
 from vfsd.cli.layout import SEGMENT_FIELDS, SHOW_FIELDS
@@ -24,6 +25,7 @@ from vfsd.core.frames import to_coded_layout
 from vfsd.core.label_query import parse_labels
 from vfsd.core.model import MediaInfo, Segment
 from vfsd.core.process_control import available_cores
+from vfsd.core.view_request import Size
 from vfsd.derive.retile import SegmentSample, missing_segments, sample_segment
 from vfsd.derive.tile_encoder import PlannedSegment, TileSettings
 from vfsd.errors import OutOfRangeError, UsageError
@@ -73,7 +75,7 @@ class RetileOrder:
     seconds: float  #: approximate length of a segment
     whole: bool  #: store all tiles, not only those with regions or boxes
     settings: TileSettings
-    size: tuple[int, int] | None = None  #: whole frames in this size; a side may be 0
+    size: Size | None = None  #: whole frames in this size
 
     def plan(self, video: Video) -> list[PlannedSegment]:
         """Every requested segment. Raises `UsageError`, `OutOfRangeError`."""
@@ -122,22 +124,18 @@ class RetileOrder:
         return needed_area(media, "rgb24", Rect.around(self.regions), None)
 
 
-def coded_size(size: tuple[int, int], media: MediaInfo) -> tuple[int, int]:
+def coded_size(size: Size, media: MediaInfo) -> tuple[int, int]:
     """The size of the coded picture for a size of the displayed frame.
 
-    A side of 0 follows from the other one, rounded to even. Raises `UsageError`.
+    Raises `UsageError`.
     """
-    width, height = size
-    if not width:
-        width = 2 * round(height * media.display_width / media.display_height / 2)
-    if not height:
-        height = 2 * round(width * media.display_height / media.display_width / 2)
+    width, height = shown = displayed_size(size, media)
     if media.rotation in (90, 270):
         width, height = height, width
     require_smaller(width, height, media)
     if (width, height) == (media.width, media.height):
         raise UsageError(
-            f"size must differ from the frame size, got {size[0]}x{size[1]}",
+            f"size must differ from the frame size, got {shown[0]}x{shown[1]}",
             hint="`vfsd retile` stores frames of this size in tiles",
         )
     return width, height

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from vfsd.cli.output import print_json, print_line, print_remark, printable
 from vfsd.errors import NotFoundError, OutOfRangeError, ReadOnlyError, UsageError, VfsdWarning
+from vfsd.validation import is_pattern
 
 if TYPE_CHECKING:
     from vfsd.api.store import Store
@@ -242,8 +243,8 @@ def select_records(store: Store, names: Sequence[str]) -> dict[str, LogicalVideo
     """
     found: dict[str, LogicalVideo] = {}
     for name in names:
-        if set("*?[") & set(name) and name not in store:
-            found.update((video.name, video) for video in _matching(store.catalog, name))
+        if is_pattern(name) and name not in store:
+            found.update((video.name, video) for video in store.catalog.matching(name))
         elif name not in found:
             try:
                 found[name] = store.catalog.video(name)
@@ -261,22 +262,11 @@ def matched_paths(catalog: Catalog, names: Sequence[str]) -> list[str]:
     """
     found: dict[str, None] = {}
     for name in names:
-        if set("*?[") & set(name) and not _has_entry(catalog, name):
-            found.update((video.name, None) for video in _matching(catalog, name))
+        if is_pattern(name) and not _has_entry(catalog, name):
+            found.update((video.name, None) for video in catalog.matching(name))
         else:
             found[name] = None
     return list(found)
-
-
-def _matching(catalog: Catalog, pattern: str) -> list[LogicalVideo]:
-    """The videos that match a pattern.  Raises `NotFoundError` if there are none."""
-    found = list(catalog.find(pattern))
-    if not found:
-        raise NotFoundError(
-            f"no video matches {pattern!r}",
-            hint="`*` stops at a slash, `**` does not; `vfsd find` lists videos",
-        )
-    return found
 
 
 def single_path(catalog: Catalog, name: str, command: str) -> str:

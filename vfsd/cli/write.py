@@ -10,7 +10,7 @@ import click
 
 from vfsd.cli.command import define, replace_option
 from vfsd.cli.errors import CommandFailure, describe
-from vfsd.cli.options import Number, rate_value, size_value, word_value
+from vfsd.cli.options import Number, exact_size_value, rate_value, word_value
 from vfsd.cli.output import Progress, local_time, print_json, print_line, print_remark, printable
 from vfsd.cli.session import Session, store_name
 from vfsd.core.output_formats import PIXEL_LAYOUTS
@@ -70,7 +70,7 @@ _FILE = click.Path(dir_okay=False)
 )
 @click.argument("name")
 @click.argument("source", metavar="[INPUT|-]", default="-")
-@click.option("--size", metavar="WxH", type=size_value, help="Size of a frame of raw pixels.")
+@click.option("--size", metavar="WxH", type=exact_size_value, help="Size of a frame of raw pixels.")
 @click.option("--fps", metavar="F", type=rate_value, help="Frames per second: 25, 30000/1001.")
 @click.option(
     "--pix",

@@ -12,13 +12,13 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from reprlib import repr as shown
-from typing import TYPE_CHECKING, Any, SupportsIndex, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from vfsd.errors import ExtraMissingError, UsageError
-from vfsd.tiling import Rect
+from vfsd.tiling import Rect, Region
 from vfsd.validation import MAX_JSON_DEPTH, is_too_deep, require_storable_text, with_python_scalars
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Box = tuple[float, float, float, float]
-Area = Rect | str | Sequence[float] | Sequence[SupportsIndex] | npt.NDArray[Any]
-"""A `Rect`, (x1, y1, x2, y2) with fractions allowed, or text as for `Rect.parse`."""
+Area = Region | Iterable[float] | npt.NDArray[Any]
+"""As `Region`, with fractions allowed."""
 Attributes = Mapping[str, Any]
 
 NO_TRACK = -1

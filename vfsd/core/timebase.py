@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 else:
     Seconds = int | float | str | Fraction | Decimal
 
-Span = tuple[Seconds, Seconds | None]
-"""Times from the first (inclusive) to the second (exclusive); None: to the end."""
+Span = tuple[Seconds, Seconds | None] | str
+"""Times from the first (inclusive) to the second (exclusive), None: to the end; or text as for
+`parse_span`.
+"""
 
 # Seconds: a longer time does not fit into a float.
 _LONGEST = 10**300
@@ -68,16 +70,46 @@ def _exact(value: Any) -> Fraction:
     return Fraction(str(value) if isinstance(value, Real) else value)
 
 
-def span_ends(span: Span) -> Span:
-    """Return start and end of a span.  Raises `UsageError` for anything but a pair."""
-    if not isinstance(span, (str, bytes)):  # "12" would unpack into two times
+def parse_span(text: str) -> tuple[Fraction, Fraction | None]:
+    """Parse ``A-B``, ``A-`` or ``-B``, with times as for `seconds`.  Raises `UsageError`."""
+    start, dash, end = text.partition("-")
+    if not dash:
+        raise _span_error(text)
+    if "-" in end:
+        raise UsageError(f"span must be A-B in seconds, got {text!r}", hint=_SPAN_HINT)
+    return seconds(start) if start else Fraction(0), seconds(end) if end else None
+
+
+_SPAN_HINT = "for example 10-20, 1:05-1:10, or 20- for the rest"
+
+
+def _span_error(text: str) -> UsageError:
+    """Text without a dash: 1:30 may mean two times or one."""
+    try:
+        one = seconds(text)
+    except UsageError:
+        return UsageError(f"span must be A-B in seconds, got {text!r}", hint=_SPAN_HINT)
+    start, colon, end = text.partition(":")
+    readings = f"write {text}- to read to the end"
+    if colon:
+        readings = (
+            f"write {start}-{end} for {start} s to {end} s, or {text}- from {float(one):g} s on"
+        )
+    return UsageError(f"span must be A-B in seconds, got {text!r}", hint=readings)
+
+
+def span_ends(span: Span) -> tuple[Seconds, Seconds | None]:
+    """Return start and end of a span.  Raises `UsageError` for anything but a pair or text."""
+    if isinstance(span, str):
+        return parse_span(span)
+    if not isinstance(span, bytes):  # would unpack into two numbers
         try:
             start, end = span
             return start, end
         except (TypeError, ValueError):
             pass
     raise UsageError(
-        f"span must be (start, end) in seconds, got {shown(span)}",
+        f"span must be (start, end) in seconds or A-B, got {shown(span)}",
         hint="an end of None is the end of the video",
     )
 

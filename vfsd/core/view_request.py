@@ -12,8 +12,9 @@ A name must parse completely.  Keys may come in any order, each at most once:
 
     t=A-B, t=A-      seconds from the first frame: 12, 12.5 or 1:02:03.5; half-open
     frames=A-B[-S]   frame numbers from 0, half-open, every S-th
-    roi=WxH+X+Y      pixels of the displayed full frame
-    size=WxH         scale the result; 0 for one side keeps the aspect ratio
+    roi=WxH+X+Y, roi=X1,Y1,X2,Y2
+                     pixels of the displayed full frame; X2 and Y2 are exclusive
+    size=WxH, size=S scale the result; 0 for one side keeps the aspect ratio; S: the short side
     fps=F            frames per second: 5, 29.97 or 30000:1001
     psnr=DB          minimum dB in each plane or channel of the source pictures;
                      inf: only from the original
@@ -82,11 +83,19 @@ _VFS_NAME = re.compile(
 _VFS_HEIGHT = re.compile(rf"(?P<h>{_NUMBER})h")
 _SPAN = re.compile(rf"({_CLOCK})-({_CLOCK})?")
 _FRAMES = re.compile(rf"({_NUMBER})-({_NUMBER})?(?:-({_NUMBER}))?")
-_REGION = re.compile(rf"{_NUMBER}x{_NUMBER}\+{_NUMBER}\+{_NUMBER}")
-_SIZE = re.compile(rf"({_NUMBER})x({_NUMBER})")
+_REGION = re.compile(rf"{_NUMBER}x{_NUMBER}\+{_NUMBER}\+{_NUMBER}|{_NUMBER}(?:,{_NUMBER}){{3}}")
+_SIZE = re.compile(rf"{_NUMBER}(?:x{_NUMBER})?")
 _RATE = re.compile(rf"{_DECIMAL}|{_NUMBER}:[1-9][0-9]{{0,8}}")
 _PSNR = re.compile(rf"{_DECIMAL}|inf")
+_KEY_BREAK = re.compile(r",(?![0-9])")
+"""A comma before a digit is one between the edges of a region."""
 _STILL = re.compile(r"([0-9]{1,12})\.(png|jpg|npy)")
+
+
+Size = int | tuple[int, int] | str
+"""(width, height), where a 0 keeps the aspect ratio; or the length of the shorter side; or either
+as text, ``640x0`` or ``224``.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +136,7 @@ class ViewSpec:
 
     view: View
     form: ViewForm
-    scale: tuple[int, int] | None = None
+    scale: Size | None = None
     psnr: float | None = None  #: minimum dB; None: the default of the store
     crop: Rect | None = None
 
@@ -135,7 +144,7 @@ class ViewSpec:
         if self.psnr is not None:
             object.__setattr__(self, "psnr", decibels(self.psnr))
         if self.scale is not None:
-            object.__setattr__(self, "scale", _scale(self.scale))
+            object.__setattr__(self, "scale", checked_size(self.scale))
 
     def without_crop(self, width: int, height: int) -> ViewSpec:
         """Replace the crop by a region of a video of width x height displayed pixels.
@@ -245,7 +254,7 @@ def format_view_path(request: ViewSpec) -> str:
         parts.append(f"roi={view.region}")
     scale = request.scale or view.size
     if scale is not None:
-        parts.append(f"size={scale[0]}x{scale[1]}")
+        parts.append(f"size={size_text(scale)}")
     if view.fps is not None:
         parts.append(f"fps={_number(view.fps)}")
     if request.psnr is not None:
@@ -264,7 +273,7 @@ def format_view_path(request: ViewSpec) -> str:
 def _from_keys(name: str, stem: str, suffix: str) -> ViewSpec:
     values: dict[str, str] = {}
     if stem != "full":
-        for part in stem.split(","):
+        for part in _KEY_BREAK.split(stem):
             key, equals, value = part.partition("=")
             if not equals or key not in _KEYS:
                 keys = ", ".join(_KEYS)
@@ -282,8 +291,7 @@ def _from_keys(name: str, stem: str, suffix: str) -> ViewSpec:
     if "roi" in values:
         region = Rect.parse(_value(_REGION, values, "roi", name)[0])
     if "size" in values:
-        match = _value(_SIZE, values, "size", name)
-        scale = (int(match[1]), int(match[2]))
+        scale = parse_size(_value(_SIZE, values, "size", name)[0])
     if "fps" in values:
         fps = Fraction(_value(_RATE, values, "fps", name)[0].replace(":", "/"))
     psnr = None
@@ -378,7 +386,7 @@ def _unscaled(crop: Rect, scaled: tuple[int, int], whole: tuple[int, int]) -> Re
 def _cropped_name(request: ViewSpec, crop: Rect) -> str:
     """Return the name in the grammar of the VFS paper, the only one with crops."""
     view, form = request.view, request.form
-    width, height = request.scale or (0, 0)
+    width, height = request.scale if isinstance(request.scale, tuple) else (0, 0)
     parts = [f"{width}x{height}"]
     if view.fps is not None:
         parts.append(f"r{_number(view.fps)}")
@@ -395,13 +403,6 @@ def _suffix(form: ViewForm) -> str:
     return "mkv" if form.container == "matroska" else form.container
 
 
-def _scale(given: tuple[int, int]) -> tuple[int, int]:
-    width, height = width_and_height(given)
-    if min(width, height) < 0 or not (width or height):
-        raise UsageError(f"size must be at least 1x1, got {width}x{height}")
-    return width, height
-
-
 def _value(pattern: re.Pattern[str], values: dict[str, str], key: str, name: str) -> re.Match[str]:
     match = pattern.fullmatch(values[key])
     if match is None:
@@ -414,8 +415,8 @@ def _value(pattern: re.Pattern[str], values: dict[str, str], key: str, name: str
 _VALUE_FORMS = {
     "t": "A-B or A-, in seconds",
     "frames": "A-B, A- or A-B-S",
-    "roi": "WxH+X+Y",
-    "size": "WxH, with 0 for one side to keep the aspect",
+    "roi": "WxH+X+Y or X1,Y1,X2,Y2",
+    "size": "WxH, with 0 for one side to keep the aspect, or the short side",
     "fps": "a number or N:D",
     "psnr": "a number or inf",
 }
@@ -448,8 +449,37 @@ LARGEST_SIDE = 16384
 """Largest width or height of scaled frames: encoders accept no more."""
 
 
-Size = int | tuple[int, int]
-"""(width, height), where a 0 keeps the aspect ratio; or the length of the shorter side."""
+def parse_size(text: str) -> Size:
+    """Parse ``WxH``, where one side may be 0, or ``S``, the shorter side.  Raises `UsageError`."""
+    if not isinstance(text, str) or _SIZE.fullmatch(text) is None:
+        raise _size_error(text)
+    width, x, height = text.partition("x")
+    return checked_size((int(width), int(height)) if x else int(width))
+
+
+def size_text(size: Size) -> str:
+    """Return text that `parse_size` reads back."""
+    return f"{size[0]}x{size[1]}" if isinstance(size, tuple) else str(size)
+
+
+def checked_size(size: Size | str) -> int | tuple[int, int]:
+    """Return a size in any of its forms as an int or two; not both sides are 0.
+
+    Raises `UsageError`.
+    """
+    given: Any = parse_size(size) if isinstance(size, str) else size
+    if is_one_integer(given):
+        found: Any = operator.index(given)
+        sides = found, found
+    else:
+        try:
+            found = sides = width_and_height(() if isinstance(given, bytes) else given)
+        except UsageError:
+            raise _size_error(size) from None
+    if min(sides) < 0 or not any(sides):
+        raise UsageError(f"size must be at least 1 pixel, got {size_text(found)}")
+    checked: int | tuple[int, int] = found
+    return checked
 
 
 def resolve_size(size: Size, width: int, height: int) -> tuple[int, int]:
@@ -457,18 +487,31 @@ def resolve_size(size: Size, width: int, height: int) -> tuple[int, int]:
 
     A side that is derived from the other is even.  Raises `UsageError`.
     """
-    pair: Any = size
-    if is_one_integer(pair):
-        pair = (operator.index(pair), 0) if width <= height else (0, operator.index(pair))
-    try:
-        w, h = width_and_height(pair)
-    except UsageError as error:
-        raise UsageError(f"size must be (width, height) or an int, got {shown(size)}") from error
-    if min(w, h) < 0 or not (w or h):
-        raise UsageError(f"size must have a side of at least 1 pixel, got {w}x{h}")
+    checked = checked_size(size)
+    if isinstance(checked, int):
+        checked = (checked, 0) if width <= height else (0, checked)
+    w, h = checked
     w = w or max(2, round(Fraction(width * h, height) / 2) * 2)
     h = h or max(2, round(Fraction(height * w, width) / 2) * 2)
     return scaled_size((w, h))
+
+
+def exact_size(size: Size) -> tuple[int, int]:
+    """Return a size with both sides, for pictures without an aspect ratio to keep.
+
+    Raises `UsageError`.
+    """
+    checked = checked_size(size)
+    if isinstance(checked, int) or not all(checked):
+        raise UsageError(f"size must be (width, height) in full, got {shown(size)}")
+    return checked
+
+
+def _size_error(size: object) -> UsageError:
+    return UsageError(
+        f"size must be (width, height) or an int, got {shown(size)}",
+        hint="for example (640, 360) or 640x360; a 0 keeps the shape, 224 is the short side",
+    )
 
 
 @dataclass(frozen=True, slots=True)

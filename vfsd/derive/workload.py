@@ -17,9 +17,9 @@ from typing import Any, TypeVar
 from vfsd.codecs.frames.to_array import needed_area
 from vfsd.core.label_query import Clauses, Labels, clauses_of, format_labels, parse_labels
 from vfsd.core.model import LoggedRead, MediaInfo
-from vfsd.core.timebase import Seconds, seconds, span_ends
+from vfsd.core.timebase import Seconds, Span, parse_span, seconds, span_ends
 from vfsd.errors import UsageError
-from vfsd.tiling import Rect
+from vfsd.tiling import Rect, Region
 from vfsd.tiling.policy import Aim, Aims, Query, ScaledFrames
 from vfsd.validation import no_such_file, whole_number
 
@@ -41,8 +41,8 @@ class WorkloadQuery:
     """
 
     labels: Labels | None = None
-    region: Rect | tuple[int, int, int, int] | None = None
-    span: tuple[Seconds, Seconds | None] | None = None
+    region: Region | None = None
+    span: Span | None = None
     frames: range | None = None
     times: int = 1
 
@@ -155,7 +155,7 @@ def _parse_query(where: str, entry: Any) -> WorkloadQuery:
             ) from error
 
     labels = value("labels", _parse_labels, 'an expression, as in "car|truck & red"')
-    region = value("region", _parse_region, 'WxH+X+Y, as in "640x384+0+0"')
+    region = value("region", _parse_region, "WxH+X+Y or [x1, y1, x2, y2]")
     span = value("span", _parse_span, "[from, to] in seconds, as in [0, 60] or [30, null]")
     frames = value("frames", _parse_frames, "[first, end], as in [0, 30]")
     times = value("times", _parse_int, "a whole number, as in 20")
@@ -171,10 +171,14 @@ def _parse_labels(given: Any) -> list[list[str]]:
 
 
 def _parse_region(given: Any) -> Rect:
-    return Rect.parse(_parse_text(given))
+    if not isinstance(given, (str, list)):
+        raise TypeError
+    return Rect.from_value(given)
 
 
 def _parse_span(given: Any) -> tuple[Fraction, Fraction | None]:
+    if isinstance(given, str):
+        return parse_span(given)
     start, end = _parse_pair(given)
     return _parse_time(start), None if end is None else _parse_time(end)
 

@@ -164,7 +164,10 @@ def sample_times(duration: Fraction) -> tuple[Fraction, ...]:
 
 
 def overlaps(
-    store: Store, names: Iterable[str] | None = None, *, on_progress: SearchProgress | None = None
+    store: Store,
+    names: str | Iterable[str] | None = None,
+    *,
+    on_progress: SearchProgress | None = None,
 ) -> OverlapReport:
     """Find the pairs of these videos (default: all) that show the same place.
 

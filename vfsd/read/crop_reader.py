@@ -26,7 +26,7 @@ from vfsd.core.frames import Crop, CropRequest
 from vfsd.core.model import LogicalVideo, MediaInfo, Segment
 from vfsd.core.pixel_array import Pixels
 from vfsd.core.process_control import OwnerProcess
-from vfsd.core.view_request import scaled_size
+from vfsd.core.view_request import Size, checked_size, resolve_size, scaled_size
 from vfsd.errors import DamagedFileError, IntegrityError
 from vfsd.read.read_context import ReadContext
 from vfsd.read.read_executor import expand_to_grid
@@ -99,17 +99,21 @@ class _CropForm:
     """The form of the results."""
 
     media: MediaInfo
-    size: tuple[int, int] | None
+    size: Size | None
     pixel_format: str
 
     def converter(self, rect: Rect) -> PixelConverter:
-        scaled = None if self.size == (rect.width, rect.height) else self.size
+        size = self._size_of(rect)
+        scaled = None if size == (rect.width, rect.height) else size
         return PixelConverter(self.media, pixel_format=self.pixel_format, region=rect, size=scaled)
 
     def result(self, rect: Rect) -> ReadOutput:
         """Return the form of the result for a region of the displayed frame."""
-        size = self.size or (rect.width, rect.height)
-        return ReadOutput(self.media, rect, size, self.pixel_format)
+        return ReadOutput(self.media, rect, self._size_of(rect), self.pixel_format)
+
+    def _size_of(self, rect: Rect) -> tuple[int, int]:
+        sides = rect.width, rect.height
+        return sides if self.size is None else resolve_size(self.size, *sides)
 
 
 class _ConverterCache:
@@ -163,14 +167,17 @@ class CropReader:
         return float((pts - self._physical.first_pts) * self._physical.time_base)
 
     def read(
-        self, wants: Iterable[CropRequest], size: tuple[int, int] | None, pixel_format: str
+        self, wants: Iterable[CropRequest], size: Size | None, pixel_format: str
     ) -> Iterator[Crop]:
         """Yield the requested regions in the given order, which must be by frame, scaled to `size`
         if given.
 
         Results are prefetched on all cores, for a few seconds of video.
         """
-        size = None if size is None else scaled_size(size)
+        size = None if size is None else checked_size(size)
+        one_size = size if isinstance(size, tuple) and all(size) else None
+        if one_size is not None:
+            one_size = scaled_size(one_size)
         form = _CropForm(self._physical.media, size, pixel_format)
         runs = self._runs(wants)
         pool = self._tools.pool
@@ -198,7 +205,7 @@ class CropReader:
             for future in running if not origin.is_parent else ():
                 future.cancel()
             if taken:
-                self._note(taken, size, ReadTiming(at_ns, seconds))
+                self._note(taken, one_size, ReadTiming(at_ns, seconds))
 
     def _note(
         self, taken: Sequence[ScanPart], size: tuple[int, int] | None, timing: ReadTiming

@@ -21,7 +21,7 @@ from vfsd.core.frame_table import FrameTable
 from vfsd.core.frames import Frame, FrameTimes
 from vfsd.core.model import LogicalVideo, PhysicalVideo, Segment
 from vfsd.core.process_control import available_cores, host_name, lazy, reset_after_fork
-from vfsd.core.timebase import Seconds, exact_span, on_tick
+from vfsd.core.timebase import Seconds, Span, exact_span, on_tick
 from vfsd.core.view_request import View
 from vfsd.errors import NotFoundError, ShortSpanWarning
 from vfsd.read.decoder_pool import DecoderPool
@@ -331,7 +331,7 @@ class VideoContext:
 
     # -- frames and times
 
-    def frames_in(self, span: tuple[Seconds, Seconds | None] | None = None) -> range:
+    def frames_in(self, span: Span | None = None) -> range:
         """The numbers of the frames that appear in a span of seconds; without one, all.
 
         Raises `UsageError` for an empty span, `OutOfRangeError` where it starts after the end.
@@ -341,7 +341,7 @@ class VideoContext:
             View(exact_span(span, self.original.time_base))  # refuses an empty span, as reads do
         return self.frames_of_span(span)
 
-    def frames_of_span(self, span: tuple[Seconds, Seconds | None] | None) -> range:
+    def frames_of_span(self, span: Span | None) -> range:
         """As `frames_in`, but an empty span gives an empty range."""
         if span is None:
             return range(self.original.frames)
@@ -351,9 +351,7 @@ class VideoContext:
         warn_of_short_span(end, snapshot.original)
         return snapshot.times.between(start, end)
 
-    def sequences(
-        self, span: tuple[Seconds, Seconds | None] | None = None, seconds_each: float = 1.0
-    ) -> list[range]:
+    def sequences(self, span: Span | None = None, seconds_each: float = 1.0) -> list[range]:
         """The runs of frames that share a layout, of about `seconds_each` seconds from a key frame
         on: those with frames in `span`."""
         table = self.table
