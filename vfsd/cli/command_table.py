@@ -87,6 +87,9 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = MappingProxyType(
             "labels query": Entry("labels", "Find boxes of videos, by frame."),
             "labels ls": Entry("labels", "List the labels of videos, and frames examined."),
             "labels rm": Entry("labels", "Remove boxes of videos."),
+            "dataset export": Entry(
+                "dataset", "Export pictures and boxes of videos as a data set."
+            ),
         },
         "Cameras": {
             "overlap find": Entry("overlap", "Find pairs of videos that show the same place."),
@@ -143,6 +146,7 @@ TOPICS: Mapping[str, str] = MappingProxyType(
         "lifted.  It may be renamed.",
         "age": "Apply policies to videos as they grow old, and list what was done.",
         "labels": "Labelled boxes of a video: import, export, query, list and remove them.",
+        "dataset": "Data sets of other programs, made of videos and their boxes.",
         "overlap": "Find videos that show the same place, and store the common part once.\n\n"
         "Originals stay as they are.",
     }

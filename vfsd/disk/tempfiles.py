@@ -370,7 +370,8 @@ def atomic_directory(path: Path) -> Iterator[Path]:
             yield directory
             # Before the rename: the directory must not appear with files that a crash empties.
             for one in (*directory.rglob("*"), directory):
-                _sync(one)
+                if not one.is_symlink():  # the target is not ours, and may be missing
+                    _sync(one)
             if keeps_inode:
                 _move_all(directory, path)
                 return

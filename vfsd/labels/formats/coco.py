@@ -11,10 +11,10 @@ A bare list of results is accepted, too: its image ids are frames, and classes n
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from vfsd.core.detections import Detection, DetectionColumns, Examined, Source
 from vfsd.errors import UsageError
@@ -334,21 +334,45 @@ def write(
     clip: LabeledVideo,
     options: LabelWriteOptions,
 ) -> Iterator[tuple[str, Iterable[str]]]:
-    yield "", _text([LabelExport(columns, examined, clip)], options)
+    yield "", _text([_Numbered(None, 1, 1, LabelExport(columns, examined, clip))], options)
 
 
-def write_dataset(videos: Sequence[LabelExport], options: LabelWriteOptions) -> Iterator[str]:
-    """Yield pieces of one file with several videos, distinguished by `videos` and `video_id`."""
-    return _text(videos, options)
+def write_dataset(
+    videos: Sequence[LabelExport],
+    options: LabelWriteOptions,
+    chosen: Collection[str] | None = None,
+) -> Iterator[str]:
+    """Yield pieces of one file with several videos, distinguished by `videos` and `video_id`.
+
+    With `chosen` it has the videos of these names alone.  All ids are then those of a file with
+    all videos, so that the parts of a data set can be joined.
+    """
+    numbered, image, box = [], 1, 1
+    for number, one in enumerate(videos, 1):
+        if chosen is None or one.clip.name in chosen:
+            numbered.append(_Numbered(number, image, box, one))
+        image += one.clip.frames
+        box += len(one.columns)
+    return _text(numbered, options)
 
 
-def _text(videos: Sequence[LabelExport], options: LabelWriteOptions) -> Iterator[str]:
-    names = sorted({label for one in videos for label in one.columns.labels})
+class _Numbered(NamedTuple):
+    """A video with its ids in the file."""
+
+    id: int | None  #: None: the only video of a file without a list of videos
+    image: int  #: the id of frame 0
+    box: int  #: the id of the first annotation
+    export: LabelExport
+
+
+def _text(videos: Sequence[_Numbered], options: LabelWriteOptions) -> Iterator[str]:
+    names = options.classes
+    if names is None:
+        names = sorted({label for *_, one in videos for label in one.columns.labels})
     categories = {name: number for number, name in enumerate(names, 1)}
-    several = len(videos) > 1
-    description = ", ".join(one.clip.name for one in videos)
+    description = ", ".join(one.clip.name for *_, one in videos)
     yield json.dumps({"info": {"description": description}})[:-1]
-    if several:
+    if all(number is not None for number, *_ in videos):
         yield ', "videos": [\n'
         yield from _joined(
             json.dumps(
@@ -360,40 +384,28 @@ def _text(videos: Sequence[LabelExport], options: LabelWriteOptions) -> Iterator
                     "length": one.clip.frames,
                 }
             )
-            for number, one in enumerate(videos, 1)
+            for number, _, _, one in videos
         )
         yield "]"
     yield ', "images": [\n'
     yield from _joined(
-        image
-        for number, (one, first) in enumerate(_with_first_image(videos), 1)
-        for image in _images(one, first, options, number if several else None)
+        image for number, first, _, one in videos for image in _images(one, first, options, number)
     )
     yield '], "annotations": [\n'
     pixel_base = options.pixel_base or 0
-    rows = ((first, row) for one, first in _with_first_image(videos) for row in one.columns)
     yield from _joined(
         _annotation(number, row, first + row.frame, categories[row.label], pixel_base)
-        for number, (first, row) in enumerate(rows, 1)
+        for _, first, box, one in videos
+        for number, row in enumerate(one.columns, box)
     )
     yield '], "categories": [\n'
     yield from _joined(json.dumps({"id": categories[name], "name": name}) for name in names)
     yield f'], "{_EXTENSION_KEY}": {{"examined": [\n'
     base = options.frame_base or 0
     yield from _joined(
-        run
-        for number, one in enumerate(videos, 1)
-        for run in _examined_to_json(one.examined, base, number if several else None)
+        run for number, _, _, one in videos for run in _examined_to_json(one.examined, base, number)
     )
     yield "]}}\n"
-
-
-def _with_first_image(videos: Sequence[LabelExport]) -> Iterator[tuple[LabelExport, int]]:
-    """Yield each video with the image id of its frame 0."""
-    first = 1
-    for one in videos:
-        yield one, first
-        first += one.clip.frames
 
 
 def _images(
@@ -401,10 +413,11 @@ def _images(
 ) -> Iterator[str]:
     base, clip = options.frame_base or 0, one.clip
     folder = "" if video is None else f"{clip.name}/"
-    for frame in examined_frames(one.columns, one.examined).tolist():
+    frames = examined_frames(one.columns, one.examined) if one.frames is None else one.frames
+    for frame in frames.tolist():
         image = {
             "id": first + frame,
-            "file_name": f"{folder}{frame + base:06}.png",
+            "file_name": f"{folder}{frame + base:06}.{options.picture}",
             "width": clip.width,
             "height": clip.height,
             "frame_index": frame + base,

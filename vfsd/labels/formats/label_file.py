@@ -147,6 +147,8 @@ class LabelWriteOptions:
 
     frame_base: int | None = None
     pixel_base: int | None = None
+    classes: Sequence[str] | None = None  #: coco and yolo; None: the labels in the file, sorted
+    picture: str = "png"  #: suffix of the pictures that coco names
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +158,7 @@ class LabelExport:
     columns: DetectionColumns
     examined: Sequence[Examined]
     clip: LabeledVideo
+    frames: Ints | None = None  #: its pictures, ascending; None: `examined_frames`
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from vfsd.labels.formats.label_file import (
     CLASS_NAME_FILES,
     EXACT_CONTEXT,
     LabeledVideo,
+    LabelExport,
     LabelFile,
     LabelReadOptions,
     LabelRows,
@@ -140,14 +141,23 @@ def write(
     clip: LabeledVideo,
     options: LabelWriteOptions,
 ) -> Iterator[tuple[str, Iterable[str]]]:
-    rows = columns.sorted_by_frame()
-    names = sorted(set(rows.labels))
-    classes = {name: number for number, name in enumerate(names)}
-    for frame in examined_frames(rows, examined).tolist():
+    names = sorted(set(columns.labels)) if options.classes is None else options.classes
+    yield from write_frames(
+        LabelExport(columns, examined, clip), {name: at for at, name in enumerate(names)}, options
+    )
+    yield CLASS_NAME_FILES[0], (f"{name}\n" for name in names)
+
+
+def write_frames(
+    one: LabelExport, classes: Mapping[str, int], options: LabelWriteOptions
+) -> Iterator[tuple[str, Iterable[str]]]:
+    """As `write`, without the file of class names; `classes` are their numbers."""
+    rows = one.columns.sorted_by_frame()
+    frames = examined_frames(rows, one.examined) if one.frames is None else one.frames
+    for frame in frames.tolist():
         first, end = np.searchsorted(rows.frames, [frame, frame + 1]).tolist()
         name = f"{frame + (options.frame_base or 0):06}.txt"
-        yield name, [_line(rows, at, clip, classes) for at in range(first, end)]
-    yield CLASS_NAME_FILES[0], (f"{name}\n" for name in names)
+        yield name, [_line(rows, at, one.clip, classes) for at in range(first, end)]
 
 
 def _line(rows: DetectionColumns, at: int, clip: LabeledVideo, classes: Mapping[str, int]) -> str:

@@ -1,0 +1,187 @@
+"""``vfsd dataset``: data sets of other programs, made of videos and their boxes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from vfsd.cli.command import define
+from vfsd.cli.labels import source_options
+from vfsd.cli.options import Span, span_value
+from vfsd.cli.output import Progress, print_json, print_line, printable
+from vfsd.cli.session import Session, select_video_list, select_videos
+from vfsd.errors import (
+    EXIT_INTERRUPTED,
+    ExistsError,
+    IntegrityError,
+    NoSpaceError,
+    NotFoundError,
+    OutOfRangeError,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    from vfsd.api.store import Store
+    from vfsd.core.detections import Source
+
+
+@define(
+    "dataset export",
+    examples=[
+        "vfsd -s videos dataset export 'cam1/*' --format yolo -o cars --labels 'car|truck'",
+        "vfsd -s videos dataset export cam1/traffic.mp4 cam1/open-gop.mkv --format coco "
+        "--every 5 --val cam1/open-gop.mkv -o pictures --json",
+    ],
+    fields={
+        "split": "train, val or test",
+        "videos": "list of paths from the root of the store",
+        "pictures": "number of pictures",
+        "boxes": "number of boxes",
+        "classes": "list of the labels, in the order of their numbers",
+    },
+    exits=[
+        NotFoundError,
+        ExistsError,
+        OutOfRangeError,
+        IntegrityError,
+        NoSpaceError,
+        EXIT_INTERRUPTED,
+    ],
+    listing=True,
+)
+@click.argument("names", metavar="VIDEO...", nargs=-1, required=True)
+@click.option(
+    "--format", "format_", type=click.Choice(("coco", "yolo")), required=True, help="The format."
+)
+@click.option(
+    "-o",
+    "--out",
+    metavar="DIR",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="A new or empty folder.",
+)
+@click.option("--labels", metavar="LABELS", help="Boxes, as in `vfsd labels query`.")
+@source_options("Only boxes of this source.")
+@click.option("--min-confidence", type=float, help="Minimum confidence.")
+@click.option("--span", metavar="A-B", type=span_value, help="Only frames in these seconds.")
+@click.option(
+    "--frames",
+    type=click.Choice(("examined", "boxes", "all")),
+    default="examined",
+    help="Frames that were examined or have a box (the default), those with a selected box, or "
+    "all.",
+)
+@click.option(
+    "--every",
+    metavar="N",
+    type=click.IntRange(1),
+    default=1,
+    help="Of these, only frames with a multiple of N as number.",
+)
+@click.option(
+    "--split",
+    metavar="A/B/C",
+    help="Shares of train, val and test; the default is 0.8/0.1/0.1.",
+)
+@click.option("--seed", type=int, default=0, help="Another number gives another split by shares.")
+@click.option("--val", metavar="VIDEO", multiple=True, help="Videos of val, instead of shares.")
+@click.option("--test", metavar="VIDEO", multiple=True, help="Videos of test, instead of shares.")
+@click.option(
+    "--images",
+    type=click.Choice(("copy", "link", "none")),
+    default="copy",
+    help="Copy pictures (the default), link to those in the mount, or make none.",
+)
+@click.option(
+    "--mount",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Where links lead to; the default is the present mount.",
+)
+@click.option(
+    "--picture", type=click.Choice(("jpg", "png")), default="jpg", help="Format of the pictures."
+)
+def dataset_export(
+    session: Session,
+    names: Sequence[str],
+    format_: str,
+    out: Path,
+    labels: str | None,
+    source: str | Source | None,
+    min_confidence: float | None,
+    span: Span | None,
+    frames: str,
+    every: int,
+    split: str | None,
+    seed: int,
+    val: Sequence[str],
+    test: Sequence[str],
+    images: str,
+    mount: Path | None,
+    picture: str,
+) -> None:
+    """Export pictures and boxes of videos as a data set.
+
+    VIDEO is a name or a pattern in quotes, also for --val and --test. All frames of a video are in
+    one split; copies of a video stay together. The same videos and --seed give the same split.
+
+    DIR has `images/train`, `images/val` and `images/test`, and for coco `annotations/train.json`
+    and so on, for yolo `labels/train` and so on with a `data.yaml`. Boxes are clipped at the edge
+    of the frame. DIR appears when it is complete.
+    """
+    from vfsd.datasets import export_pictures
+
+    if split is not None and (val or test):
+        raise UsageError("give either --split or --val and --test, not both")
+    root, paths = session.places(names)
+    with (
+        session.opened(root) as store,
+        Progress(f"making {out}", None, shown=session.shows_progress) as progress,
+    ):
+        made = export_pictures(
+            select_video_list(store, paths),
+            out,
+            format_,
+            labels=labels,
+            source=source,
+            min_confidence=min_confidence,
+            span=span,
+            frames=frames,
+            every=every,
+            split=_by_name(session, store, val, test) if val or test else split or "0.8/0.1/0.1",
+            seed=seed,
+            images=images,
+            picture=picture,
+            mount=mount,
+            on_progress=progress.reach,
+        )
+    for name, one in made.splits.items():
+        if session.json:
+            print_json(
+                {
+                    "split": name,
+                    "videos": list(one.videos),
+                    "pictures": one.pictures,
+                    "boxes": one.boxes,
+                    "classes": list(made.classes),
+                }
+            )
+        else:
+            print_line(
+                f"{name}: {len(one.videos)} videos, {one.pictures} pictures, {one.boxes} boxes"
+            )
+    if not made.splits["val"].videos:
+        session.remark(f"val has no video, which trainers need in {printable(str(out))}")
+
+
+def _by_name(
+    session: Session, store: Store, val: Sequence[str], test: Sequence[str]
+) -> dict[str, list[str]]:
+    return {
+        split: list(select_videos(store, session.places(names)[1])) if names else []
+        for split, names in (("val", val), ("test", test))
+    }
