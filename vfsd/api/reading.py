@@ -12,9 +12,10 @@ import logging
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
+from fractions import Fraction
 from functools import partial
 from reprlib import repr as shown
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +24,15 @@ from vfsd.core.frame_table_pages import Ints
 from vfsd.core.frames import Frame, Frames, frame_numbers, in_ranges, sliced
 from vfsd.core.model import MediaInfo
 from vfsd.core.pixel_array import Pixels
-from vfsd.core.timebase import Seconds, Span, exact_span, frame_rate, nearest_seconds
+from vfsd.core.timebase import (
+    Seconds,
+    Span,
+    exact_span,
+    frame_rate,
+    nearest_seconds,
+    on_tick,
+    seconds,
+)
 from vfsd.core.view_request import Size, View, resolve_size
 from vfsd.disk.checksums import ranges_text
 from vfsd.errors import (
@@ -32,6 +41,7 @@ from vfsd.errors import (
     DamagedPackError,
     IntegrityError,
     OutdatedError,
+    OutOfRangeError,
     UsageError,
     VfsdError,
 )
@@ -62,6 +72,8 @@ class ReadOptions(TypedDict, total=False):
 
     span: Span | None
     frames: range | slice | Sequence[int] | Ints | npt.NDArray[np.bool_] | None
+    times: Sequence[Seconds] | npt.NDArray[np.floating[Any]] | None
+    tolerance: Seconds | None
     region: Region | None
     size: Size | None
     fps: Seconds | None
@@ -294,6 +306,55 @@ def _without_damaged(
 
 
 # -- plans
+
+
+def numbers_at(
+    times: Sequence[Seconds] | npt.NDArray[np.floating[Any]], tolerance: Seconds | None
+) -> Callable[[VideoSnapshot], Ints]:
+    """The frames on the screen at `times` of a frame table; see `Video.read`.
+
+    Raises `UsageError` for arguments of other types.
+    """
+    if isinstance(times, (str, bytes)) or getattr(times, "ndim", 1) != 1:
+        raise _times_error(times)
+    try:
+        asked = list(times)
+    except TypeError:
+        raise _times_error(times) from None
+    limit = None if tolerance is None else seconds(tolerance)
+    if limit is not None and limit < 0:
+        raise UsageError(f"tolerance must be 0 or more, got {shown(tolerance)}")
+
+    def numbers(snapshot: VideoSnapshot) -> Ints:
+        on_screen, base = snapshot.times, snapshot.original.time_base
+        found = np.array([on_screen.at(on_tick(each, base)) for each in asked], np.int64)
+        if limit is not None:
+            _require_near(snapshot, asked, found, limit)
+        return found
+
+    return numbers
+
+
+def _times_error(times: object) -> UsageError:
+    return UsageError(
+        f"times must be a list of seconds, got {shown(times)}", hint="`frame_at` takes one"
+    )
+
+
+def _require_near(
+    snapshot: VideoSnapshot, times: Sequence[Seconds], numbers: Ints, limit: Fraction
+) -> None:
+    """Raises `OutOfRangeError` where a frame appears more than `limit` seconds before its time."""
+    original = snapshot.original
+    base = original.time_base
+    ticks = (snapshot.table.pts_of(numbers) - original.first_pts).tolist()
+    for asked, number, tick in zip(times, numbers.tolist(), ticks, strict=True):
+        distance = on_tick(asked, base) - tick * base
+        if distance > limit:
+            raise OutOfRangeError(
+                f"no frame appears within {float(limit):g} s before {float(seconds(asked)):g} s",
+                hint=f"frame {number} appears {float(distance):g} s before it",
+            )
 
 
 def plan_view(

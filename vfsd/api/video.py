@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from reprlib import repr as shown
 from types import EllipsisType
@@ -225,12 +225,23 @@ class Video:
             OutOfRangeError: The video has no such frame.
             UsageError: An argument is malformed.
         """
-        rect = reading.rect_of(region)
-        view = View(region=rect, size=reading.sides_in(size, rect, self.original.media))
 
         def numbers(snapshot: VideoSnapshot) -> Ints:
             return frame_numbers(indices, len(snapshot))
 
+        return self._numbered(numbers, region, size, format, psnr, damaged)
+
+    def _numbered(
+        self,
+        numbers: Callable[[VideoSnapshot], Ints],
+        region: Region | None,
+        size: Size | None,
+        format: str,
+        psnr: float | None,
+        damaged: str,
+    ) -> Frames:
+        rect = reading.rect_of(region)
+        view = View(region=rect, size=reading.sides_in(size, rect, self.original.media))
         return reading.read_numbered(self._context, numbers, view, format, psnr, damaged)
 
     # -- frames by time
@@ -247,20 +258,7 @@ class Video:
 
         Raises `OutOfRangeError` before the first frame and at the end of the video.
         """
-        if (
-            isinstance(times, str)
-            or not isinstance(times, Iterable)
-            or getattr(times, "ndim", 1) == 0
-        ):
-            raise UsageError(
-                f"times must be a list of seconds, got {shown(times)}", hint="`frame_at` takes one"
-            )
-
-        def numbers(snapshot: VideoSnapshot) -> Ints:
-            return np.array([snapshot.index_at(time) for time in times], np.int64)
-
-        view = View(region=reading.rect_of(region))
-        return reading.read_numbered(self._context, numbers, view, "rgb24", None)
+        return self.read(times=times, region=region)
 
     def index_at(self, time: Seconds) -> int:
         """The number of the frame on the screen at `time` seconds.  Raises `OutOfRangeError`."""
@@ -281,6 +279,8 @@ class Video:
         *,
         span: Span | None = None,
         frames: range | slice | Sequence[int] | Ints | npt.NDArray[np.bool_] | None = None,
+        times: Sequence[Seconds] | npt.NDArray[np.floating[Any]] | None = None,
+        tolerance: Seconds | None = None,
         region: Region | None = None,
         size: Size | None = None,
         fps: Seconds | None = None,
@@ -295,6 +295,11 @@ class Video:
         Args:
             span: Seconds: the frames that appear in ``span[0] <= t < span[1]``.
             frames: Frame numbers as for `Video.frames`; not together with `span` or `fps`.
+            times: Seconds, in any order, which may repeat: for each, the frame on the screen then.
+                That is the last frame at or before the time, never a later one.  Each GOP is
+                decoded once.  Not together with `span`, `frames` or `fps`.
+            tolerance: The largest distance in seconds from a time back to the appearance of its
+                frame; default: any.
             region: (x1, y1, x2, y2) in pixels of the displayed frame, x2 and y2 exclusive; a
                 `Rect`; or text such as "400x300+600+0" (width x height + x + y) or
                 "600,0,1000,300".  Only its pixels are converted.
@@ -315,10 +320,17 @@ class Video:
                 the video first, unless that was done before.
 
         Raises:
-            OutOfRangeError: Outside the video or the frame.
+            OutOfRangeError: Outside the video or the frame; or no frame within `tolerance`.
             UsageError: An argument is malformed.
             DamagedFramesError: With ``damaged="raise"``.
         """
+        if times is not None:
+            if span is not None or frames is not None or fps is not None:
+                raise UsageError("give either times, or a span or frames, not both")
+            numbers = reading.numbers_at(times, tolerance)
+            return self._numbered(numbers, region, size, format, psnr, damaged)
+        if tolerance is not None:
+            raise UsageError("tolerance requires times")
         if frames is not None:
             if span is not None or fps is not None:
                 raise UsageError("give either a span of time or frames, not both")
