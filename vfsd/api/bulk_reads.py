@@ -1,11 +1,13 @@
-"""Reads of many pictures: scans of labelled boxes or regions in the order of frames, and
-`read_many` for requests on any videos. A scan looks up labels first, so that only tiles with a
-wanted box are decoded.
+"""Reads of many pictures: scans of labelled boxes or regions in the order of frames, crops of given
+boxes, and `read_many` for requests on any videos.
+
+A scan looks up labels first, so that only tiles with a wanted box are decoded.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,7 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import groupby, islice
 from reprlib import repr as shown
-from typing import Any, TypedDict, cast
+from typing import Any, SupportsIndex, TypedDict, cast
 
 import numpy as np
 
@@ -27,6 +29,7 @@ from vfsd.core.frames import (
     CropRequest,
     Frames,
     crop_batches,
+    frame_numbers,
     padded_rect,
     to_display_rect,
 )
@@ -34,13 +37,13 @@ from vfsd.core.label_query import Labels, clauses_of
 from vfsd.core.model import MediaInfo, PhysicalVideo
 from vfsd.core.process_control import OwnerProcess, available_cores
 from vfsd.core.timebase import Span
-from vfsd.core.view_request import Size, exact_size
+from vfsd.core.view_request import Size, checked_size, exact_size, resolve_size
 from vfsd.disk.checksums import merged
 from vfsd.errors import OutOfRangeError, UsageError
 from vfsd.read.crop_reader import CropReader
 from vfsd.read.read_context import VideoContext
 from vfsd.read.read_log import ScanPurpose
-from vfsd.tiling import Rect, Region, is_region_text
+from vfsd.tiling import Rect, Region, is_region_text, region_corners, region_error
 from vfsd.validation import non_negative
 
 
@@ -394,6 +397,130 @@ def _among(run: range, frames: range) -> range:
     steps = max(0, -(-(run.start - frames.start) // frames.step))
     return range(frames.start + steps * frames.step, min(run.stop, frames.stop), frames.step)
 
+
+# -- crops of given boxes
+
+CropOf = Detection | tuple[SupportsIndex, Region | Iterable[float]]
+"""A frame and a box on it."""
+
+_A_CROP = 'for example (7, (10, 20, 90, 80)) or (7, "80x60+10+20")'
+
+
+def read_crops(
+    video: VideoContext,
+    boxes: Iterable[CropOf],
+    size: Size | None,
+    format: str,
+    psnr: float | None,
+) -> list[Crop]:
+    """See `Video.crops`."""
+    reader = _crop_reader(video, psnr, None)
+    return _in_given_order(reader, _crop_requests(video, list(_several(boxes))), size, format)
+
+
+def iterate_crops(
+    video: VideoContext,
+    boxes: Iterable[CropOf],
+    size: Size | None,
+    format: str,
+    psnr: float | None,
+    memory: int,
+) -> Iterator[Crop]:
+    """See `Video.iterate_crops`.  The arguments are checked before this returns, except the boxes,
+    which are checked when they are used.
+    """
+    memory = non_negative(memory, "memory")
+    size = None if size is None else checked_size(size)
+    waiting = _several(boxes)
+    return _windows(video, waiting, _crop_reader(video, psnr, None), size, format, memory)
+
+
+def _windows(
+    video: VideoContext,
+    boxes: Iterator[CropOf],
+    reader: CropReader,
+    size: Size | None,
+    format: str,
+    memory: int,
+) -> Iterator[Crop]:
+    window: list[CropRequest] = []
+    held = 0
+    while some := list(islice(boxes, _BOXES_AT_ONCE)):
+        for want in _crop_requests(video, some):
+            sides = want.rect.width, want.rect.height
+            width, height = sides if size is None else resolve_size(size, *sides)
+            held += _BYTES_PER_PIXEL * width * height
+            if held > memory and window:
+                yield from _in_given_order(reader, window, size, format)
+                window, held = [], _BYTES_PER_PIXEL * width * height
+            window.append(want)
+    yield from _in_given_order(reader, window, size, format)
+
+
+_BOXES_AT_ONCE = 1024
+_BYTES_PER_PIXEL = 3
+
+
+def _in_given_order(
+    reader: CropReader, wants: Sequence[CropRequest], size: Size | None, format: str
+) -> list[Crop]:
+    """Read the areas by frame, and return them in the order of `wants`."""
+    order = sorted(range(len(wants)), key=lambda place: wants[place].frame)
+    found: dict[int, Crop] = {}
+    crops = reader.read((wants[place] for place in order), size, format, by_gop=True)
+    for place, crop in zip(order, crops, strict=True):
+        found[place] = crop
+    return [found[place] for place in range(len(wants))]
+
+
+def _several(boxes: Any) -> Iterator[CropOf]:
+    if isinstance(boxes, Iterable) and not isinstance(boxes, (str, bytes, Mapping)):
+        return iter(boxes)
+    raise UsageError(f"boxes must be a list of (frame, box), got {shown(boxes)}", hint=_A_CROP)
+
+
+def _crop_requests(video: VideoContext, boxes: Sequence[Any]) -> list[CropRequest]:
+    """The whole pixels of the frame that each box touches.
+
+    Raises `OutOfRangeError` for a frame outside the video and a box outside its frame, and
+    `UsageError`.
+    """
+    original = video.original
+    pairs = [_frame_and_box(one) for one in boxes]
+    numbers = frame_numbers([frame for frame, _ in pairs], original.frames).tolist()
+    full = original.media.frame_rect
+    found = []
+    for given, number, (_, box) in zip(boxes, numbers, pairs, strict=True):
+        try:
+            corners = [float(edge) for edge in region_corners(box)]
+        except (TypeError, ValueError):
+            raise region_error(box) from None
+        if not (corners[0] < corners[2] and corners[1] < corners[3]):
+            raise UsageError(f"region must have an area, got {shown(box)}")
+        x1, y1 = (max(edge, 0.0) for edge in corners[:2])
+        x2, y2 = min(corners[2], full.x2), min(corners[3], full.y2)
+        if not (x1 < x2 and y1 < y2):
+            raise OutOfRangeError(
+                f"region must be within the frame of {full.width}x{full.height}, got {shown(box)}"
+            )
+        rect = Rect(math.floor(x1), math.floor(y1), math.ceil(x2), math.ceil(y2))
+        found.append(CropRequest(number, rect, (given,) if isinstance(given, Detection) else ()))
+    return found
+
+
+def _frame_and_box(one: Any) -> tuple[Any, Any]:
+    if isinstance(one, Detection):
+        return one.frame, one.box
+    if not isinstance(one, (str, bytes)):
+        try:
+            frame, box = one
+            return frame, box
+        except (TypeError, ValueError):
+            pass
+    raise UsageError(f"a crop must be (frame, box), got {shown(one)}", hint=_A_CROP)
+
+
+# -- reads of many videos
 
 Request = tuple[str, ReadOptions]
 """The name of a video, and arguments of `Video.read`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from reprlib import repr as shown
 from types import EllipsisType
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from vfsd.api import reading
 from vfsd.api.reading import SHOW
 from vfsd.core.frame_table_pages import Ints
-from vfsd.core.frames import Frame, Frames, frame_numbers
+from vfsd.core.frames import Crop, Frame, Frames, frame_numbers
 from vfsd.core.model import LogicalVideo, PhysicalVideo
 from vfsd.core.timebase import Seconds, Span
 from vfsd.core.view_request import Size, View
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from vfsd.api.array import Axis, SecondsIndex, VideoArray
-    from vfsd.api.bulk_reads import RegionScan, Scan
+    from vfsd.api.bulk_reads import CropOf, RegionScan, Scan
     from vfsd.api.labels import VideoLabels
     from vfsd.api.policy import VideoBudget, VideoPolicy
     from vfsd.api.tiles import VideoRenditions, VideoTiles
@@ -554,6 +554,69 @@ class Video:
             psnr=psnr,
             seen_in=other._context,
         )
+
+    def crops(
+        self,
+        boxes: Iterable[CropOf],
+        *,
+        size: Size | None = None,
+        format: str = "rgb24",
+        psnr: float | None = None,
+    ) -> list[Crop]:
+        """Read boxes of many frames, in the given order; each GOP is decoded once.
+
+            video.crops([(900, (10, 20, 90, 80)), (7, "80x60+300+200")], size=(224, 224))
+
+        A box that lies in stored tiles is read from these where they are cheaper and good enough.
+        Equal to ``video.read(frames=[frame], region=box, size=size)`` for each box.  Only the
+        results and a few pictures are in memory at a time.
+
+        Args:
+            boxes: Pairs of a frame number, negative to count from the end, and a region as for
+                `read`; or `Detection`s.  A region may have fractions, and may reach beyond the
+                frame: the result has the whole pixels of the frame that it touches, and
+                `Crop.rect` tells which.
+            size: As for `read`, of each crop.
+            format: As for `read`.
+            psnr: As for `read`.
+
+        Raises:
+            OutOfRangeError: A frame is outside the video, or a box outside its frame.
+            UsageError: An argument is malformed.
+        """
+        from vfsd.api.bulk_reads import read_crops
+
+        return read_crops(self._context, boxes, size, format, psnr)
+
+    def iterate_crops(
+        self,
+        boxes: Iterable[CropOf],
+        *,
+        size: Size | None = None,
+        format: str = "rgb24",
+        psnr: float | None = None,
+        memory: int = 256 << 20,
+    ) -> Iterator[Crop]:
+        """As `crops`, in the same order, but with about `memory` bytes of results at a time.
+
+        The boxes are taken from `boxes` as needed.  Those whose results fit into `memory` are read
+        together: each GOP is decoded once for them, and once for all where the boxes are in the
+        order of frames.
+
+        Args:
+            boxes: As for `crops`; they are checked when they are used.
+            size: As for `crops`.
+            format: As for `read`.
+            psnr: As for `read`.
+            memory: A limit in bytes of 8-bit RGB; a single crop may be larger.
+
+        Raises:
+            OutOfRangeError: A frame is outside the video, or a box outside its frame.
+            UsageError: An argument is malformed.
+        """
+        from vfsd.api.bulk_reads import iterate_crops
+
+        return iterate_crops(self._context, boxes, size, format, psnr, memory)
 
     # -- damage
 

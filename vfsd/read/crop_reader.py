@@ -167,19 +167,25 @@ class CropReader:
         return float((pts - self._physical.first_pts) * self._physical.time_base)
 
     def read(
-        self, wants: Iterable[CropRequest], size: Size | None, pixel_format: str
+        self,
+        wants: Iterable[CropRequest],
+        size: Size | None,
+        pixel_format: str,
+        *,
+        by_gop: bool = False,
     ) -> Iterator[Crop]:
         """Yield the requested regions in the given order, which must be by frame, scaled to `size`
         if given.
 
-        Results are prefetched on all cores, for a few seconds of video.
+        Results are prefetched on all cores, for a few seconds of video.  With `by_gop`, each core
+        takes whole GOPs of the original, so that sparse frames of a long GOP decode it once.
         """
         size = None if size is None else checked_size(size)
         one_size = size if isinstance(size, tuple) and all(size) else None
         if one_size is not None:
             one_size = scaled_size(one_size)
         form = _CropForm(self._physical.media, size, pixel_format)
-        runs = self._runs(wants)
+        runs = self._runs(wants, by_gop)
         pool = self._tools.pool
         workers = pool.workers()
         origin = OwnerProcess()
@@ -226,14 +232,19 @@ class CropReader:
         number = int(self._owner[frame])
         return None if self._tiles is None or number < 0 else self._tiles.segments[number]
 
-    def _runs(self, wants: Iterable[CropRequest]) -> Iterator[Sequence[CropRequest]]:
-        """Group requests that are read together: in one segment, or in a chunk of frames without
-        tiles.
+    def _runs(self, wants: Iterable[CropRequest], by_gop: bool) -> Iterator[Sequence[CropRequest]]:
+        """Group requests that are read together: in one segment, or in a GOP or a chunk of frames
+        without tiles.
         """
+        keys = self.table.keyframes() if by_gop else np.empty(0, np.int64)
 
         def place(want: CropRequest) -> int:
             owner = int(self._owner[want.frame])
-            return owner if owner >= 0 else -1 - want.frame // _CHUNK_FRAMES
+            if owner >= 0:
+                return owner
+            if by_gop:
+                return -1 - int(np.searchsorted(keys, want.frame, "right"))
+            return -1 - want.frame // _CHUNK_FRAMES
 
         return (tuple(run) for _, run in groupby(wants, place))
 
