@@ -40,7 +40,7 @@ _values = st.one_of(
     st.floats(allow_nan=False, allow_infinity=False),
 )
 FORMATS_THAT_HOLD = {
-    "attributes": ("coco", "csv", "voc"),
+    "attributes": ("coco", "csv", "voc", "cvat"),
     "source": ("coco", "csv"),
     "parameters": ("coco",),
 }

@@ -298,6 +298,7 @@ class VideoLabels:
             media.display_height,
             info.original.frames,
             lambda time: self._video.snapshot().index_at(time),
+            info.original.duration,
         )
 
     def _numbers(

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from vfsd.tiling import Rect
 
 
-FORMATS = ("coco", "mot", "yolo", "voc", "csv")
+FORMATS = ("coco", "mot", "yolo", "voc", "csv", "cvat", "label-studio")
 """The formats of `vfsd.labels`, repeated here so that help need not import them."""
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -82,7 +82,8 @@ def numbering_options(function: _F) -> _F:
             "--frame-base",
             type=base,
             metavar="0|1",
-            help="Number of the first frame in the file; the default is 1 for mot, else 0.",
+            help="Number of the first frame in the file; the default is 1 for mot and "
+            "label-studio, else 0.",
         ),
     ):
         function = option(function)

@@ -90,10 +90,10 @@ def labels_import(
 ) -> None:
     """Import the boxes of a label file for a VIDEO.
 
-    FILE is COCO JSON, MOT text, CSV with a header, or for YOLO and Pascal VOC the folder with a
-    file for each frame. All boxes are imported, or none if a line has an error. Boxes of a source
-    that has some in the file's frames already need --replace. Boxes refer to the pixels of the
-    video, so all its encodings share them.
+    FILE is COCO JSON, MOT text, CSV with a header, CVAT for video XML, Label Studio JSON, or for
+    YOLO and Pascal VOC the folder with a file for each frame. All boxes are imported, or none if a
+    line has an error. Boxes of a source that has some in the file's frames already need --replace.
+    Boxes refer to the pixels of the video, so all its encodings share them.
     """
     from vfsd.labels import LabelReadOptions, format_of, names_for, read_labels
     from vfsd.validation import no_such_file
@@ -221,7 +221,8 @@ def _examined_ranges(
 
 
 _FOLDERS = ("yolo", "voc")
-_STREAMS = ("coco", "csv")
+_STREAMS = ("coco", "csv", "cvat", "label-studio")
+_SINGLE_FILES = ("coco", "label-studio")
 
 
 @define(
@@ -252,8 +253,8 @@ _STREAMS = ("coco", "csv")
     "--out",
     metavar="OUT",
     required=True,
-    help="A file; a folder for yolo and voc, and for several videos (except coco); - is stdout, "
-    "for coco and csv.",
+    help="A file; a folder for yolo and voc, and for several videos (except coco and "
+    "label-studio); - is stdout, not for mot, yolo and voc.",
 )
 @source_options("Only boxes of this source.")
 @click.option("--span", metavar="A-B", type=span_value, help="Only frames in these seconds.")
@@ -263,6 +264,12 @@ _STREAMS = ("coco", "csv")
     "clipped",
     is_flag=True,
     help="Clip boxes at the edge of the frame, and skip those outside.",
+)
+@click.option(
+    "--url",
+    metavar="URL",
+    help="label-studio: URL of the mount, to which the name of a video is appended; the default is "
+    "/data/local-files/?d= for a mount as its document root.",
 )
 @numbering_options
 @replace_option("Replace an existing file.")
@@ -276,14 +283,15 @@ def labels_export(
     span: Span | None,
     min_confidence: float | None,
     clipped: bool,
+    url: str | None,
     frame_base: int | None,
     pixel_base: int | None,
     replace: bool,
 ) -> None:
     """Export the boxes of videos to label files.
 
-    VIDEO is a name or a pattern in quotes. For several videos, coco makes one file with a list of
-    `videos`; other formats make a folder OUT with a file or folder named after each video. Videos
+    VIDEO is a name or a pattern in quotes. For several videos, coco and label-studio make one
+    file; other formats make a folder OUT with a file or folder named after each video. Videos
     that --span lies outside of are skipped with a warning.
 
     LABELS selects boxes, as in `vfsd labels query`. An import of the file gives the same boxes; the
@@ -298,7 +306,7 @@ def labels_export(
         raise UsageError(f"{format_} makes several files", hint="name a file or folder with -o")
     if out == "-" and session.json:
         raise UsageError("labels and JSON cannot both go to stdout", hint="name a file")
-    options = LabelWriteOptions(frame_base, pixel_base)
+    options = LabelWriteOptions(frame_base, pixel_base, url=url)
     found: dict[str, tuple[LabelExport, int]] = {}
 
     def collect(path: str, video: Video) -> None:
@@ -316,7 +324,7 @@ def labels_export(
         Progress(f"writing {out}", None, shown=session.shows_progress) as progress,
     ):
         videos = select_videos(store, [place.name])
-        if out == "-" and len(videos) > 1 and format_ != "coco":
+        if out == "-" and len(videos) > 1 and format_ not in _SINGLE_FILES:
             raise UsageError(
                 f"{format_} makes a file for each video, and {len(videos)} match {place.name!r}",
                 hint="name a folder with -o",
@@ -412,8 +420,8 @@ def _write_files(files: Files, format_: str, out: str, replace: bool) -> int:
 
 
 def _write_dataset(files: Files, format_: str, out: str, replace: bool) -> int:
-    """Write the files of several videos: one for coco, else a tree in a new folder."""
-    if format_ == "coco":
+    """Write the files of several videos: a single one, or a tree in a new folder."""
+    if format_ in _SINGLE_FILES:
         return _write_files(files, format_, out, replace)
     return _write_folder(files, Path(out))
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from vfsd.core.detections import NO_TRACK, DetectionColumns, Examined, Source
 from vfsd.errors import UsageError
-from vfsd.labels.formats import coco, csv, mot, voc, yolo
+from vfsd.labels.formats import coco, csv, cvat, label_studio, mot, voc, yolo
 from vfsd.labels.formats.label_file import (
     LabeledVideo,
     LabelExport,
@@ -48,15 +48,28 @@ __all__ = [
 
 
 _MODULES: Mapping[str, ModuleType] = MappingProxyType(
-    {"coco": coco, "mot": mot, "yolo": yolo, "voc": voc, "csv": csv}
+    {
+        "coco": coco,
+        "mot": mot,
+        "yolo": yolo,
+        "voc": voc,
+        "csv": csv,
+        "cvat": cvat,
+        "label-studio": label_studio,
+    }
 )
 FORMATS = tuple(_MODULES)
 
 FOLDERS = ("yolo", "voc")
 """Formats with one file per frame."""
 
+SINGLE_FILES = ("coco", "label-studio")
+"""Formats with one file for several videos."""
+
 # Suffix of the file of one video in an export of several.
-_EXPORT_SUFFIXES: Mapping[str, str] = MappingProxyType({"mot": ".txt", "csv": ".csv"})
+_EXPORT_SUFFIXES: Mapping[str, str] = MappingProxyType(
+    {"mot": ".txt", "csv": ".csv", "cvat": ".xml"}
+)
 
 _SUFFIXES: Mapping[str, str] = MappingProxyType(
     {".json": "coco", ".csv": "csv", ".txt": "mot", ".xml": "voc"}
@@ -64,8 +77,9 @@ _SUFFIXES: Mapping[str, str] = MappingProxyType(
 
 
 def format_of(path: Path) -> str:
-    """Return the format of a file by its name, or of a directory by its content.  Raises
-    `UsageError`.
+    """Return the format of a file or a directory by its names; of XML and JSON also by its start.
+
+    Raises `UsageError`.
     """
     if path.is_dir():
         suffixes = {child.suffix.lower() for child in path.iterdir()}
@@ -75,7 +89,16 @@ def format_of(path: Path) -> str:
         if not suffixes:
             return "voc"  # an export without boxes; in yolo there would be a classes.txt
     elif path.suffix.lower() in _SUFFIXES:
-        return _SUFFIXES[path.suffix.lower()]
+        found = _SUFFIXES[path.suffix.lower()]
+        start = b""
+        if found in ("voc", "coco") and path.is_file():
+            with path.open("rb") as file:
+                start = file.read(4096)
+        if found == "voc" and b"<annotations>" in start:
+            return "cvat"
+        if found == "coco" and start.lstrip().startswith(b"[") and b'"data"' in start:
+            return "label-studio"
+        return found
     raise UsageError(
         f"the name of {path} does not show its format",
         hint=f"give the format: {', '.join(FORMATS)}",
@@ -131,11 +154,11 @@ def write_dataset(
 ) -> Iterator[tuple[str, Iterable[str]]]:
     """Yield (path below the directory, pieces of text) for each file, for several videos.
 
-    COCO is one file with an empty path.  Other formats have a file or directory for each video,
-    named after it.
+    COCO and Label Studio are one file with an empty path.  Other formats have a file or directory
+    for each video, named after it.
     """
-    if format == "coco":
-        yield "", coco.write_dataset(videos, options or LabelWriteOptions())
+    if format in SINGLE_FILES:
+        yield "", _MODULES[format].write_dataset(videos, options or LabelWriteOptions())
         return
     for one in videos:
         out = Path(one.clip.name if format in FOLDERS else one.clip.name + _EXPORT_SUFFIXES[format])
@@ -179,7 +202,9 @@ def _loses_attributes(format: str, columns: DetectionColumns) -> bool:
     some = [row for row in columns.attributes or () if row]
     if format == "mot":
         return not all(map(mot.supports_attributes, some))
-    return format == "yolo" and bool(some)
+    if format == "cvat":
+        return not all(map(cvat.supports_attributes, some))
+    return format in ("yolo", "label-studio") and bool(some)
 
 
 def _loses_examined(format: str, columns: DetectionColumns, examined: Sequence[Examined]) -> bool:

@@ -68,17 +68,7 @@ def read(
 
 
 def _parsed(rows: LabelRows) -> Any:
-    try:
-        whole = json.loads(
-            read_bytes(rows.path), parse_float=parse_decimal, parse_constant=_constant
-        )
-    except json.JSONDecodeError as error:
-        raise rows.error(error.lineno, f"invalid JSON: {error.msg}") from None
-    except RecursionError:
-        raise rows.error(1, "invalid JSON: it is nested too deeply") from None
-    except ValueError as error:  # too many digits, or bytes that are not text
-        what, _, _ = str(error).partition("; use sys.")  # advice for programmers
-        raise rows.error("content", f"invalid JSON: {what}") from None
+    whole = parse_json(rows)
     if not isinstance(whole, (dict, list)):
         raise rows.error(1, "not COCO: the file must contain an object")
     if isinstance(whole, dict) and not {"images", "annotations"} & whole.keys():
@@ -88,6 +78,21 @@ def _parsed(rows: LabelRows) -> Any:
             hint="export files of other programs as COCO first",
         )
     return whole
+
+
+def parse_json(rows: LabelRows) -> Any:
+    """Parse a file; numbers with a fraction are `Decimal`.  Raises `UsageError`."""
+    try:
+        return json.loads(
+            read_bytes(rows.path), parse_float=parse_decimal, parse_constant=_constant
+        )
+    except json.JSONDecodeError as error:
+        raise rows.error(error.lineno, f"invalid JSON: {error.msg}") from None
+    except RecursionError:
+        raise rows.error(1, "invalid JSON: it is nested too deeply") from None
+    except ValueError as error:  # too many digits, or bytes that are not text
+        what, _, _ = str(error).partition("; use sys.")  # advice for programmers
+        raise rows.error("content", f"invalid JSON: {what}") from None
 
 
 def _of_one_video(rows: LabelRows, whole: dict[str, Any]) -> dict[str, Any]:
@@ -374,7 +379,7 @@ def _text(videos: Sequence[_Numbered], options: LabelWriteOptions) -> Iterator[s
     yield json.dumps({"info": {"description": description}})[:-1]
     if all(number is not None for number, *_ in videos):
         yield ', "videos": [\n'
-        yield from _joined(
+        yield from joined(
             json.dumps(
                 {
                     "id": number,
@@ -388,21 +393,21 @@ def _text(videos: Sequence[_Numbered], options: LabelWriteOptions) -> Iterator[s
         )
         yield "]"
     yield ', "images": [\n'
-    yield from _joined(
+    yield from joined(
         image for number, first, _, one in videos for image in _images(one, first, options, number)
     )
     yield '], "annotations": [\n'
     pixel_base = options.pixel_base or 0
-    yield from _joined(
+    yield from joined(
         _annotation(number, row, first + row.frame, categories[row.label], pixel_base)
         for _, first, box, one in videos
         for number, row in enumerate(one.columns, box)
     )
     yield '], "categories": [\n'
-    yield from _joined(json.dumps({"id": categories[name], "name": name}) for name in names)
+    yield from joined(json.dumps({"id": categories[name], "name": name}) for name in names)
     yield f'], "{_EXTENSION_KEY}": {{"examined": [\n'
     base = options.frame_base or 0
-    yield from _joined(
+    yield from joined(
         run for number, _, _, one in videos for run in _examined_to_json(one.examined, base, number)
     )
     yield "]}}\n"
@@ -465,7 +470,8 @@ def _is_crowd(value: object) -> bool:
     return value == 1 and isinstance(value, int) and not isinstance(value, bool)
 
 
-def _joined(items: Iterable[str]) -> Iterator[str]:
+def joined(items: Iterable[str]) -> Iterator[str]:
+    """Yield the items of a JSON list, a line each."""
     separator = ""
     for item in items:
         yield separator + item

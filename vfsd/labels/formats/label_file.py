@@ -126,6 +126,7 @@ class LabeledVideo:
     height: int
     frames: int
     frame_at: Callable[[Fraction], int]  #: the frame on screen at a time in seconds
+    duration: Fraction = Fraction(0)  #: in seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +150,7 @@ class LabelWriteOptions:
     pixel_base: int | None = None
     classes: Sequence[str] | None = None  #: coco and yolo; None: the labels in the file, sorted
     picture: str = "png"  #: suffix of the pictures that coco names
+    url: str | None = None  #: of the mount, for label-studio; None: its local files
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from xml.etree.ElementTree import Element, SubElement, TreeBuilder, tostring
-from xml.parsers import expat
+from xml.etree.ElementTree import Element, SubElement, tostring
 
 import numpy as np
 
 from vfsd.core.detections import Attributes, DetectionColumns, Examined
-from vfsd.errors import UsageError
 from vfsd.labels.formats.label_file import (
     LabeledVideo,
     LabelFile,
@@ -33,13 +31,11 @@ from vfsd.labels.formats.label_file import (
     files_by_frame,
     parse_decimal,
     parse_integer,
-    require_size,
     scalar_text,
     scalar_value,
 )
+from vfsd.labels.formats.xml_file import parse_xml, require_picture_size
 
-_MOST_BYTES = 64 << 20
-_DEEPEST = 64
 _FLAGS = ("difficult", "truncated", "occluded", "pose")
 
 
@@ -50,9 +46,9 @@ def read(
     files = files_by_frame(rows, ".xml")
     for done, (frame, file) in enumerate(files):
         inside = rows.for_file(file)
-        root = _parsed(inside)
+        root = parse_xml(inside)
         _require_voc(inside, root)
-        _require_size(inside, root)
+        require_picture_size(inside, root.find("size"))
         for number, one in enumerate(root.iterfind("object")):
             where = f"object {number + 1}"
             with inside.reading(where):
@@ -63,65 +59,13 @@ def read(
     return rows.file(frame for frame, _ in files)
 
 
-def _parsed(rows: LabelRows) -> Element:
-    """Parse a file without a document type."""
-    require_size(rows.path, _MOST_BYTES)
-    builder = TreeBuilder()
-    parser = expat.ParserCreate()
-    depth = 0
-
-    def start(name: str, attributes: dict[str, str]) -> None:
-        nonlocal depth
-        depth += 1
-        if depth > _DEEPEST:
-            raise rows.error(parser.CurrentLineNumber, "XML must not be nested so deeply")
-        builder.start(name, attributes)
-
-    def end(name: str) -> None:
-        nonlocal depth
-        depth -= 1
-        builder.end(name)
-
-    def doctype(*_: object) -> None:
-        raise rows.error(parser.CurrentLineNumber, "a label file must not declare a document type")
-
-    parser.StartElementHandler = start
-    parser.EndElementHandler = end
-    parser.CharacterDataHandler = builder.data
-    parser.StartDoctypeDeclHandler = doctype
-    try:
-        parser.Parse(rows.path.read_bytes(), True)
-    except expat.ExpatError as error:
-        raise rows.error(error.lineno, f"invalid XML: {expat.ErrorString(error.code)}") from None
-    except UsageError:
-        raise
-    except (LookupError, ValueError):  # an encoding that Python or expat does not support
-        raise rows.error(1, "it declares an unknown encoding", hint="save it as UTF-8") from None
-    return builder.close()
-
-
 def _require_voc(rows: LabelRows, root: Element) -> None:
     if root.tag != "annotation":
-        kind = "CVAT's own format" if root.tag == "annotations" else "another format"
+        kind = "CVAT for video" if root.tag == "annotations" else "another format"
         raise rows.error(
             1,
             f"the root of Pascal VOC must be <annotation>, got <{root.tag[:40]}>",
-            hint=f"this is {kind}: export as COCO, MOT, YOLO or Pascal VOC",
-        )
-
-
-def _require_size(rows: LabelRows, root: Element) -> None:
-    texts = [root.findtext(f"size/{side}") for side in ("width", "height")]
-    try:
-        size = [parse_integer(text) for text in texts if text is not None and text.strip()]
-    except ValueError as error:
-        raise rows.error("size", str(error)) from None
-    if len(size) == 2 and any(size) and size != [rows.clip.width, rows.clip.height]:
-        raise rows.error(
-            "size",
-            f"the image must have the size of the video, {rows.clip.width}x{rows.clip.height}, "
-            f"got {size[0]}x{size[1]}",
-            hint="scale the boxes to pixels of the video",
+            hint=f"this is {kind}; the format cvat reads CVAT for video",
         )
 
 
