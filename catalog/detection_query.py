@@ -228,6 +228,26 @@ class DetectionQuery:
             search = _Search(connection, self._video, self._filter)
             return search.columns(search.statements())
 
+    def batches(self, rows: int = 65_536) -> Iterator[DetectionColumns]:
+        """Yield all boxes, at most `rows` at a time, by label and then by frame.
+
+        Each batch is read from a snapshot of its own, so memory holds one batch, and a slow
+        caller keeps no transaction open.
+        """
+        with self._reading() as connection:
+            labels = _Search(connection, self._video, self._filter).label_ids()
+        for label in labels:
+            for place in range(_Search.parts(self._filter)):
+                after: tuple[int, int] | None = None
+                while True:
+                    with self._reading() as connection:
+                        search = _Search(connection, self._video, self._filter)
+                        found, after = search.page(label, place, after, rows)
+                    if len(found):
+                        yield found
+                    if after is None:
+                        break
+
     def to_arrow(self) -> pyarrow.Table:
         """Return a table with one row per box.  Raises `ExtraMissingError` without pyarrow."""
         return self.columns().to_arrow()
@@ -270,18 +290,10 @@ class _Search:
 
     def statements(self, *, ordered: bool = True) -> list[sa.Select[Any]]:
         """Return queries whose concatenated results are the result; none if it is empty."""
-        what = self._filter
-        clauses = self._clause_ids()
-        if what.labels:
-            ids = sorted(set().union(*clauses)) if all(clauses) else []
-        else:
-            ids = self._index.label_ids(self._video.id)
+        ids = self.label_ids()
         if not ids:
             return []
-        conditions = [
-            *(_holds(clause) for clause in clauses if len(clauses) > 1),
-            *self._box_conditions(),
-        ]
+        conditions = self._conditions()
         made = []
         for frames in self._frames():
             query = self._lookup(ids, frames)
@@ -289,12 +301,49 @@ class _Search:
             made.append(query.order_by(_BOX.c.frame, _BOX.c.seq) if ordered else query)
         return made
 
+    def label_ids(self) -> list[int]:
+        """Return the labels that a matching box can have, ascending."""
+        if not self._filter.labels:
+            return sorted(self._index.label_ids(self._video.id))
+        clauses = self._clause_ids()
+        return sorted(set().union(*clauses)) if all(clauses) else []
+
+    @staticmethod
+    def parts(what: DetectionFilter) -> int:
+        """Return the number of statements that `statements` makes for one label."""
+        if isinstance(what.frames, tuple):
+            return -(-len(what.frames) // _FRAMES_AT_ONCE)
+        return 0 if what.frames is not None and not len(what.frames) else 1
+
+    def page(
+        self, label: int, place: int, after: tuple[int, int] | None, rows: int
+    ) -> tuple[DetectionColumns, tuple[int, int] | None]:
+        """Return the next `rows` boxes of a label, and where to continue; None: at the end.
+
+        `after` is the frame and number of the last box before, `place` counts `parts`.
+        """
+        # One label at a time, in the order of the primary key: no sorting, and a seek to `after`.
+        query = self._lookup([label], self._frames()[place]).where(*self._conditions())
+        if after is not None:
+            here = sa.tuple_(_BOX.c.frame, _BOX.c.seq)
+            query = query.where(here > sa.tuple_(*map(sa.literal, after)))
+        query = query.order_by(_BOX.c.frame, _BOX.c.seq).limit(rows)
+        found = self._connection.execute(query).all()
+        is_last = len(found) < rows
+        return self._to_columns([_arrays(found)] if found else []), (
+            None if is_last else (found[-1].frame, found[-1].seq)
+        )
+
     def columns(self, statements: Sequence[sa.Select[Any]]) -> DetectionColumns:
-        parts = [
-            _arrays(rows)
-            for one in statements
-            for rows in self._connection.execute(one).partitions(_ROWS_AT_ONCE)
-        ]
+        return self._to_columns(
+            [
+                _arrays(rows)
+                for one in statements
+                for rows in self._connection.execute(one).partitions(_ROWS_AT_ONCE)
+            ]
+        )
+
+    def _to_columns(self, parts: Sequence[Mapping[str, Any]]) -> DetectionColumns:
         if not parts:
             return DetectionColumns.of([], [], [])
         found = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
@@ -370,6 +419,13 @@ class _Search:
         known = self._index.known_labels(set().union(*wanted)) if wanted else {}
         self._names = {number: name for name, number in known.items()}
         return [sorted(known[name] for name in clause if name in known) for clause in wanted]
+
+    def _conditions(self) -> list[sa.ColumnElement[bool]]:
+        clauses = self._clause_ids()
+        return [
+            *(_holds(clause) for clause in clauses if len(clauses) > 1),
+            *self._box_conditions(),
+        ]
 
     def _box_conditions(self) -> Iterator[sa.ColumnElement[bool]]:
         what = self._filter

@@ -21,6 +21,7 @@ from vfsd.catalog.rows import json_equals, require_json_keys
 from vfsd.catalog.schema import ROOT, nodes, physical_videos, tags, videos
 from vfsd.catalog.tree import TreeReader, split_path
 from vfsd.catalog.videos import Videos
+from vfsd.core.arrow_tables import video_row
 from vfsd.core.model import FileState, LogicalVideo, PhysicalVideo, Role
 from vfsd.errors import ExtraMissingError, NotFoundError, UsageError
 from vfsd.validation import require_storable_text, within_64_bits
@@ -156,12 +157,13 @@ class VideoQuery:
         return next(iter(self), None)
 
     def to_arrow(self) -> pyarrow.Table:
-        """Return a table with one row per video.  Raises `ExtraMissingError` without pyarrow."""
-        try:
-            import pyarrow
-        except ImportError:
-            raise _missing("pyarrow", "arrow") from None
-        return pyarrow.Table.from_pylist([_to_table_row(video) for video in self])
+        """Return a table with one row per video.  Raises `ExtraMissingError` without pyarrow.
+
+        The columns are those of the table "videos" (docs/reference/tables.md).
+        """
+        from vfsd.core.arrow_tables import require_pyarrow, videos_batch
+
+        return require_pyarrow().Table.from_batches([videos_batch(list(self))])
 
     def to_pandas(self) -> pandas.DataFrame:
         """Return a data frame with one row per video.  Raises `ExtraMissingError`
@@ -171,7 +173,7 @@ class VideoQuery:
             import pandas
         except ImportError:
             raise _missing("pandas", "pandas") from None
-        return pandas.DataFrame([_to_table_row(video) for video in self])
+        return pandas.DataFrame([video_row(video) for video in self])
 
     def _names(self) -> list[tuple[int, str]]:
         """Return (inode, name) of every match, by name; a file with several names counts once."""
@@ -288,24 +290,6 @@ def _literal(text: str) -> str:
     translated = fnmatch.translate(text)
     inner = re.fullmatch(r"\(\?s:(.*)\)\\[Zz]", translated, re.DOTALL)
     return re.escape(text) if inner is None else inner.group(1)
-
-
-def _to_table_row(video: LogicalVideo) -> dict[str, Any]:
-    original = video.original
-    return {
-        "name": video.name,
-        "id": video.id,
-        "digest": video.digest,
-        "size": video.size,
-        "modified_ns": video.modified_ns,
-        "codec": original.media.codec,
-        "container": original.media.container,
-        "width": original.media.display_width,
-        "height": original.media.display_height,
-        "frames": original.frames,
-        "seconds": float(original.duration),
-        "tags": sorted(video.tags),
-    }
 
 
 def _missing(package: str, extra: str) -> ExtraMissingError:

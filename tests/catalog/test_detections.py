@@ -302,12 +302,17 @@ def test_arrow_and_pandas(catalog: Catalog, video: LogicalVideo) -> None:
         "y2": [3.5, 2.0],
         "confidence": [0.5, None],
         "track": [7, None],
-        "source": ["s m", "s m"],
+        "source": ["s", "s"],
+        "model": ["m", "m"],
+        "version": ["", ""],
+        "attributes": [None, None],
     }
     assert catalog.detections.find(video).to_arrow().to_pydict() == expected
     pandas = pytest.importorskip("pandas")
     frame = catalog.detections.find(video).to_pandas()
     assert list(frame["label"]) == expected["label"]
+    assert list(frame["source"]) == expected["source"]
+    assert list(frame["model"]) == expected["model"]
     assert frame["track"][0] == 7
     assert frame["track"][1] is pandas.NA
     assert np.isnan(frame["confidence"][1])

@@ -233,6 +233,12 @@ def test_page_of_fsspec(place: Path) -> None:
     run_page(ROOT / "docs" / "reference" / "fsspec.md", place, thorough=False, apart=False)
 
 
+def test_page_of_tables(place: Path) -> None:
+    pytest.importorskip("duckdb")
+    pytest.importorskip("pyarrow")
+    run_page(ROOT / "docs" / "reference" / "tables.md", place, thorough=False, apart=False)
+
+
 def test_links_resolve() -> None:
     """Links between documents name files that exist."""
     pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs/guide").glob("*.md")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, Protocol, SupportsIndex
 
 from vfsd.catalog.detection_query import DetectionQuery
 from vfsd.core.detections import (
@@ -28,6 +28,13 @@ from vfsd.validation import boolean
 if TYPE_CHECKING:
     from vfsd.labels import LabeledVideo
     from vfsd.labels.detectors import Detector, Every
+    from vfsd.labels.table_input import BoxTuple
+
+
+class ArrowStream(Protocol):
+    """A table of another library, by the PyCapsule interface of Arrow."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
 
 class VideoLabels:
@@ -79,8 +86,8 @@ class VideoLabels:
 
     def add(
         self,
-        detections: DetectionColumns | Iterable[Detection],
-        source: str | Source | None,
+        detections: DetectionColumns | Iterable[Detection] | Iterable[BoxTuple] | ArrowStream,
+        source: str | Source | None = None,
         *,
         examined: Iterable[range] | Iterable[int] | Ints | int | None = None,
         replace: bool = False,
@@ -88,8 +95,15 @@ class VideoLabels:
     ) -> int:
         """Add boxes in one transaction; returns the number of boxes.
 
+            video.labels.add([(7, "car", (10, 20, 90, 80)), (8, "car", (12, 20, 92, 80), 0.9)], "a")
+            video.labels.add(polars.read_csv("boxes.csv"), "yolo")
+
         Args:
-            detections: The boxes.
+            detections: The boxes: `Detection`s, their columns, tuples of frame, label, box and, if
+                known, confidence and track; or a table of pyarrow, polars, DuckDB or pandas (any
+                object with ``__arrow_c_stream__``).  A table has the columns that `Store.to_arrow`
+                gives, in any order: frame, label, x1, y1, x2, y2 (or a list `box`), and possibly
+                confidence, track, source, model, version and attributes.
             source: The source of all boxes.  None: each detection has its own.
             examined: The frames that the source has examined, with or without a result.
             replace: Remove all earlier boxes of the same source in this video.
@@ -99,15 +113,13 @@ class VideoLabels:
             UsageError: An argument is malformed.
             OutOfRangeError: The video has no such frame.
             NotFoundError: The bytes of the video have changed.
+            ExtraMissingError: A table is given, and pyarrow is not installed.
         """
-        rows = (
-            detections
-            if isinstance(detections, DetectionColumns)
-            else DetectionColumns.from_detections(detections)
-        )
+        from vfsd.labels.table_input import boxes_from
+
         return self._video.parts.catalog.detections.add(
             self._video.info,
-            rows,
+            boxes_from(detections, self._video.name),
             source,
             examined=examined,
             replace=boolean(replace, "replace"),

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from reprlib import repr as shown
 from typing import TYPE_CHECKING, TypeVar, Unpack, overload
@@ -33,6 +34,9 @@ from vfsd.storage.context import StoreContext
 from vfsd.validation import boolean, is_pattern, local_path, no_such_file, whole_number
 
 if TYPE_CHECKING:
+    import duckdb
+    import pyarrow
+
     from vfsd.api.bulk_reads import Request, Scan, ScanOptions
     from vfsd.api.growing_video import GrowingVideo
     from vfsd.api.reading import ReadOptions
@@ -330,6 +334,53 @@ class Store(Mapping[str, "Video"]):
     def scan(self, name: str, labels: Labels | None = None, **options: Unpack[ScanOptions]) -> Scan:
         """The pixels of labelled boxes of the video with that name; see `Video.scan`."""
         return self[name].scan(labels, **options)
+
+    # -- tables
+
+    def to_arrow(
+        self,
+        table: str,
+        names: str | Iterable[str] | None = None,
+        *,
+        columns: Iterable[str] | None = None,
+    ) -> pyarrow.RecordBatchReader:
+        """A table of the store as a stream of Arrow batches, which are made while they are read.
+
+            store.to_arrow("detections", "cam1/**", columns=["name", "frame", "label"])
+
+        A batch has at most 65,536 rows.  Each part is read from a snapshot of its own.
+
+        Args:
+            table: "videos", "frames", "detections", "reads" or "tiles".
+            names: A name or a pattern as for `find`, or several of them; default: all videos.
+            columns: Those to compute, in order; default: all of docs/reference/tables.md.
+
+        Raises:
+            UsageError: There is no such table or column.
+            NotFoundError: No video has one of the names.
+            ExtraMissingError: pyarrow is not installed.
+        """
+        # The package is above this one, and the core must not load it: so by name, when called.
+        reader: pyarrow.RecordBatchReader = import_module("vfsd.tables.arrow").to_arrow(
+            self, table, names, columns=columns
+        )
+        return reader
+
+    def duckdb(self, *, external_access: bool = False) -> duckdb.DuckDBPyConnection:
+        """A connection of DuckDB with the tables of `to_arrow` as read-only views.
+
+            with store.duckdb() as db:
+                db.sql("SELECT label, count(*) FROM detections GROUP BY label").show()
+
+        Each statement scans a view again: only the columns that the statement needs, and
+        only the videos that a condition on `name` may match.  Keep the store open until the
+        connection is closed.  Statements reach neither files nor the network, unless
+        `external_access`.  Raises `ExtraMissingError`.
+        """
+        connection: duckdb.DuckDBPyConnection = import_module("vfsd.tables.sql").connect(
+            self, external_access=external_access
+        )
+        return connection
 
     # -- files and directories
 

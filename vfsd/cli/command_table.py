@@ -25,6 +25,7 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = MappingProxyType(
             "recover": Entry("write", "Make videos of unfinished recordings."),
             "ls": Entry("listing", "List a directory, by name."),
             "find": Entry("listing", "Find videos by name and contents."),
+            "sql": Entry("sql", "Query the tables of the store with SQL, by DuckDB."),
             "info": Entry("info", "Show everything known about files or directories."),
             "tag": Entry("files", "Show or change the tags and metadata of videos."),
             "mv": Entry("files", "Rename or move a file or directory."),

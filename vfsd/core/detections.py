@@ -384,18 +384,14 @@ class DetectionColumns:
         return dataclasses.replace(self, boxes=boxes).select(inside)
 
     def to_arrow(self) -> pyarrow.Table:
-        """Return a table with one row per box.  Raises `ExtraMissingError` without pyarrow."""
-        try:
-            import pyarrow
-        except ImportError:
-            raise _missing("pyarrow", "arrow") from None
-        columns = self._flat()
-        columns["label"] = pyarrow.DictionaryArray.from_arrays(
-            pyarrow.array(self.codes, pyarrow.int32()), pyarrow.array(self.names, pyarrow.string())
-        )
-        for name, missing in (("confidence", np.isnan), ("track", _is_no_track)):
-            columns[name] = pyarrow.array(columns[name], mask=missing(columns[name]))
-        return pyarrow.table(columns)
+        """Return a table with one row per box.  Raises `ExtraMissingError` without pyarrow.
+
+        The columns are those of the table "detections" (docs/reference/tables.md), without `name`
+        and `seconds`.
+        """
+        from vfsd.core.arrow_tables import detections_batch, require_pyarrow
+
+        return require_pyarrow().Table.from_batches([detections_batch(self)])
 
     def to_pandas(self) -> pandas.DataFrame:
         """Return a data frame with one row per box.  Raises `ExtraMissingError` without pandas."""
@@ -426,13 +422,18 @@ class DetectionColumns:
 
     def _flat(self) -> dict[str, Any]:
         corners = {name: self.boxes[:, at] for at, name in enumerate(("x1", "y1", "x2", "y2"))}
+        codes = self.source_codes  # `NO_SOURCE` is the last one: the empty text
+        codes = np.full(len(self), NO_SOURCE) if codes is None else codes
         return {
             "frame": self.frames,
             "label": self.labels,
             **corners,
             "confidence": self.confidences,
             "track": self.tracks,
-            "source": [str(self.source_of(at) or "") for at in range(len(self))],
+            **{
+                column: np.array([*(getattr(one, name) for one in self.sources), ""], object)[codes]
+                for column, name in (("source", "name"), ("model", "model"), ("version", "version"))
+            },
         }
 
 

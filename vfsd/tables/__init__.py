@@ -1,0 +1,1 @@
+"""The store as tables: Arrow streams, and SQL by DuckDB."""
