@@ -1,247 +1,30 @@
-"""Decodes a whole stream to prove its frame table, and finds damaged frames.
-
-Damage spreads to the frames that depend on a damaged one.
-"""
+"""Decodes a whole stream, and proves its frame table with the result."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from collections.abc import Container as Collected
 from dataclasses import dataclass
 from functools import partial
 
 import av
-import av.logging
 import numpy as np
-import numpy.typing as npt
 from av.error import FFmpegError
-from av.packet import Packet
-from av.video.codeccontext import VideoCodecContext
-from av.video.frame import PictureType
-from av.video.stream import VideoStream
 
-from vfsd.codecs.bitstreams import nal
-from vfsd.codecs.bitstreams.nal import BitReader, BitstreamError, unescaped
-from vfsd.codecs.bitstreams.packet_inspector import INTRA_CODECS
 from vfsd.codecs.containers.detect_container import Container
-from vfsd.codecs.decoding.demuxer import LogMessage, capture_errors, demux_until_error, open_stream
+from vfsd.codecs.decoding.demuxer import capture_errors, demux_until_error, open_stream
 from vfsd.codecs.decoding.frame_decoder import EXTRA_PACKETS, FrameDecoder
 from vfsd.codecs.frames.color import DEFAULT_CODING, frame_coding
 from vfsd.codecs.frames.planes import fingerprint, without_range_name
 from vfsd.codecs.frames.transforms import FirstSizeScaler
+from vfsd.codecs.probing.damage import DamageCollector, OverreadChecker, PacketDamageChecker
 from vfsd.codecs.probing.packet_scan import DecoderOutput, ScanProgress
 from vfsd.codecs.pyav import configure_decoder, decode
 from vfsd.core.frame_table import FrameTable
-from vfsd.core.frame_table_pages import Ints, PacketColumns, PacketFlag
+from vfsd.core.frame_table_pages import PacketColumns, PacketFlag
 from vfsd.core.model import Access, MediaInfo
 from vfsd.disk.checksums import MediaSource
 from vfsd.errors import RefusedMediaError
-
-_HEADER_BYTES = 24
-# frame_num after a memory management control operation 5, which is not parsed (H.264 7.4.3).
-_RESTARTS = (0, 1)
-
-
-class FrameNumTracker:
-    """Checks frame_num of an H.264 stream, packet by packet in decode order."""
-
-    def __init__(self, extradata: bytes) -> None:
-        self._prefix = nal.prefix_size("h264", extradata)
-        # Bits of frame_num by SPS ID; None: gaps_in_frame_num_value_allowed_flag is set.
-        self._lengths: dict[int, int | None] = {}
-        self._sets: dict[int, int] = {}  # SPS ID by PPS ID
-        self._planes: set[int] = set()  # IDs of SPS with separate_colour_plane_flag
-        self._before: int | None = None  # frame_num of the last reference picture
-        try:
-            for unit in nal.parameter_sets("h264", extradata):
-                self._learn(unit)
-        except BitstreamError:
-            pass
-
-    def follows(self, packet: bytes) -> bool:
-        """Return whether no picture is missing before the one in `packet`, judged by frame_num."""
-        try:
-            for start, end in nal.nal_units(packet, self._prefix):
-                kind = packet[start] & 0x1F
-                if kind in (nal.H264_SPS, nal.H264_PPS):
-                    self._learn(packet[start:end])
-                elif kind in (1, nal.H264_IDR):
-                    return self._goes_on(packet[start : min(end, start + _HEADER_BYTES)], kind)
-        except BitstreamError:
-            self._before = None
-        return True
-
-    def _learn(self, unit: bytes) -> None:
-        payload = unescaped(unit)
-        if unit[0] & 0x1F == nal.H264_PPS:
-            reader = BitReader(payload[1:])
-            number = reader.golomb()
-            self._sets[number] = reader.golomb()
-        elif unit[0] & 0x1F == nal.H264_SPS and len(payload) >= 5:
-            reader = BitReader(payload[4:])
-            number = reader.golomb()
-            self._planes.discard(number)
-            if nal.read_h264_sample_format(reader, unit[1]).separate_planes:
-                self._planes.add(number)
-            length = reader.golomb() + 4
-            nal.skip_display_order(reader)
-            reader.golomb()  # max_num_ref_frames
-            self._lengths[number] = None if reader.flag() else length
-
-    def _goes_on(self, head: bytes, kind: int) -> bool:
-        reader = BitReader(unescaped(head)[1:])
-        reader.golomb()  # first_mb_in_slice
-        reader.golomb()  # slice_type
-        chosen = self._sets.get(reader.golomb(), -1)
-        length = self._lengths.get(chosen)
-        if length is None:
-            self._before = None
-            return True
-        if chosen in self._planes:
-            reader.bits(2)
-        number, before = reader.bits(length), self._before
-        if head[0] & 0x60:
-            self._before = number
-        if kind == nal.H264_IDR or before is None or number in _RESTARTS:
-            return True
-        return number in (before, (before + 1) % (1 << length))
-
-
-# Decoders by codec that refuse packets which end too early, as most damage causes. FFmpeg's own
-# decoders return such pictures without an error.
-_SECOND_DECODERS = {"vp9": "libvpx-vp9"}
-
-
-class PacketDamageChecker:
-    """Checks each packet of a stream in decode order, in addition to the decoder."""
-
-    def __init__(self, stream: VideoStream) -> None:
-        context = stream.codec_context
-        codec = context.codec.canonical_name
-        self._numbers = FrameNumTracker(context.extradata or b"") if codec == "h264" else None
-        self._second = _second_decoder(codec, context.extradata)
-        self._is_proven = False  # the second decoder has decoded a packet
-
-    def passes(self, packet: Packet[VideoStream]) -> bool:
-        """Return whether the next packet is intact and no picture is missing before it.
-
-        A key packet needs no earlier picture.
-        """
-        follows = self._numbers is None or self._numbers.follows(bytes(packet))
-        return self._is_decoded(packet) and (follows or packet.is_keyframe)
-
-    def _is_decoded(self, packet: Packet[VideoStream]) -> bool:
-        if self._second is None:
-            return True
-        try:
-            decode(self._second, packet)
-        except MemoryError:
-            raise
-        except FFmpegError:
-            if not self._is_proven:
-                self._second = None  # it may not support the profile
-            return not self._is_proven
-        self._is_proven = True
-        return True
-
-
-def _second_decoder(codec: str, extradata: bytes | None) -> VideoCodecContext | None:
-    """Return the second decoder of a codec; None if there is none in this build of FFmpeg."""
-    name = _SECOND_DECODERS.get(codec)
-    if name is None:
-        return None
-    try:
-        context = av.CodecContext.create(name, "r")
-    except ValueError:
-        return None
-    assert isinstance(context, VideoCodecContext)
-    context.extradata = extradata
-    configure_decoder(context)
-    return context
-
-
-# Units whose errors do not affect pictures.
-_HARMLESS_UNITS = ("SEI",)
-# Codecs in which B pictures are never references.
-_UNREFERENCED_B = frozenset(("mpeg1video", "mpeg2video", "mpeg4", "vc1", "wmv3", "rv30", "rv40"))
-
-
-class DamageCollector:
-    """Collects damaged packets while a stream is decoded packet by packet with one thread."""
-
-    def __init__(self, decoder: str, messages: list[LogMessage]) -> None:
-        """`messages` collects FFmpeg's errors; they are removed once they are evaluated."""
-        self.packets: set[int] = set()
-        self.unreferenced: set[int] = set()  #: packets that no other one refers to
-        self._decoder = decoder
-        self._messages = messages
-
-    def on_packet(self, packet: int, source: Packet[VideoStream]) -> None:
-        """Evaluate errors after `packet`, from the demuxer, was fed to the decoder."""
-        if source.is_corrupt or any(map(self._is_of_picture, self._messages)):
-            self.packets.add(packet)
-        self._messages.clear()
-
-    def on_error(self, packet: int) -> None:
-        """Note that the decoder has refused `packet`."""
-        self.packets.add(packet)
-        self._messages.clear()
-
-    def on_frames(self, pictures: Sequence[av.VideoFrame]) -> None:
-        """Evaluate pictures whose pts is the number of their packet."""
-        for one in pictures:
-            if one.pts is None:
-                continue
-            if one.is_corrupt:
-                self.packets.add(one.pts)
-            if self._decoder in _UNREFERENCED_B and one.pict_type == PictureType.B:
-                self.unreferenced.add(one.pts)
-
-    def _is_of_picture(self, message: LogMessage) -> bool:
-        _, name, text = message
-        return name == self._decoder and not any(word in text for word in _HARMLESS_UNITS)
-
-
-def damaged_frames(codec: str, columns: PacketColumns, order: Ints, notes: DamageCollector) -> Ints:
-    """Return the numbers of damaged frames, ascending.
-
-    Damage of a packet that others refer to affects every frame up to the next key packet. It also
-    affects frames shown before that key packet but decoded after it, since any of them may be
-    predicted from the damaged one.
-
-    Args:
-        codec: FFmpeg's name of the codec
-        columns: packets with flags by their own bytes; decoding may clear flags because of damage
-        order: the packet of each frame
-        notes: the damaged packets
-    """
-    damaged = np.zeros(len(columns), np.bool_)
-    damaged[[packet for packet in notes.packets if packet < len(columns)]] = True
-    if codec not in INTRA_CODECS and damaged.any():
-        _spread_damage(damaged, columns, notes.unreferenced)
-    return np.flatnonzero(damaged[order])
-
-
-def _spread_damage(
-    damaged: npt.NDArray[np.bool_], columns: PacketColumns, unreferenced: Collection[int]
-) -> None:
-    keys = np.flatnonzero(columns.flags & PacketFlag.KEY).tolist()
-    needed = columns.flags & PacketFlag.DISPOSABLE == 0
-    needed[[packet for packet in unreferenced if packet < len(needed)]] = False
-    reached = False  # damage reached the end of the previous GOP
-    for start, end in itertools.pairwise([*({0} - set(keys)), *keys, len(columns)]):
-        group = slice(start, end)
-        leading = columns.pts[group] < columns.pts[start]
-        if reached:
-            damaged[group] |= leading
-        spreading = damaged[group] & needed[group]
-        after = np.arange(end - start)
-        for part, sources in ((leading, spreading), (~leading, spreading & ~leading)):
-            if sources.any():
-                damaged[group] |= part & (after >= int(sources.argmax()))
-        reached = bool((spreading & ~leading).any())
-
 
 _WITHOUT_KEY = ~np.uint8(PacketFlag.KEY)
 _NEEDED = ~np.uint8(PacketFlag.DISPOSABLE)
@@ -311,6 +94,7 @@ def _decode_once(
     index = -1
     packets = demux_until_error(opened, stream)
     checks = PacketDamageChecker(stream)
+    overread = OverreadChecker(stream)
     with capture_errors() as messages:
         notes = DamageCollector(context.codec.name, messages)
         for index, packet in enumerate(one for one in packets if one.pos not in left_out):
@@ -321,6 +105,7 @@ def _decode_once(
             packet.pts = packet.dts = index
             if not checks.passes(packet):
                 notes.packets.add(index)
+            overread.feed(packet)
             try:
                 pictures = decode(context, packet)
             except MemoryError:
@@ -330,11 +115,13 @@ def _decode_once(
                 continue
             notes.on_packet(index, packet)
             notes.on_frames(pictures)
+            overread.compare(pictures)
             frames.add(index, pictures)
         for _ in range(_MAX_DRAIN_ERRORS):
             try:
                 pictures = decode(context, None)
                 notes.on_frames(pictures)
+                overread.compare(pictures)
                 frames.add(index + 1, pictures)
             except EOFError:
                 break
@@ -344,6 +131,7 @@ def _decode_once(
                 continue
             break
     opened.close()
+    notes.packets |= overread.finish()
     return FullDecode(
         order=np.array(frames.order, np.int64),
         fed=np.array(frames.fed, np.int64),

@@ -29,6 +29,7 @@ from vfsd.codecs.decoding.packet_decoder import PacketReader
 from vfsd.codecs.frames.planes import fingerprint
 from vfsd.codecs.inventory.side_data import find_side_data
 from vfsd.codecs.probing.audio_scan import AudioScan, scan_audio, unusable_audio
+from vfsd.codecs.probing.damage import damaged_frames
 from vfsd.codecs.probing.frame_table_columns import (
     TableTimestamps,
     complete_timestamps,
@@ -37,7 +38,7 @@ from vfsd.codecs.probing.frame_table_columns import (
     proven_timestamps,
     reorder_delay,
 )
-from vfsd.codecs.probing.full_decode import FullDecode, KeyPacketProof, damaged_frames, decode_all
+from vfsd.codecs.probing.full_decode import FullDecode, KeyPacketProof, decode_all
 from vfsd.codecs.probing.media_info import (
     choose_stream,
     claimed_rates,

@@ -22,7 +22,7 @@ from tests.support.stores import new_store
 from vfsd.api.store import Store
 from vfsd.api.video import Video, context_of
 from vfsd.catalog.videos import Videos
-from vfsd.codecs.probing.full_decode import DamageCollector, damaged_frames
+from vfsd.codecs.probing.damage import DamageCollector, damaged_frames
 from vfsd.codecs.probing.probe import Examination, examine
 from vfsd.codecs.probing.serialize import pack_examination, unpack_examination
 from vfsd.codecs.pyav import decode
@@ -49,6 +49,17 @@ CODECS = {
         "yuv420p",
     ),
 }
+SILENT = {
+    "hevc": ("a.mkv", "libx265", {"crf": "24", "x265-params": "keyint=15:log-level=none"}),
+    "hevc in slices": (
+        "a.mp4",
+        "libx265",
+        {"crf": "24", "x265-params": "keyint=15:slices=2:log-level=none"},
+    ),
+    "vp8": ("a.mkv", "libvpx", {"g": "15", "crf": "20", "b": "1M", "cpu-used": "5"}),
+    "vp8 in partitions": ("a.webm", "libvpx", {"g": "15", "b": "1M", "slices": "4"}),
+}
+"""Codecs whose decoders take changed bits for other symbols, without an error."""
 DETECTED = ("h264", "mpeg4", "mpeg2", "ffv1", "vp9", "hevc with hashes")
 """Codecs in which the decoder notices the changes below; others decode other pictures silently."""
 
@@ -75,6 +86,23 @@ def damaged(clean: Path, codec: str, seed: int = 0, hit: Sequence[int] = HIT) ->
             at = position + min(size - 1, 30 + chance.randrange(max(1, size - 30)))
             data[at] ^= 1 << chance.randrange(8)
     path.write_bytes(data)
+    return path
+
+
+def moving_noise(path: Path, encoder: str, options: dict[str, str]) -> Path:
+    """Thirty frames with much detail, in which most bits of a packet change samples."""
+    rng = np.random.default_rng(1)
+    field = rng.integers(0, 255, (12, 60), np.uint8).repeat(8, 0).repeat(8, 1).astype(int)
+    with av.open(str(path), "w") as out:
+        stream = out.add_stream(encoder, rate=25, options=options)
+        assert isinstance(stream, av.VideoStream)
+        stream.width, stream.height, stream.pix_fmt = 160, 96, "yuv420p"
+        for number in range(30):
+            planes = np.full((144, 160), 128, np.uint8)
+            noise = rng.integers(-6, 6, (96, 160))
+            planes[:96] = (field[:, number * 3 : number * 3 + 160] + noise).clip(0, 255)
+            out.mux(stream.encode(av.VideoFrame.from_ndarray(planes, format="yuv420p")))
+        out.mux(stream.encode(None))
     return path
 
 
@@ -126,6 +154,26 @@ def test_frames_flagged_by_ffmpeg_are_marked(tmp_path: Path, codec: str) -> None
             others = {packet for packet in after if after[packet][0] != before[packet][0]}
             assert others
             assert others <= marked(found)
+
+
+@pytest.mark.parametrize("kind", SILENT)
+def test_pictures_that_read_beyond_their_data_are_marked(tmp_path: Path, kind: str) -> None:
+    name, encoder, options = SILENT[kind]
+    clean = moving_noise(tmp_path / name, encoder, options)
+    assert examine(clean, full=True).damage == ()
+    before, _ = decoded(clean)
+    assert len(before) == 30
+    differing = found = 0
+    for seed in range(8):
+        path = damaged(clean, kind, seed, hit=(seed, 17))
+        after, _ = decoded(path)
+        others = {packet for packet in before if after.get(packet) != before[packet]}
+        marks = marked(examine(path, full=True))
+        assert all(packet >= seed for packet in marks)
+        differing += len(others)
+        found += len(others & marks)
+    assert differing
+    assert found > differing / (5 if kind.startswith("vp8") else 20)
 
 
 def test_damage_ends_at_the_next_key_frame(tmp_path: Path) -> None:
