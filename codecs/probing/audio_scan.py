@@ -165,6 +165,18 @@ def _demuxed_packets(
         )
 
 
+def _until_error(packets: Iterable[_ScannedPacket]) -> Iterator[_ScannedPacket]:
+    """Yield packets up to an error, as at the end of a file that is cut off."""
+    is_any = False
+    try:
+        for packet in packets:
+            is_any = True
+            yield packet
+    except FFmpegError:
+        if not is_any:
+            raise
+
+
 def _scan_stream(
     source: MediaSource,
     opened: InputContainer,
@@ -180,7 +192,7 @@ def _scan_stream(
     pts, lasting, position, size = (array("q") for _ in range(4))
     first: _ScannedPacket | None = None
     total = source.size
-    for packet in packets:
+    for packet in _until_error(packets):
         if not packet.payload:
             continue
         first = first or packet

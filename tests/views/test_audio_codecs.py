@@ -509,3 +509,53 @@ def test_qcelp(tmp_path: Path) -> None:
 
 def _chunk(name: bytes, body: bytes) -> bytes:
     return name + struct.pack("<I", len(body)) + body + bytes(len(body) % 2)
+
+
+def without_display_times(path: Path, clip: Path) -> Path:
+    """A copy whose pictures have their decoding times as timestamps, as some writers store them."""
+    with av.open(str(clip)) as opened, av.open(str(path), "w") as output:
+        copies = [output.add_stream_from_template(stream) for stream in opened.streams]
+        for packet in opened.demux():
+            if not packet.size:
+                continue
+            if packet.stream.type == "video":
+                packet.pts = packet.dts
+            packet.stream = copies[packet.stream_index]
+            output.mux(packet)
+    return path
+
+
+def test_audio_with_pictures_timed_in_decode_order(tmp_path: Path) -> None:
+    plain = make_talking(tmp_path / "plain.mp4", "aac", video_codec="mpeg4")
+    clip = without_display_times(tmp_path / "clip.mp4", plain)
+    with shelved(tmp_path, clip) as shelf:
+        explained = json.loads(shelf.read(clip.name, "explain/full.mp4.json"))
+        assert (explained["sound"], explained["sound_made"]) == ("aac", "copied")
+        data = shelf.read(clip.name, "full.mp4")
+        assert packets(data)
+        begin, heard = samples(data)
+        origin, right = samples(clip)
+    assert begin - origin in range(-RATE // 25, RATE // 25 + 1)
+    assert closest(heard, right, RATE // 25) < 0.05
+
+
+def test_audio_before_a_damaged_end_is_kept(tmp_path: Path) -> None:
+    """RealMedia that is cut off ends with an error of the demuxer."""
+    clip = tmp_path / "clip.rm"
+    source = make_talking(tmp_path / "plain.mkv", "aac")
+    command = ["ffmpeg", "-v", "error", "-i", str(source), "-c:v", "rv20", "-c:a", "ac3", str(clip)]
+    subprocess.run(command, check=True)
+    with av.open(str(clip)) as opened:
+        total = len([one for one in opened.demux(audio=0) if one.size])
+    data = bytearray(clip.read_bytes())
+    start = data.index(b"DATA") + 18
+    at, count = start, 0
+    while at + 12 < len(data) and count < 150:
+        at, count = at + int.from_bytes(data[at + 2 : at + 4], "big"), count + 1
+    data[at + 2 : at + 4] = b"\0\1"  # smaller than a header
+    clip.write_bytes(data)
+    with shelved(tmp_path, clip) as shelf:
+        explained = json.loads(shelf.read(clip.name, "explain/full.mkv.json"))
+        assert explained["sound"] == "ac3"
+        found = packets(shelf.read(clip.name, "full.mkv"))
+    assert 5 < len(found) < total
