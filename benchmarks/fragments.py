@@ -271,7 +271,7 @@ def greedy(
         cheapest, chosen = costs.of_original(physical).seconds(work), None
         for segment, tiles in usable:
             if segment.first_frame <= part[0] and part[-1] < segment.end_frame:
-                through = tile_work(segment, tiles, segment.end_frame - 1)
+                through = tile_work(segment, tiles, segment.frames)
                 share = len(part) / len(segment.frames)
                 seconds = costs.seconds_of_tiles(segment, through, together=len(tiles)) * share
                 if seconds < cheapest:

@@ -81,6 +81,7 @@ class Drawing:
         self._whole = Tiling.whole(TileLayout.untiled(footage.width, footage.height))
         self._drawn = cache(self._draw)
         self.tiling_around = self._boxes.tiling_around
+        self.gops = self._boxes.gops
         self.labels = self._boxes.labels
         self.making_cost = self._boxes.making_cost
         self.touched = self._boxes.touched

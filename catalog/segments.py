@@ -225,6 +225,7 @@ class Segments:
                 object_key=segment.object_key,
                 size=segment.size,
                 psnr=segment.psnr,
+                gop=segment.gop,
                 created_ns=segment.created_ns,
                 retired_ns=segment.retired_ns,
             )
@@ -403,6 +404,7 @@ def _segment_from_row(row: Row[Any], mine: tuple[Cell, ...]) -> Segment:
         created_ns=row.created_ns,
         retired_ns=row.retired_ns,
         cells=mine,
+        gop=row.gop,
     )
 
 

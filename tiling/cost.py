@@ -313,6 +313,36 @@ def decoded_frames(
     return lengths
 
 
+def decoded_spans(frames: Sequence[int], first: int, gop: int) -> list[range]:
+    """Return the runs of frames that a read of `frames`, ascending, decodes from key frames on.
+
+    There is a key frame at `first` and every `gop` frames after it.  A decoder that stands before a
+    key frame goes on, so runs that touch are one.
+    """
+    start = frames[0] - (frames[0] - first) % gop
+    if frames[-1] - frames[0] == len(frames) - 1:  # consecutive
+        return [range(start, frames[-1] + 1)]
+    spans = [range(start, frames[0] + 1)]
+    for frame in frames[1:]:
+        key = frame - (frame - first) % gop
+        if key <= spans[-1].stop:
+            spans[-1] = range(spans[-1].start, frame + 1)
+        else:
+            spans.append(range(key, frame + 1))
+    return spans
+
+
+KEY_PICTURE_BYTES = 4.0
+"""Typical size of a key picture of a tile, in other pictures."""
+
+
+def gop_bytes(frames: int, gop: int, key_bytes: float = KEY_PICTURE_BYTES) -> float:
+    """Return the bytes of `frames` pictures with a key picture every `gop`, in units of another
+    picture.
+    """
+    return frames + (key_bytes - 1) * -(-frames // gop)
+
+
 def tile_areas(layout: TileLayout) -> Ints:
     """Return the pixels of each tile."""
     return np.outer(layout.heights, layout.widths).ravel()

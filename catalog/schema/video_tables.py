@@ -248,6 +248,11 @@ segments = Table(
         comment="bytes of the pack; for a joined segment, its share",
     ),
     Column("psnr", Float, nullable=False, comment="dB, of the worst cell"),
+    Column(
+        "gop",
+        Integer,
+        comment="frames from one key picture of a cell to the next; null: only the first is one",
+    ),
     Column("created_ns", BigInteger, nullable=False, comment="when it was published"),
     Column(
         "retired_ns",

@@ -31,8 +31,14 @@ class CellDecoder(Protocol):
     def restart(self, cell: PackedCell) -> None:
         """Prepare for the first packet of a cell that it fits."""
 
+    def first_packet(self, number: int) -> int:
+        """Return the last packet at or before picture `number` that decodes without others."""
+
     def skip(self, number: int) -> None:
-        """Count packets as fed that picture `number` of the cell does not need."""
+        """Count packets as fed that picture `number` of the cell does not need.
+
+        Pictures that the decoder holds back are lost; see `drain`.
+        """
 
     def decode(self, payload: memoryview) -> list[tuple[int, av.VideoFrame]]:
         """Decode the next packet; return (number in the cell, picture) for each result.
@@ -84,8 +90,14 @@ class StreamCellDecoder:
             self._context.flush_buffers()
         self.fed = 0
 
+    def first_packet(self, number: int) -> int:
+        return self._cell.key_before(number)
+
     def skip(self, number: int) -> None:
-        """Do nothing: only the first packet is a key packet."""
+        key = self.first_packet(number)
+        if key > self.fed:
+            self.restart(self._cell)
+            self.fed = key
 
     def decode(self, payload: memoryview) -> list[tuple[int, av.VideoFrame]]:
         self._is_fresh = False

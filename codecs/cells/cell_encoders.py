@@ -22,6 +22,7 @@ import numpy.typing as npt
 from av.error import FFmpegError
 from av.packet import Packet
 from av.video.codeccontext import VideoCodecContext
+from av.video.frame import PictureType
 from av.video.stream import VideoStream
 
 from vfsd.codecs.cells.lossless import LOSSLESS_PIXEL_FORMATS, MAX_LEVEL, LosslessCellEncoder
@@ -155,6 +156,11 @@ class TileCodec:
         return self.name == LOSSLESS
 
     @property
+    def takes_gop(self) -> bool:
+        """Whether a cell may have more key pictures than its first; stitching needs one."""
+        return self.name != STITCHABLE
+
+    @property
     def takes_parts(self) -> bool:
         """Whether some tiles of a layout may be missing; stitching needs all of them."""
         return self.name != STITCHABLE
@@ -282,6 +288,19 @@ def require_encoder(codec: TileCodec) -> None:
         require_kvazaar()
 
 
+def _with_gop(options: Mapping[str, str], gop: int) -> dict[str, str]:
+    """Return the options of an encoder for a key picture every `gop` pictures."""
+    changed = {
+        name: value.replace("keyint=infinite", f"keyint={gop}:min-keyint={gop}").replace(
+            "keyint=-1", f"keyint={gop}"
+        )
+        for name, value in options.items()
+    }
+    if "x264-params" in changed:
+        changed["forced-idr"] = "1"  # decoders start at these pictures
+    return changed
+
+
 class CellEncoder:
     """Encodes one cell from the pictures of a segment, and measures its quality.
 
@@ -289,8 +308,16 @@ class CellEncoder:
     picture.
     """
 
-    def __init__(self, codec: TileCodec, media: MediaInfo, rect: Rect, quality: int) -> None:
+    def __init__(
+        self,
+        codec: TileCodec,
+        media: MediaInfo,
+        rect: Rect,
+        quality: int,
+        gop: int | None = None,
+    ) -> None:
         self._codec = codec
+        self._gop = gop
         self._rect = rect
         self._media = media
         self._format = codec.pixel_formats[media.pixel_format]
@@ -311,7 +338,8 @@ class CellEncoder:
         cut_out(picture, self._rect, tile)
         copy_colors(picture, tile)
         self._held.append(tile)
-        tile.pict_type = 0  # otherwise the encoder repeats the decoded picture type
+        # Otherwise the encoder repeats the decoded picture type.
+        tile.pict_type = PictureType.I if self._is_key(self._received) else PictureType.NONE
         tile.pts = self._received
         tile.time_base = self._context.time_base
         self._received += 1
@@ -329,8 +357,12 @@ class CellEncoder:
             bytes(self._context.extradata or b""),
             self._packets,
             self._comparer.siting,
+            self._gop,
         )
         return stream, likeness
+
+    def _is_key(self, number: int) -> bool:
+        return self._gop is not None and number % self._gop == 0
 
     def abandon(self) -> None:
         """Stop encoding and discard the cell."""
@@ -351,6 +383,8 @@ class CellEncoder:
             **color_options(self._media),
             **self._codec.options,
         }
+        if self._gop is not None:
+            context.options = _with_gop(context.options, self._gop)
         try:
             open_encoder(context)
         except FFmpegError as error:
@@ -369,6 +403,8 @@ class CellEncoder:
     def _take(self, packets: Iterable[Packet[VideoStream]]) -> None:
         for packet in packets:
             payload = bytes(packet)
+            if self._is_key(len(self._packets)) and not packet.is_keyframe:
+                raise IntegrityError(f"packet {len(self._packets)} of a tile is not a key packet")
             self._packets.append(payload)
             self._check.packet(payload, self._context.extradata)
         while len(self._held) > self._check.pending:
@@ -562,6 +598,7 @@ def encode_cells(
     tiles: Mapping[Rect, int],
     shots: Iterable[SourcePicture],
     between: Callable[[], None] = lambda: None,
+    gop: int | None = None,
 ) -> list[EncodedCell]:
     """Return the cells of `tiles` with their measured quality, in order.
 
@@ -575,14 +612,16 @@ def encode_cells(
         tiles: quality by rectangle
         shots: whole pictures of `media`, iterated once
         between: called between pictures, while no new ones are taken; may raise to cancel
+        gop: pictures from one key picture to the next; None: only the first is one
     """
     shots = _uniform_shots(shots, media)
     if codec.name == STITCHABLE:
+        assert gop is None  # a stitched stream has its key pictures at the ends of segments
         return encode_stitchable(codec, media, tiles, shots)
     if codec.name == LOSSLESS:
-        exact = [LosslessCellEncoder(media, rect, level) for rect, level in tiles.items()]
+        exact = [LosslessCellEncoder(media, rect, level, gop) for rect, level in tiles.items()]
         return _encode_separately(exact, media, shots, between)
-    encoders = [CellEncoder(codec, media, rect, quality) for rect, quality in tiles.items()]
+    encoders = [CellEncoder(codec, media, rect, quality, gop) for rect, quality in tiles.items()]
     return _encode_separately(encoders, media, shots, between)
 
 

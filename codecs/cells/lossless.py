@@ -184,6 +184,10 @@ class PicturePacker:
             return _raw_packet(picture, channels)
         return _packet_head(picture, how | _COMPRESSED) + data
 
+    def restart(self) -> None:
+        """Pack the next picture without reference to earlier ones."""
+        self._before = None
+
     def _best(self, ways: dict[int, list[SamplePlane]]) -> int:
         size = {how: self._tried(channels) for how, channels in ways.items()}
         alone = min((how for how in size if not how & _TEMPORAL), key=size.__getitem__)
@@ -381,9 +385,10 @@ class LosslessCellEncoder:
     does not decode to the same bits.
     """
 
-    def __init__(self, media: MediaInfo, rect: Rect, level: int) -> None:
+    def __init__(self, media: MediaInfo, rect: Rect, level: int, gop: int | None = None) -> None:
         self._rect = rect
         self._format = media.pixel_format
+        self._gop = gop
         # Even sizes, as in cells of other codecs, so that readers treat all alike.
         width, height = rect.width + rect.width % 2, rect.height + rect.height % 2
         self._size = (width, height)
@@ -408,7 +413,7 @@ class LosslessCellEncoder:
             tile = self._tile = blank_like(picture, *self._size)
         if stream is None:
             form = (*self._size, self._format, shot.siting)
-            stream = self._stream = _VerifiedPacker(*form, self._level)
+            stream = self._stream = _VerifiedPacker(*form, self._level, self._gop)
         cut_out(picture, self._rect, tile)
         copy_colors(picture, tile)
         stream.put(tile)
@@ -439,7 +444,8 @@ def recompressed(cell: PackedCell, packets: Iterable[memoryview], level: int) ->
     to the same bits.
     """
     decoder = LosslessCellDecoder(cell)
-    stream = _VerifiedPacker(cell.width, cell.height, decoder.pixel_format, decoder.siting, level)
+    form = (cell.width, cell.height, decoder.pixel_format, decoder.siting)
+    stream = _VerifiedPacker(*form, level, cell.gop)
     for packet in packets:
         ((_, picture),) = decoder.decode(packet)
         stream.put(picture)
@@ -465,8 +471,11 @@ class LosslessCellDecoder:
         self._unpacker.restart()
         self.fed = 0
 
+    def first_packet(self, number: int) -> int:
+        return self._alone[bisect_right(self._alone, number) - 1]
+
     def skip(self, number: int) -> None:
-        nearest = self._alone[bisect_right(self._alone, number) - 1]
+        nearest = self.first_packet(number)
         if nearest > self.fed:
             self._unpacker.restart()
             self.fed = nearest
@@ -484,14 +493,25 @@ class LosslessCellDecoder:
 class _VerifiedPacker:
     """Packs pictures, and unpacks each again to compare."""
 
-    def __init__(self, width: int, height: int, pixel_format: str, siting: str, level: int) -> None:
+    def __init__(
+        self,
+        width: int,
+        height: int,
+        pixel_format: str,
+        siting: str,
+        level: int,
+        gop: int | None = None,
+    ) -> None:
         self._size = (width, height)
+        self._gop = gop
         self._description = {"pixels": pixel_format, "siting": siting}
         self._packer = PicturePacker(level)
         self._unpacker = PictureUnpacker(width, height, pixel_format, siting)
         self._packets: list[bytes] = []
 
     def put(self, picture: av.VideoFrame) -> None:
+        if self._gop is not None and len(self._packets) % self._gop == 0:
+            self._packer.restart()
         packet = self._packer.pack(picture)
         again = self._unpacker.unpack(memoryview(packet))
         for original, restored in zip(plane_bytes(picture), plane_bytes(again), strict=True):
@@ -503,7 +523,7 @@ class _VerifiedPacker:
         alone = [number for number, packet in enumerate(self._packets) if is_key_packet(packet)]
         described = {**self._description, "alone": alone}
         extradata = json.dumps(described, separators=(",", ":")).encode()
-        return CellStream(LOSSLESS, *self._size, extradata, self._packets)
+        return CellStream(LOSSLESS, *self._size, extradata, self._packets, gop=self._gop)
 
 
 def _cell_format(cell: PackedCell) -> tuple[str, str, Sequence[int]]:

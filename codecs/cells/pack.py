@@ -41,6 +41,7 @@ class PackedCell:
     sums: tuple[int, ...] = ()  #: CRC-32 of each packet; empty if not known
     #: Chroma location (`vfsd.codecs.frames.color`); None: set by the decoder.
     siting: str | None = None
+    gop: int | None = None  #: packets from one key packet to the next; None: only the first is one
 
     @property
     def position(self) -> int:
@@ -51,6 +52,10 @@ class PackedCell:
     def size(self) -> int:
         """Bytes of all packets."""
         return self.offsets[-1] - self.offsets[0]
+
+    def key_before(self, number: int) -> int:
+        """Return the last key packet at or before packet `number`."""
+        return 0 if self.gop is None else number - number % self.gop
 
     def is_whole(self, number: int, packet: bytes | memoryview) -> bool:
         """Return whether `packet` matches the checksum of packet `number`."""
@@ -67,6 +72,7 @@ class CellStream:
     extradata: bytes
     packets: Sequence[bytes]
     siting: str | None = None  #: as in `PackedCell`
+    gop: int | None = None  #: as in `PackedCell`
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +101,7 @@ def write_pack(
                 "sizes": sizes,
                 "sums": _packed_checksums(zlib.crc32(packet) for packet in cell.packets),
                 **({} if cell.siting is None else {"siting": cell.siting}),
+                **({} if cell.gop is None else {"gop": cell.gop}),
             }
         )
         at += sum(sizes)
@@ -167,8 +174,11 @@ def _parsed_table(table: bytes, end: int) -> PackTable:
         siting = row.get("siting")
         if siting is not None and siting not in SITINGS:
             raise ValueError("unknown chroma location")
+        gop = row.get("gop")
+        if gop is not None and (not gop or not _is_count(gop, _MAX_PACK_BYTES)):
+            raise ValueError("GOP length out of range")
         form = (row["codec"], row["width"], row["height"], extradata)
-        cells.append(PackedCell(*form, offsets, sums, siting))
+        cells.append(PackedCell(*form, offsets, sums, siting, gop))
     return PackTable(cells, joint)
 
 

@@ -44,6 +44,7 @@ def test_with_tiles_for_a_part(run: Run) -> None:
         "count",
         "layout",
         "codec",
+        "gop",
         "from_view",
         "tiles",
         "starts",

@@ -50,6 +50,7 @@ def test_show_as_json_is_complete(tiled: Run) -> None:
         "codec",
         "size",
         "psnr",
+        "gop",
         "created",
         "tiles",
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -34,8 +35,9 @@ def some_segments(rng: np.random.Generator, frames: int, count: int) -> list[Seg
             Cell(tile, layout.tile(tile), 0, int(rng.integers(1, 60_000)), 20, 40.0)
             for tile in stored
         )
+        gop = None if rng.random() < 0.5 else int(rng.integers(1, 20))
         found.append(
-            Segment(number + 1, 2, 1, first, end, layout, "fast", "", 1, 40.0, 0, None, cells)
+            Segment(number + 1, 2, 1, first, end, layout, "fast", "", 1, 40.0, 0, None, cells, gop)
         )
     return found
 
@@ -91,11 +93,11 @@ class Oracle:
         if segment is None:
             own = self.costs.of_original(self.original)
             return own.seconds(original_work(self.original, self.table, frames))
-        return self.tiled(segment, frames[-1])
+        return self.tiled(segment, frames)
 
-    def tiled(self, segment: Segment, last: int) -> float:
+    def tiled(self, segment: Segment, frames: Sequence[int]) -> float:
         tiles = segment.layout.covering(REGION)
-        work = tile_work(segment, tiles, last)
+        work = tile_work(segment, tiles, frames)
         return _REQUIRED_GAIN * self.costs.seconds_of_tiles(segment, work, together=len(tiles))
 
     def saved(self, before: Way, way: Way) -> float:
@@ -106,8 +108,19 @@ class Oracle:
                 return 0.0
             return self.alone((None, [before[1][-1]]))
         if before[0] is not None and before[0] is way[0]:
-            return self.tiled(before[0], before[1][-1])
+            key, stop = before[0].key_before(way[1][0]), before[1][-1] + 1
+            if key < stop:
+                return self.tiled(before[0], range(key, stop))
+            # A decoder that stands before the key picture continues without a start.
+            if key == stop:
+                return self.tiled(before[0], way[1]) - self._continued(before[0], way[1])
         return 0.0
+
+    def _continued(self, segment: Segment, frames: Sequence[int]) -> float:
+        tiles = segment.layout.covering(REGION)
+        work = tile_work(segment, tiles, frames)
+        work = replace(work, starts=work.starts - len(tiles))
+        return _REQUIRED_GAIN * self.costs.seconds_of_tiles(segment, work, together=len(tiles))
 
 
 def as_ways(parts: Sequence[list[int]], runs: Sequence[TileRun]) -> list[Way]:

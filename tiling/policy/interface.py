@@ -54,18 +54,20 @@ class Tiling:
 
     layout: TileLayout
     tiles: tuple[int, ...]
+    gop: int | None = None
+    """Frames from one key picture of a tile to the next; None: one GOP in each SOT."""
     _hash: int = field(init=False, repr=False, compare=False)
     """Cached: policies use tilings as keys very often."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_hash", hash((self.layout, self.tiles)))
+        object.__setattr__(self, "_hash", hash((self.layout, self.tiles, self.gop)))
 
     def __hash__(self) -> int:
         return self._hash
 
     @classmethod
-    def whole(cls, layout: TileLayout) -> Tiling:
-        return cls(layout, tuple(range(layout.count)))
+    def whole(cls, layout: TileLayout, gop: int | None = None) -> Tiling:
+        return cls(layout, tuple(range(layout.count)), gop)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +150,10 @@ class World(Protocol):
     def sots(self) -> range:
         """The numbers of all SOTs."""
 
+    @property
+    def gops(self) -> Sequence[int]:
+        """GOP lengths to consider for tilings, besides one GOP in each SOT."""
+
     def touched(self, query: Query) -> Sequence[int]:
         """Return the SOTs that a query has to decode, ascending."""
 
@@ -167,6 +173,14 @@ class World(Protocol):
         """Return the cost; at least the seconds that any query decodes of that SOT
         without tiles.
         """
+
+
+def tilings_around(world: World, sot: int, aims: Aims) -> list[Tiling]:
+    """Return the tiling around `aims` in a SOT, in each GOP length; empty if there is none."""
+    found = world.tiling_around(sot, aims)
+    if found is None:
+        return []
+    return [found, *(replace(found, gop=gop) for gop in world.gops)]
 
 
 class TilingPolicy(Protocol):

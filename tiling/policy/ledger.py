@@ -18,6 +18,7 @@ from vfsd.tiling.policy.interface import (
     Retile,
     Tiling,
     World,
+    tilings_around,
 )
 
 
@@ -238,7 +239,8 @@ class Ledger:
     this tiling.  As totals never decrease, a SOT does not oscillate: replaced tiles must get ahead
     by `lead` to return.
 
-    Labels and regions are treated alike, and combined by `AimCombinations`.
+    Labels and regions are treated alike, and combined by `AimCombinations`.  A layout in another
+    GOP length is another candidate.
 
     *Against never tiling*, with cost D0.  Let D be the time of reads, S = D0 - D the savings, P the
     payments of SOTs, and E the payments from funds.  With P <= D / eta for every SOT and in total,
@@ -328,10 +330,10 @@ class Ledger:
         self._spent += seconds
         self._saved += self._world.decode(sot, query, None) - seconds
         for aims in state.combinations.add(query.aims):
-            tiling = self._world.tiling_around(sot, aims)
-            candidates = state.account.candidates
-            if tiling is not None and (tiling in candidates or len(candidates) < self._terms.most):
-                state.account.consider(tiling, aims)
+            for tiling in tilings_around(self._world, sot, aims):
+                candidates = state.account.candidates
+                if tiling in candidates or len(candidates) < self._terms.most:
+                    state.account.consider(tiling, aims)
         return state
 
     def _paid(self, sot: int, state: _SotState, tiling: Tiling, own: float) -> Retile:

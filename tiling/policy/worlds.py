@@ -15,12 +15,15 @@ import numpy as np
 import numpy.typing as npt
 
 from vfsd.tiling.cost import (
+    KEY_PICTURE_BYTES,
     DecodeCost,
     DecodeWork,
     EncodeCost,
     Ints,
     WantedBoxes,
     decoded_frames,
+    decoded_spans,
+    gop_bytes,
     intersecting_pairs,
     tile_areas,
 )
@@ -88,6 +91,7 @@ class CostRates:
     tiles: DecodeCost
     encode: EncodeCost
     density: ByteDensity
+    key_bytes: float = KEY_PICTURE_BYTES  #: size of a key picture of a tile, in other pictures
 
     def scaled(self, decode: float, encode: float) -> CostRates:
         """Return rates multiplied by these factors, to simulate bad measurements."""
@@ -96,6 +100,7 @@ class CostRates:
             self.tiles.times(decode),
             self.encode.times(encode),
             self.density,
+            self.key_bytes,
         )
 
 
@@ -200,6 +205,10 @@ class BoxWorld:
     @property
     def sots(self) -> range:
         return range(len(self._video.sots))
+
+    @property
+    def gops(self) -> Sequence[int]:
+        return ()
 
     def touched(self, query: Query) -> list[int]:
         if not query.frames:
@@ -373,18 +382,23 @@ class SizeWorld:
         rates: CostRates,
         reading: ReadStrategy | None = None,
         cached_bytes: CachedBytes | None = None,
+        gops: Sequence[int] = (),
     ) -> None:
         """`video` must have an original; its boxes are not used.
 
-        `cached_bytes` returns cached frames that need not be encoded; None: there are none.
+        `cached_bytes` returns cached frames that need not be encoded; None: there are none.  With
+        `gops`, renditions in full size are possible, too.
         """
         assert video.original is not None
         self._original = video.original
         self._sots = video.sots
+        self._starts = [frames.start for frames in video.sots]
         self._rates = rates
         self._reading = reading or CheapestSource()
         self._cached_bytes = cached_bytes or _no_cached_bytes
         self._full = video.width, video.height
+        self._gops = tuple(gops)
+        self._spent = lru_cache(_CACHED_EXTENTS)(self._work_of_frames)
         self.tiling_around = lru_cache(maxsize=None)(self._tiling_around)
         self.making_cost = lru_cache(maxsize=None)(self._making_cost)
 
@@ -392,8 +406,16 @@ class SizeWorld:
     def sots(self) -> range:
         return range(len(self._sots))
 
+    @property
+    def gops(self) -> Sequence[int]:
+        return self._gops
+
     def touched(self, query: Query) -> list[int]:
-        return [sot for sot, frames in enumerate(self._sots) if frames_within(frames, query.frames)]
+        if not query.frames:
+            return []
+        first = max(0, bisect_right(self._starts, query.frames[0]) - 1)
+        last = bisect_right(self._starts, query.frames[-1])
+        return [sot for sot in range(first, last) if frames_within(self._sots[sot], query.frames)]
 
     def labels(self, sot: int) -> Aims:
         return frozenset()
@@ -406,10 +428,21 @@ class SizeWorld:
         continues = sot > 0 and bool(frames_within(self._sots[sot - 1], query.frames))
         since = start if continues else None
         untiled = self._rates.original.seconds(self._original.work(frames[0], frames[-1], since))
-        if tiling is None or not _serves(tiling.layout, query.aims):
+        if tiling is None or not self._can_serve(tiling, query.aims):
             return untiled
-        work = self._work(tiling.layout, frames[-1] - start + 1)
+        work = self._spent(tiling, sot, frames)
         return self._reading.seconds(self._rates.tiles.seconds(work), untiled)
+
+    def rendition_seconds(self, sot: int, query: Query, tiling: Tiling) -> float:
+        """Return the seconds of a query in a SOT from a rendition, even if that costs more."""
+        frames = frames_within(self._sots[sot], query.frames)
+        return self._rates.tiles.seconds(self._spent(tiling, sot, frames)) if frames else 0.0
+
+    def _can_serve(self, tiling: Tiling, aims: Aims) -> bool:
+        # In full size, one GOP in each SOT is left to the tiles of `BoxWorld`.
+        if tiling.gop is None and _picture(tiling.layout) == self._full:
+            return False
+        return _serves(tiling.layout, aims)
 
     def pixels(self, sot: int, query: Query, tiling: Tiling | None) -> int:
         frames = frames_within(self._sots[sot], query.frames)
@@ -426,31 +459,52 @@ class SizeWorld:
         need.
         """
         original = self._original.work(frames[0], frames[-1], frames[0] or None)
-        rendition = self._work(layout, len(frames))
+        rendition = self._work(layout, None, len(frames))
         return self._rates.original.seconds(original) + self._rates.tiles.seconds(rendition)
 
     def _tiling_around(self, sot: int, aims: Aims) -> Tiling | None:
         """Return the smallest rendition that serves all aims, or None."""
         for size in sorted(_sizes(aims), key=lambda size: size.width):
             layout = TileLayout.untiled(size.width, size.height)
-            if _serves(layout, aims) and _picture(layout) != self._full:
+            if _serves(layout, aims) and (self._gops or _picture(layout) != self._full):
                 return Tiling.whole(layout)
         return None
 
     def _making_cost(self, sot: int, tiling: Tiling) -> TilingCost:
         frames = self._sots[sot]
-        work = self._work(tiling.layout, len(frames))
+        work = self._work(tiling.layout, tiling.gop, len(frames))
         seconds = self._rates.original.seconds(self._original.work(frames[0], frames[-1], None))
         seconds += self._rates.encode.seconds(1, work.pixels, work.bytes)
         share = self._cached_bytes(_picture(tiling.layout), frames) / len(frames)
         seconds += share * (self.verification_seconds(tiling.layout, frames) - seconds)
         return TilingCost(seconds, work.bytes)
 
-    def _work(self, layout: TileLayout, frames: int) -> DecodeWork:
+    def _work(self, layout: TileLayout, gop: int | None, frames: int) -> DecodeWork:
+        """Return the work of decoding a whole SOT."""
         width, height = _picture(layout)
         pixels = frames * width * height
-        density = self._rates.density
-        return DecodeWork(1, frames, pixels, (density.still + density.moving) * pixels)
+        size = self._density * pixels
+        if gop is not None:
+            size *= self._gop_bytes(frames, gop) / self._gop_bytes(frames, frames)
+        return DecodeWork(1, frames, pixels, size)
+
+    def _work_of_frames(self, tiling: Tiling, sot: int, frames: range) -> DecodeWork:
+        """Return the work of decoding some frames of a SOT, from key pictures on."""
+        width, height = _picture(tiling.layout)
+        mine, key_bytes = self._sots[sot], self._rates.key_bytes
+        gop = tiling.gop or len(mine)
+        spans = decoded_spans(frames, mine.start, gop)
+        pictures = sum(map(len, spans))
+        other = self._density * width * height * len(mine) / self._gop_bytes(len(mine), len(mine))
+        size = other * sum(gop_bytes(len(span), gop, key_bytes) for span in spans)
+        return DecodeWork(len(spans), pictures, pictures * width * height, size)
+
+    @property
+    def _density(self) -> float:
+        return self._rates.density.still + self._rates.density.moving
+
+    def _gop_bytes(self, frames: int, gop: int) -> float:
+        return gop_bytes(frames, gop, self._rates.key_bytes)
 
 
 def _no_cached_bytes(size: tuple[int, int], frames: range) -> int:

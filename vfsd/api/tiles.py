@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from reprlib import repr as shown
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ from vfsd.derive.catalog_world import (
     layouts_around,
 )
 from vfsd.derive.deferred_compression import OnUnread, compress_segments, compressible, wanted_level
+from vfsd.derive.gop_length import GopLength, gop_frames
 from vfsd.derive.import_rendition import arrays_to_stored_format, import_pictures
 from vfsd.derive.retile import OnProgress, retile
 from vfsd.derive.tile_encoder import PlannedSegment, TileSettings
@@ -116,6 +118,7 @@ class VideoTiles:
         *,
         span: Span | None = None,
         settings: TileSettings | None = None,
+        gop: GopLength = None,
         jobs: int | None = None,
         on_progress: OnProgress | None = None,
     ) -> list[Segment]:
@@ -129,6 +132,8 @@ class VideoTiles:
                 turned upright.
             span: Seconds, start inclusive and end exclusive; default: the whole video.
             settings: The codec and the quality.
+            gop: Frames from one key picture to the next, 1 to 300; default: about a second, or
+                the length in a list of segments.  ``"auto"`` chooses by the logged reads.
             jobs: The number of segments to encode at a time.
             on_progress: Called with (frames done, frames in all); it may raise to stop.
 
@@ -149,8 +154,12 @@ class VideoTiles:
         if isinstance(layout, str):
             codec = tile_codec(settings.codec, media)
             layout = parse_layout(layout, media.width, media.height, codec.rules)
+        length = gop_frames(video, gop, None, settings)
         if isinstance(layout, TileLayout):
-            layout = [PlannedSegment(frames, layout) for frames in video.sequences(span)]
+            sequences = video.sequences(span, gop=length)
+            layout = [PlannedSegment(frames, layout) for frames in sequences]
+        if gop is not None:
+            layout = [replace(one, gop=length) for one in _planned(layout)]
         return retile(
             video.parts,
             video.tools.pool,
@@ -288,6 +297,7 @@ class VideoRenditions:
         *,
         span: Span | None = None,
         settings: TileSettings | None = None,
+        gop: GopLength = None,
         jobs: int | None = None,
         on_progress: OnProgress | None = None,
     ) -> list[Segment]:
@@ -301,6 +311,9 @@ class VideoRenditions:
             size: As for `Video.read`, of the displayed frame: even, and not larger than it.
             span: Seconds, start inclusive and end exclusive; default: the whole video.
             settings: The codec and the quality.
+            gop: Frames from one key picture to the next, 1 to 300; default: about a second.
+                ``"auto"`` chooses by the logged reads.  A rendition of the same size with
+                another length is replaced.
             jobs: The number of segments to encode at a time.
             on_progress: Called with (frames done, frames in all); it may raise to stop.
 
@@ -313,19 +326,24 @@ class VideoRenditions:
         media = video.original.media
         width, height = size if media.rotation % 180 == 0 else size[::-1]
         require_smaller(width, height, media)
-        if (width, height) == (media.width, media.height):
+        if (width, height) == (media.width, media.height) and gop is None:
             raise UsageError(
                 f"size must differ from that of the video, got {size[0]}x{size[1]}",
-                hint="`retile` stores frames of this size in tiles",
+                hint="give a GOP length, or use `retile`",
             )
         layout = TileLayout.untiled(width, height)
+        settings = value_or_default(settings, TileSettings)
+        length = gop_frames(video, gop, (width, height), settings)
         return retile(
             video.parts,
             video.tools.pool,
             video.info,
             video.table,
-            [PlannedSegment(frames, layout) for frames in video.sequences(span)],
-            value_or_default(settings, TileSettings),
+            [
+                PlannedSegment(frames, layout, gop=length)
+                for frames in video.sequences(span, gop=length)
+            ],
+            settings,
             jobs=jobs,
             on_progress=on_progress,
         )

@@ -70,8 +70,8 @@ if TYPE_CHECKING:
         "the original as first written",
         "sources": "list of objects, decoded data by time: source (original, tiles or joined), "
         "frames ([first, end]), count (of requested frames), layout, codec and tiles (numbers; "
-        "null for the original), from_view (whether it was encoded for a view), starts, "
-        "pictures, pixels, bytes, seconds",
+        "null for the original), gop (frames from one key picture to the next), from_view (whether "
+        "it was encoded for a view), starts, pictures, pixels, bytes, seconds",
         "decoded": "object: starts (decoders that start at a key frame), pictures (packets), "
         "pixels, bytes, and seconds (predicted CPU time)",
         "untiled": "object: the same from the original alone",
@@ -79,7 +79,7 @@ if TYPE_CHECKING:
         "time_gain": "reduction of the predicted time by tiles, as a factor",
         "passed_over": "list of objects, unused tiles of these frames by time: source (tiles or "
         "joined), frames ([first, end]), count (frames read from elsewhere), layout, codec, "
-        "from_view, tiles, why (size: wrong size of pictures; missing: some are not stored; "
+        "gop, from_view, tiles, why (size: wrong size of pictures; missing: some are not stored; "
         "quality: possibly below the requested quality; others: other tiles are cheaper; cost: "
         "not clearly cheaper than the original; time: cheaper, but the original is as early, "
         "since several cores decode it or frames before need it), psnr (minimum dB of the "
@@ -244,7 +244,9 @@ def _similar_sources(sources: Sequence[SourceRun]) -> Iterator[list[SourceRun]]:
     for _, group in groupby(
         sources,
         lambda one: (
-            None if one.segment is None else (one.segment.layout, one.segment.profile),
+            None
+            if one.segment is None
+            else (one.segment.layout, one.segment.profile, one.segment.gop),
             one.tiles,
         ),
     ):
@@ -270,6 +272,8 @@ def _source_cells(video: Video, run: Sequence[SourceRun]) -> tuple[str, ...]:
             f"{_tiles_text(first.tiles)} of {first.segment.layout.count}, {first.segment.profile}, "
             f"{displayed_layout_of(video, first.segment)}"
         )
+        if first.segment.gop is not None:
+            origin += f", GOP {first.segment.gop}"
         if first.segment.is_from_view:
             origin += ", encoded for a view"
         if len(run) > 1:
@@ -427,7 +431,7 @@ def unused_facts(video: Video, found: DecodeSummary) -> Iterator[tuple[str, str]
     groups: dict[tuple[object, ...], list[UnusedTiles]] = {}
     for one in found.passed_over:
         segment = one.segment
-        key = (segment.profile, segment.picture, segment.is_joined, one.why)
+        key = (segment.profile, segment.picture, segment.is_joined, segment.gop, one.why)
         groups.setdefault(key, []).append(one)
     for run in groups.values():
         yield "not used", f"{_unused_text(video, run)}: {_reason_text(run)}"
@@ -445,6 +449,8 @@ def _unused_text(video: Video, run: Sequence[UnusedTiles]) -> str:
         if len(layouts) > 1:
             cut = f"{len(layouts)} layouts"
         name = f"{first.profile} of {width}x{height}, {cut}"
+        if first.gop is not None:
+            name += f", GOP {first.gop}"
     return f"{name}, {len(run)} segments" if len(run) > 1 else name
 
 

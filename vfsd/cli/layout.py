@@ -43,6 +43,7 @@ SEGMENT_FIELDS: Mapping[str, str] = MappingProxyType(
         "codec": "name of the tile codec: fast, small, stitchable or lossless",
         "size": "bytes",
         "psnr": "dB of its worst tile",
+        "gop": "frames from one key picture of a tile to the next",
         "created": "when it was made, ISO 8601, UTC",
         "tiles": "list of objects, one for each stored tile: tile (its number), region (WxH+X+Y "
         "of the displayed frame), size (bytes), quality (rate factor; for lossless, the "
@@ -101,6 +102,7 @@ def segment_record(video: Video, segment: Segment) -> dict[str, Any]:
         "codec": segment.profile,
         "size": segment.size,
         "psnr": segment.psnr,
+        "gop": segment.gop_frames,
         "created": iso_time(segment.created_ns),
         "tiles": [_tile_record(video, cell) for cell in segment.cells],
     }
@@ -118,8 +120,8 @@ def _tile_record(video: Video, cell: Cell) -> dict[str, Any]:
     }
 
 
-RUN_HEADINGS = ("seconds", "frames", "segments", "tiles", "codec", "size", "dB", "layout")
-RUN_ALIGNMENT = "<<>><>><"
+RUN_HEADINGS = ("seconds", "frames", "segments", "tiles", "codec", "GOP", "size", "dB", "layout")
+RUN_ALIGNMENT = "<<>><>>><"
 
 
 def runs(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
@@ -127,7 +129,7 @@ def runs(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
     place = 0
 
     def key(pair: tuple[int, Segment]) -> tuple[object, ...]:
-        return pair[0], pair[1].layout, pair[1].tiles, pair[1].profile
+        return pair[0], pair[1].layout, pair[1].tiles, pair[1].profile, pair[1].gop
 
     numbered: list[tuple[int, Segment]] = []
     for segment in segments:
@@ -148,6 +150,7 @@ def run_cells(video: Video, run: Sequence[Segment]) -> tuple[str, ...]:
         str(len(run)),
         tiles_text(run[0]),
         run[0].profile,
+        str(max(segment.gop_frames for segment in run)),
         human_bytes(sum(segment.size for segment in run)),
         f"{min(segment.psnr for segment in run):.1f}",
         displayed_layout_of(video, run[0]),

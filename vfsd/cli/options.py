@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import click
 
@@ -300,3 +300,17 @@ def sound_options(of: str) -> Callable[[_F], _F]:
         return cast(_F, collect)
 
     return decorated
+
+
+def _gop_value(text: str) -> int | Literal["auto"]:
+    return "auto" if text == "auto" else int(text)
+
+
+gop_option = click.option(
+    "--gop",
+    metavar="N|auto",
+    type=_expecting("N or auto")(_gop_value),
+    help="Frames from one key picture to the next, 1 to 300; 1: every picture is one. auto chooses "
+    "by the logged reads. The default is about a second. Short GOPs make reads of single frames "
+    "cheaper, and take more space.",
+)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vfsd.cli.command import MAKING_EXITS, define, jobs_option, yes_option
-from vfsd.cli.options import Number, Span, size_value, span_value
+from vfsd.cli.options import Number, Span, gop_option, size_value, span_value
 from vfsd.cli.output import print_json, print_table, printable
 from vfsd.cli.retile import (
     DEFAULT_PSNR,
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from vfsd.api.video import Video
     from vfsd.core.model import Segment
     from vfsd.core.view_request import Size
+    from vfsd.derive.gop_length import GopLength
 
 
 # Codec of each `--for`.
@@ -88,6 +89,7 @@ _CODEC_FOR = {"decoding": "fast", "web": "small"}
     help="One rate factor for all segments instead; lower is better. For lossless: compression "
     "level, 0 (none) to 19; the default is 1.",
 )
+@gop_option
 @jobs_option
 @click.option(
     "-y", "--yes", is_flag=True, help="Also make a rendition that is larger than the original."
@@ -102,6 +104,7 @@ def render(
     purpose: str | None,
     psnr: float | None,
     quality: int | None,
+    gop: GopLength,
     jobs: int | None,
     yes: bool,
     dry_run: bool,
@@ -127,7 +130,7 @@ def render(
 
     codec = codec or _CODEC_FOR.get(purpose or "", "fast")
     settings = TileSettings(codec, DEFAULT_PSNR if psnr is None else psnr, quality)
-    order = RetileOrder(None, (), None, None, span, 1.0, True, settings, size)
+    order = RetileOrder(None, (), None, None, span, 1.0, True, settings, size, gop)
     root, paths = session.places(names)
     with session.opened(root, writing=not dry_run) as store:
         videos = select_video_list(store, paths)
@@ -161,6 +164,7 @@ def render(
         "total_frames": "number of frames of the video",
         "bytes": "their size",
         "psnr": "dB of luma of the worst segment, against the original in that size",
+        "gop": "[least, most]: frames from one key picture to the next",
     },
     exits=[NotFoundError],
     listing=True,
@@ -185,7 +189,7 @@ def rendition_ls(session: Session, names: tuple[str, ...]) -> None:
         if not found:
             session.remark("no renditions yet; `vfsd render` makes them")
         rows = [_rendition_cells(record) for record in found]
-        print_table(rows, "<><<>>>")
+        print_table(rows, "<><<>>><")
 
 
 def _rendition_records(store: Store, video: Video) -> Iterator[dict[str, Any]]:
@@ -207,6 +211,10 @@ def _rendition_records(store: Store, video: Video) -> Iterator[dict[str, Any]]:
             "total_frames": len(video),
             "bytes": sum(segment.size for segment in segments),
             "psnr": min(segment.psnr for segment in segments),
+            "gop": [
+                min(segment.gop_frames for segment in segments),
+                max(segment.gop_frames for segment in segments),
+            ],
         }
 
 
@@ -219,6 +227,7 @@ def _rendition_cells(record: Mapping[str, Any]) -> Sequence[str]:
         f"{record['frames'] / record['total_frames']:.0%} of frames",
         human_bytes(record["bytes"]),
         f"{record['psnr']:.1f} dB",
+        f"GOP {gop_text(record['gop'])}",
     )
 
 
@@ -257,7 +266,7 @@ def rendition_drop(session: Session, names: tuple[str, ...], size: Size | None, 
     root, paths = session.places(names)
     with session.opened(root, writing=True) as store:
         for path, video in select_videos(store, paths).items():
-            picture = None if size is None else coded_size(size, video.original.media)
+            picture = None if size is None else coded_size(size, video.original.media, "auto")
             what = "all renditions" if size is None else f"the rendition in {size_text(size)}"
             question = f"drop {what} of {printable(path)}?"
             if not yes and sys.stdin.isatty() and not click.confirm(question, err=True):
@@ -269,6 +278,12 @@ def rendition_drop(session: Session, names: tuple[str, ...], size: Size | None, 
                 {"name": path, "segments": len(found), "bytes": total},
                 f"{printable(path)}: dropped {len(found)} segments, {human_bytes(total)}",
             )
+
+
+def gop_text(lengths: Sequence[int]) -> str:
+    """The shortest and the longest GOP, in frames."""
+    shortest, longest = lengths
+    return str(longest) if shortest == longest else f"{shortest} to {longest}"
 
 
 def _origin_of(segment: Segment, decided: Collection[int | None]) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from vfsd.cli.command import MAKING_EXITS, define, jobs_option
-from vfsd.cli.options import Number, Span, region_value, span_value
+from vfsd.cli.options import Number, Span, gop_option, region_value, span_value
 from vfsd.cli.output import (
     Progress,
     duration_text,
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from vfsd.api.video import Video
     from vfsd.cli.retile_plan import RetileEstimate, RetileOrder
     from vfsd.core.model import Segment
+    from vfsd.derive.gop_length import GopLength
     from vfsd.derive.tile_encoder import PlannedSegment
     from vfsd.tiling import Rect, TileLayout
 
@@ -170,6 +171,7 @@ ESTIMATE_FIELDS: Mapping[str, str] = MappingProxyType(
     type=Number(0, min_open=True),
     help="Approximate length of a segment; the default is 1.",
 )
+@gop_option
 @click.option("--dry-run", is_flag=True, help="Only print an estimate.")
 def retile(
     session: Session,
@@ -187,6 +189,7 @@ def retile(
     quality: int | None,
     jobs: int | None,
     seconds: float | None,
+    gop: GopLength,
     dry_run: bool,
 ) -> None:
     """Store pixels in tiles, for cheap reads of regions.
@@ -212,7 +215,9 @@ def retile(
 
     settings = TileSettings(codec, DEFAULT_PSNR if psnr is None else psnr, quality)
     boxes = None if around is None else LayoutAround(around, bool(coarse), padding or 0)
-    order = RetileOrder(layout, regions, boxes, layout_file, span, seconds or 1.0, whole, settings)
+    order = RetileOrder(
+        layout, regions, boxes, layout_file, span, seconds or 1.0, whole, settings, gop=gop
+    )
     root, paths = session.places(names)
     with session.opened(root, writing=not dry_run) as store:
         videos = select_video_list(store, paths)

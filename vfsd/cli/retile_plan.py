@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
@@ -26,6 +26,7 @@ from vfsd.core.label_query import parse_labels
 from vfsd.core.model import MediaInfo, Segment
 from vfsd.core.process_control import available_cores
 from vfsd.core.view_request import Size
+from vfsd.derive.gop_length import GopLength, gop_frames
 from vfsd.derive.retile import SegmentSample, missing_segments, sample_segment
 from vfsd.derive.tile_encoder import PlannedSegment, TileSettings
 from vfsd.errors import OutOfRangeError, UsageError
@@ -76,9 +77,17 @@ class RetileOrder:
     whole: bool  #: store all tiles, not only those with regions or boxes
     settings: TileSettings
     size: Size | None = None  #: whole frames in this size
+    gop: GopLength = None  #: frames, or "auto"; None: as planned, or a segment
 
     def plan(self, video: Video) -> list[PlannedSegment]:
         """Every requested segment. Raises `UsageError`, `OutOfRangeError`."""
+        media = video.original.media
+        picture = None if self.size is None else coded_size(self.size, media, self.gop)
+        gop = gop_frames(context_of(video), self.gop, picture, self.settings)
+        planned = self._planned(video, gop)
+        return planned if self.gop is None else [replace(one, gop=gop) for one in planned]
+
+    def _planned(self, video: Video, gop: int | None) -> list[PlannedSegment]:
         media = video.original.media
         codec = tile_codec(self.settings.codec, media)
         if self.file is not None:
@@ -96,8 +105,8 @@ class RetileOrder:
                 if one.frames.start < chosen.stop and chosen.start < one.frames.stop
             ]
         if self.size is not None:
-            layout = TileLayout.untiled(*coded_size(self.size, media))
-            sequences = video.tiles.sequences(self.span, self.seconds)
+            layout = TileLayout.untiled(*coded_size(self.size, media, self.gop))
+            sequences = context_of(video).sequences(self.span, self.seconds, gop)
             return [PlannedSegment(frames, layout) for frames in sequences]
         if self.boxes is not None:
             planned = self.boxes.plan(video, self.span, self.seconds, self.settings.codec)
@@ -110,7 +119,7 @@ class RetileOrder:
             layout = layout_around(needed, media.width, media.height, codec.rules)
             if codec.takes_parts and not self.whole:
                 wanted = tuple(layout.covering(needed))
-        sequences = video.tiles.sequences(self.span, self.seconds)
+        sequences = context_of(video).sequences(self.span, self.seconds, gop)
         return [PlannedSegment(frames, layout, wanted) for frames in sequences]
 
     def needed(self, media: MediaInfo) -> Rect:
@@ -124,19 +133,19 @@ class RetileOrder:
         return needed_area(media, "rgb24", Rect.around(self.regions), None)
 
 
-def coded_size(size: Size, media: MediaInfo) -> tuple[int, int]:
+def coded_size(size: Size, media: MediaInfo, gop: GopLength = None) -> tuple[int, int]:
     """The size of the coded picture for a size of the displayed frame.
 
-    Raises `UsageError`.
+    Raises `UsageError`, also for the size of the video without a `gop`.
     """
     width, height = shown = displayed_size(size, media)
     if media.rotation in (90, 270):
         width, height = height, width
     require_smaller(width, height, media)
-    if (width, height) == (media.width, media.height):
+    if (width, height) == (media.width, media.height) and gop is None:
         raise UsageError(
             f"size must differ from the frame size, got {shown[0]}x{shown[1]}",
-            hint="`vfsd retile` stores frames of this size in tiles",
+            hint="give a GOP length with `--gop`, or use `vfsd retile`",
         )
     return width, height
 
@@ -224,7 +233,7 @@ def estimate(store: Store, video: Video, order: RetileOrder, jobs: int | None) -
     parts = len(tiles)  # a read of an average tile
     if order.regions:
         tiles, parts = one.layout.covering(order.needed(video.original.media)), 1
-    whole = tile_work(segment, tiles, one.frames[-1])
+    whole = tile_work(segment, tiles, one.frames)
     ratio = sum(len(plan.frames) for plan in planned) / len(one.frames) / parts
     read = DecodeWork(
         round(whole.starts * len(planned) / parts),
@@ -262,11 +271,13 @@ def _segment_like(one: SegmentSample, video: Video) -> Segment:
         created_ns=0,
         retired_ns=None,
         cells=one.cells,
+        gop=one.gop,
     )
 
 
 _REQUIRED = ("frames", "layout")
 _TILES = "tiles"
+_GOP = "gop"
 
 
 def read_layout_file(
@@ -293,7 +304,10 @@ def read_layout_file(
         layout = _layout(where, entry["layout"], as_layout)
         planned.append(
             PlannedSegment(
-                _frames(where, entry["frames"], frames), layout, _tiles(where, entry, layout)
+                _frames(where, entry["frames"], frames),
+                layout,
+                _tiles(where, entry, layout),
+                _gop(where, entry),
             )
         )
     planned.sort(key=lambda one: one.frames.start)
@@ -314,7 +328,7 @@ def _entries(path: Path, known: Mapping[str, frozenset[str]]) -> tuple[list[Any]
             f"{path} must be a JSON file: {error}", hint="write one with `vfsd layout show --json`"
         ) from error
     if isinstance(content, list):
-        return content, frozenset((*_REQUIRED, _TILES))
+        return content, frozenset((*_REQUIRED, _TILES, _GOP))
     if not isinstance(content, dict) or not isinstance(content.get("segments"), list):
         raise UsageError(
             f'{path} must have a list "segments"', hint="write one with `vfsd layout show --json`"
@@ -349,6 +363,13 @@ def _layout(where: str, given: Any, as_layout: Callable[[str], TileLayout]) -> T
         return as_layout(given)
     except UsageError as error:
         raise UsageError(f"{where}: {error}", hint=error.hint) from error
+
+
+def _gop(where: str, entry: Mapping[str, Any]) -> int | None:
+    given = entry.get(_GOP)
+    if given is not None and (type(given) is not int or given < 1):
+        raise UsageError(f'"gop" of {where} must be a number of frames, got {given!r}')
+    return given
 
 
 def _tiles(where: str, entry: Mapping[str, Any], layout: TileLayout) -> tuple[int, ...] | None:

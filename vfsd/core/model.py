@@ -432,6 +432,8 @@ class Segment:
     created_ns: int  #: Unix time
     retired_ns: int | None  #: when another layout replaced it
     cells: tuple[Cell, ...]  #: of the stored tiles, ascending; at least one
+    gop: int | None = None
+    """Frames from one key picture of a cell to the next; None: only the first frame is one."""
     _places: Mapping[int, int] = field(init=False, repr=False, compare=False)
     """Index in `cells` by tile: planners look it up very often."""
 
@@ -442,6 +444,16 @@ class Segment:
     @property
     def frames(self) -> range:
         return range(self.first_frame, self.end_frame)
+
+    @property
+    def gop_frames(self) -> int:
+        """How many frames a read of a single frame decodes at most."""
+        return self.end_frame - self.first_frame if self.gop is None else self.gop
+
+    def key_before(self, frame: int) -> int:
+        """Return the last key frame at or before `frame`, which must be in the segment."""
+        first = self.first_frame
+        return first if self.gop is None else frame - (frame - first) % self.gop
 
     @property
     def picture(self) -> tuple[int, int]:

@@ -381,11 +381,15 @@ def box_world(
 
 
 def size_world(
-    video: VideoContext, settings: TileSettings | None = None, cached: CachedBytes | None = None
+    video: VideoContext,
+    settings: TileSettings | None = None,
+    cached: CachedBytes | None = None,
+    gops: Sequence[int] = (),
 ) -> SizeWorld:
     """Return the costs of reading a video with and without renditions, for policies.
 
-    Sizes are those of stored pictures.  `cached` gives the frames that need no encoding.
+    Sizes are those of stored pictures.  `cached` gives the frames that need no encoding.  `gops`
+    are GOP lengths of renditions to consider, besides about a second.
     """
     settings = value_or_default(settings, TileSettings)
     tiles = video.usual_tiles(video.info)
@@ -401,4 +405,5 @@ def size_world(
         cost_rates(video.original, table.whole, codec, tiles.costs, measured, like),
         PlannerReading(),
         cached,
+        gops,
     )

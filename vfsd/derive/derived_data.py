@@ -366,13 +366,14 @@ def drop_renditions(
 
     Raises `NotFoundError` without any.
     """
-    full = video.original.media.width, video.original.media.height
 
     def taken(change: Transaction) -> list[Segment]:
+        encodings = change.videos.physicals(video.id)
+        renditions = {one.id for one in encodings if one.role is Role.RENDITION}
         found = [
             segment
             for segment in change.segments.of_original(video.original.id)
-            if segment.picture != full and picture in (None, segment.picture)
+            if segment.physical_id in renditions and picture in (None, segment.picture)
         ]
         if not found:
             raise NotFoundError(

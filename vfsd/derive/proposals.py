@@ -503,7 +503,7 @@ def _matches_plan(
     """Return whether a segment is equal to the planned one."""
     codec = TILE_CODECS[settings.codec]
     return (
-        (segment.frames, segment.layout) == (plan.frames, plan.layout)
+        (segment.frames, segment.layout, segment.gop) == (plan.frames, plan.layout, plan.gop)
         and segment.holds(plan.stored)
         and dict(encodings[segment.physical_id].parameters) == settings.parameters(codec)
     )

@@ -58,6 +58,7 @@ class SegmentSample:
     seconds: float  #: for one worker, including decoding the original
     psnr: float  #: dB of the worst cell
     cells: tuple[Cell, ...]
+    gop: int | None  #: as in `PlannedSegment`
 
     @property
     def qualities(self) -> tuple[int, ...]:
@@ -96,6 +97,7 @@ def sample_segment(
         time.perf_counter() - began,
         min(cell.psnr for cell in placed),
         placed,
+        planned.gop,
     )
 
 
@@ -156,13 +158,13 @@ def _compare_with_stored(
             for number in {segment.physical_id for segment in there}
         }
     mine = settings.parameters(codec)
-    have: dict[tuple[range, TileLayout], list[Segment]] = {}
+    have: dict[tuple[range, TileLayout, int | None], list[Segment]] = {}
     for segment in there:
         if parameters[segment.physical_id] == mine:
-            have.setdefault((segment.frames, segment.layout), []).append(segment)
+            have.setdefault((segment.frames, segment.layout, segment.gop), []).append(segment)
     lacking, kept = list[PlannedSegment](), dict[int, int]()
     for plan in planned:
-        alike = have.get((plan.frames, plan.layout), [])
+        alike = have.get((plan.frames, plan.layout, plan.gop), [])
         if {tile for segment in alike for tile in segment.tiles}.issuperset(plan.stored):
             kept.update((segment.id, segment.size) for segment in alike)
         else:
@@ -311,6 +313,11 @@ def _codec_for(
         raise UsageError(
             f"{codec.name!r} can only store all tiles of a layout",
             hint="store whole pictures, or use another codec",
+        )
+    if not codec.takes_gop and any(plan.gop is not None for plan in planned):
+        raise UsageError(
+            f"{codec.name!r} has one key picture in each segment",
+            hint="leave out the GOP length, or use another codec",
         )
     for layout in {plan.layout for plan in planned}:
         codec.rules.check(layout)

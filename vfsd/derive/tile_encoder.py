@@ -80,8 +80,16 @@ class PlannedSegment:
     frames: range
     layout: TileLayout
     tiles: tuple[int, ...] | None = None  #: to be stored, ascending; None for all
+    gop: int | None = None
+    """Frames from one key picture of a tile to the next; None: only the first frame is one."""
 
     def __post_init__(self) -> None:
+        if self.gop is not None:
+            gop = whole_number(self.gop, "gop")
+            if gop < 1:
+                raise UsageError(f"gop must be at least 1, got {gop}")
+            # One key picture is one key picture: equal plans compare equal.
+            object.__setattr__(self, "gop", None if gop >= len(self.frames) else gop)
         if self.tiles is None:
             return
         tiles = tuple(sorted(set(self.tiles)))
@@ -98,6 +106,15 @@ class PlannedSegment:
     def stored(self) -> tuple[int, ...]:
         """The tiles to be stored, ascending."""
         return tuple(range(self.layout.count)) if self.tiles is None else self.tiles
+
+    def role(self, media: MediaInfo) -> Role:
+        """Return what it is for a video with pictures of `media`.
+
+        Whole pictures are a rendition if they differ from the video in size or GOP length.
+        """
+        is_scaled = (self.layout.width, self.layout.height) != (media.width, media.height)
+        is_rendition = is_scaled or (self.layout.is_untiled and self.gop is not None)
+        return Role.RENDITION if is_rendition else Role.TILED
 
     def whole(self) -> PlannedSegment:
         """Return the same layout with all of its tiles."""
@@ -244,7 +261,7 @@ class SegmentMaker:
         self._codec = codec
         self._settings = settings
         self._crf_memory = CrfMemory(codec, replace(settings, psnr=self._minimum_psnr))
-        self._physical: dict[tuple[int, int], int] = {}  # encoding ids, by picture size
+        self._physical: dict[tuple[int, int, Role], int] = {}  # encoding ids, by picture size
         self._protected: set[int] = set()  # ids of segments that must not evict each other
         self._publishing = threading.Lock()
 
@@ -338,7 +355,7 @@ class SegmentMaker:
         media = self._media_of(plan.layout)
         sources = self._source_pictures(pictures, media)
         tiles = [plan.layout.tile(number) for number in plan.stored]
-        quality = [self._crf_memory.first(rect) for rect in tiles]
+        quality = [self._crf_memory.first((rect, plan.gop)) for rect in tiles]
         results: list[EncodedCell | None] = [None] * len(tiles)
         poor = list(range(len(tiles)))
         for attempt in range(MAX_CRF_TRIES):
@@ -346,7 +363,7 @@ class SegmentMaker:
             if attempt:
                 sources = self._source_pictures(self._pictures(plan.frames), media)
             wanted = {tiles[tile]: quality[tile] for tile in poor}
-            done = encode_cells(self._codec, media, wanted, sources, self._pause)
+            done = encode_cells(self._codec, media, wanted, sources, self._pause, plan.gop)
             finer: dict[int, int] = {}
             for tile, result in zip(poor, done, strict=True):
                 results[tile] = result
@@ -362,7 +379,7 @@ class SegmentMaker:
         for number, rect, used, encoded in zip(plan.stored, tiles, quality, results, strict=True):
             assert encoded is not None
             stream, likeness = encoded
-            self._crf_memory.note(rect, used, likeness.luma)
+            self._crf_memory.note((rect, plan.gop), used, likeness.luma)
             streams.append(stream)
             against_first = self._against_first(likeness, plan.layout)
             cells.append(Cell(number, rect, 0, 0, used, *against_first.as_tuple))
@@ -391,7 +408,8 @@ class SegmentMaker:
         with arrival, self._publishing:
             with arrival.recorded() as change:
                 require_same_bytes(self._video, change)
-                physical = self._encoding(change, plan.layout, now)
+                role = plan.role(original.media)
+                physical = self._encoding(change, plan.layout, role, now)
                 segment = change.segments.publish(
                     Segment(
                         id=0,
@@ -407,6 +425,7 @@ class SegmentMaker:
                         created_ns=now,
                         retired_ns=None,
                         cells=placed,
+                        gop=plan.gop,
                     )
                 )
                 if on_publish is not None:
@@ -423,7 +442,7 @@ class SegmentMaker:
                 )
                 released = change.segments.released
             # Visible to other threads only after the commit.
-            self._physical[plan.layout.width, plan.layout.height] = physical
+            self._physical[plan.layout.width, plan.layout.height, role] = physical
             self._protected.add(segment.id)
         if released:
             reclaim_or_log(self._parts, keys=released)
@@ -448,14 +467,14 @@ class SegmentMaker:
         rule = encode_cost(self._codec.name)
         return rule.seconds(len(areas), sum(areas) * len(plan.frames), size)
 
-    def _encoding(self, change: Transaction, layout: TileLayout, now_ns: int) -> int:
+    def _encoding(self, change: Transaction, layout: TileLayout, role: Role, now_ns: int) -> int:
         """Return the id of the encoding for segments of that size; add it if it does not exist."""
         original = self._video.original
-        known = self._physical.get((layout.width, layout.height))
+        known = self._physical.get((layout.width, layout.height, role))
         if known is not None:
             with suppress(NotFoundError):  # deleted with its last segment
                 return change.videos.physical(known).id
-        described = self._new_encoding(self._media_of(layout), now_ns)
+        described = self._new_encoding(self._media_of(layout), role, now_ns)
         return change.videos.add_physical(original.video_id, described, ()).id
 
     def _media_of(self, layout: TileLayout) -> MediaInfo:
@@ -465,10 +484,8 @@ class SegmentMaker:
             ratio = scaled_aspect(ratio, (media.width, media.height), size)
         return replace(media, width=size[0], height=size[1], sample_aspect_ratio=ratio)
 
-    def _new_encoding(self, media: MediaInfo, now_ns: int) -> PhysicalVideo:
+    def _new_encoding(self, media: MediaInfo, role: Role, now_ns: int) -> PhysicalVideo:
         original = self._video.original
-        in_full_size = (media.width, media.height) == (original.media.width, original.media.height)
-        role = Role.TILED if in_full_size else Role.RENDITION
         parameters = self._settings.parameters(self._codec)
         return pack_encoding(original, role, media, self._codec, parameters, now_ns)
 

@@ -395,9 +395,8 @@ def _key(proposal: Proposal) -> tuple[int, PlannedSegment]:
 def _fits(room: BudgetHeadroom, proposal: Proposal, bytes: int) -> bool:
     media, layout = proposal.video.original.media, proposal.plan.layout
     picture = layout.width, layout.height
-    in_full_size = picture == (media.width, media.height)
     return room.fits(
-        Role.TILED if in_full_size else Role.RENDITION,
+        proposal.plan.role(media),
         proposal.plan.frames,
         picture if media.rotation % 180 == 0 else picture[::-1],
         bytes=bytes,
@@ -487,9 +486,9 @@ class ViewPromoter(SegmentMaker):
                 for _, picture in decoder.decode(run, before_packet=self._pause):
                     yield picture
 
-    def _new_encoding(self, media: MediaInfo, now_ns: int) -> PhysicalVideo:
+    def _new_encoding(self, media: MediaInfo, role: Role, now_ns: int) -> PhysicalVideo:
         parameters = {"profile": self._codec.name, "from": FROM_VIEW}
-        return replace(super()._new_encoding(media, now_ns), parameters=parameters)
+        return replace(super()._new_encoding(media, role, now_ns), parameters=parameters)
 
 
 class CandidatePromoter:

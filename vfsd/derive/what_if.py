@@ -106,6 +106,10 @@ class ExistingTilingsWorld:
     def sots(self) -> range:
         return self._world.sots
 
+    @property
+    def gops(self) -> Sequence[int]:
+        return self._world.gops
+
     def touched(self, query: Query) -> Sequence[int]:
         return self._world.touched(query)
 

@@ -266,6 +266,11 @@ def _rendition_for(read: LoggedRead, media: MediaInfo) -> ScaledFrames | None:
     return ScaledFrames(width, height) if is_smaller else None
 
 
+def frame_runs(read: LoggedRead) -> list[range]:
+    """Return the frames of a read, as runs of evenly spaced frames."""
+    return [_frames_of_read(read)]
+
+
 def _frames_of_read(read: LoggedRead) -> range:
     """Return the frames of a read; scattered ones as the same number of evenly spaced frames."""
     # The log has only the first and the last frame and their number.

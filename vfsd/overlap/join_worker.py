@@ -352,7 +352,7 @@ class JoinWorker:
         side, costs = self._sides[number], DecodeCosts()
         original = side.video.original
         whole = original_work(original, side.table, segment.frames)
-        mine = tile_work(segment, segment.tiles, segment.end_frame - 1)
+        mine = tile_work(segment, segment.tiles, segment.frames)
         saved = costs.of_original(original).seconds(whole) - costs.of_tiles(segment).seconds(mine)
         return max(0.0, saved)
 

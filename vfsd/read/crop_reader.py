@@ -90,7 +90,7 @@ class _TileGroup:
     @property
     def work(self) -> DecodeWork:
         """The work of decoding each tile up to the last of its frames."""
-        parts = (tile_work(self.segment, (tile,), seen[-1]) for tile, seen in self.frames.items())
+        parts = (tile_work(self.segment, (tile,), seen) for tile, seen in self.frames.items())
         return sum(parts, DecodeWork())
 
 

@@ -94,7 +94,7 @@ def _find_unused(plan: ReadPlan, table: FrameTable, tiles: AvailableTiles) -> It
             continue
         cells = [segment.cell(tile) for tile in covering]
         psnr = plan.form.psnr_of(cells, segment.picture)
-        work = tile_work(segment, covering, frames[-1])
+        work = tile_work(segment, covering, frames)
         seconds = tiles.costs.seconds_of_tiles(segment, work, together=len(covering))
         if not good(segment, covering):
             why = UnusedReason.QUALITY
@@ -260,6 +260,7 @@ def _segment_json(
     return {
         "layout": None if layout is None else str(layout),
         "codec": None if segment is None else segment.profile,
+        "gop": None if segment is None else segment.gop_frames,
         "from_view": segment is not None and segment.is_from_view,
         "tiles": None if segment is None else list(tiles),
     }

@@ -269,28 +269,31 @@ class PackPool:
         cell = pack.cells[where]
         place = (segment.object_key, where)
         decoder = self._decoder(place, cell, numbers[0])
-        left = iter(numbers)
-        expected = next(left, None)
         decoder.skip(numbers[0])
-        first = decoder.fed
-        spent = 0.0
-        for payload in pack.packets(cell, first, numbers[-1] + 1):
-            start = thread_time()
-            pictures = decoder.decode(payload)
-            spent += thread_time() - start
-            for number, picture in pictures:
-                if number == expected:
-                    yield number, picture
-                    expected = next(left, None)
-        if expected is not None:  # the decoder holds some back
-            for number, picture in decoder.drain():
-                if number == expected:
-                    yield number, picture
-                    expected = next(left, None)
-        if expected is not None:
-            raise IntegrityError(f"frame {segment.first_frame + expected} of a tile is missing")
+        work, spent = DecodeWork(), 0.0
+        for wanted in _split_at_gaps(decoder, numbers):
+            left = iter(wanted)
+            expected = next(left, None)
+            decoder.skip(wanted[0])
+            first, end = decoder.fed, wanted[-1] + 1
+            for payload in pack.packets(cell, first, end):
+                start = thread_time()
+                pictures = decoder.decode(payload)
+                spent += thread_time() - start
+                for number, picture in pictures:
+                    if number == expected:
+                        yield number, picture
+                        expected = next(left, None)
+            if expected is not None:  # the decoder holds some back
+                for number, picture in decoder.drain():
+                    if number == expected:
+                        yield number, picture
+                        expected = next(left, None)
+            if expected is not None:
+                raise IntegrityError(f"frame {segment.first_frame + expected} of a tile is missing")
+            work += _decode_work(cell, first, end)
         if note is not None:
-            note(segment, _decode_work(cell, first, numbers[-1] + 1), spent)
+            note(segment, work, spent)
         with self._guard:
             if not self._is_closed:
                 self._idle.append(_IdleCellDecoder(place, cell, decoder))
@@ -371,10 +374,21 @@ class PackPool:
         return like.decoder
 
 
+def _split_at_gaps(decoder: CellDecoder, numbers: Sequence[int]) -> list[list[int]]:
+    """Divide ascending pictures where a key packet lets the decoder skip packets."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and decoder.first_packet(number) <= parts[-1][-1] + 1:
+            parts[-1].append(number)
+        else:
+            parts.append([number])
+    return parts
+
+
 def _decode_work(cell: PackedCell, first: int, end: int) -> DecodeWork:
     pictures = end - first
     return DecodeWork(
-        starts=int(not first),
+        starts=int(cell.key_before(first) == first),
         pictures=pictures,
         pixels=pictures * cell.width * cell.height,
         bytes=cell.offsets[end] - cell.offsets[first],

@@ -351,10 +351,14 @@ class VideoContext:
         warn_of_short_span(end, snapshot.original)
         return snapshot.times.between(start, end)
 
-    def sequences(self, span: Span | None = None, seconds_each: float = 1.0) -> list[range]:
+    def sequences(
+        self, span: Span | None = None, seconds_each: float = 1.0, gop: int | None = None
+    ) -> list[range]:
         """The runs of frames that share a layout, of about `seconds_each` seconds from a key frame
-        on: those with frames in `span`."""
+        on, or of `gop` frames if that is longer: those with frames in `span`."""
         table = self.table
+        if gop is not None:
+            seconds_each = max(seconds_each, gop * float(self.original.duration) / len(table))
         times = (np.append(table.pts(), table.end_pts) - self.original.first_pts).astype(float)
         times *= float(self.original.time_base)
         found = cut_sequences(table.keyframes(), np.maximum.accumulate(times), seconds_each)

@@ -14,7 +14,17 @@ from vfsd.core.frame_table import FrameTable
 from vfsd.core.frame_table_pages import PAGE_PACKETS, Ints
 from vfsd.core.model import MediaInfo, PhysicalVideo, Segment
 from vfsd.tiling import Rect
-from vfsd.tiling.cost import DEFAULT_COSTS, LOSSLESS, OTHER_COST, RAW_CELLS, DecodeCost, DecodeWork
+from vfsd.tiling.cost import (
+    DEFAULT_COSTS,
+    KEY_PICTURE_BYTES,
+    LOSSLESS,
+    OTHER_COST,
+    RAW_CELLS,
+    DecodeCost,
+    DecodeWork,
+    decoded_spans,
+    gop_bytes,
+)
 
 _SECONDS_PER_TILE = 20e-6
 """CPU seconds to handle one decoded picture of a tile."""
@@ -53,7 +63,7 @@ class TileRun:
 
     @property
     def work(self) -> DecodeWork:
-        return tile_work(self.segment, self.tiles, self.frames[-1])
+        return tile_work(self.segment, self.tiles, self.frames)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,17 +108,44 @@ def _cost_name(segment: Segment) -> str:
     return segment.profile
 
 
-def tile_work(segment: Segment, tiles: Sequence[int], last: int) -> DecodeWork:
-    """Return the work of decoding tiles from the segment's start up to frame `last`, inclusive."""
-    pictures = last - segment.first_frame + 1
-    part = pictures / len(segment.frames)
+def tile_work(segment: Segment, tiles: Sequence[int], frames: Sequence[int]) -> DecodeWork:
+    """Return the work of decoding `frames`, ascending, of some tiles, from key pictures on."""
+    spans = _decoded_spans(segment, frames)
+    pictures = sum(map(len, spans))
+    keys = 0 if segment.gop is None else sum(_keys_within(segment, span) for span in spans)
+    return _work_of_pictures(segment, tiles, len(spans), pictures, keys)
+
+
+def _work_of_pictures(
+    segment: Segment, tiles: Sequence[int], starts: int, pictures: int, keys: int
+) -> DecodeWork:
     mine = [segment.cell(tile) for tile in tiles]
     return DecodeWork(
-        starts=len(mine),
+        starts=starts * len(mine),
         pictures=pictures * len(mine),
         pixels=pictures * sum(cell.rect.area for cell in mine),
-        bytes=part * sum(cell.size for cell in mine),
+        bytes=_share_of_bytes(segment, pictures, keys) * sum(cell.size for cell in mine),
     )
+
+
+def _decoded_spans(segment: Segment, frames: Sequence[int]) -> list[range]:
+    """Return the runs of frames that a read of `frames`, ascending, decodes of a segment."""
+    if segment.gop is None:
+        return [range(segment.first_frame, frames[-1] + 1)]
+    return decoded_spans(frames, segment.first_frame, segment.gop)
+
+
+def _keys_within(segment: Segment, span: range) -> int:
+    """Return the number of key pictures in a run of frames that starts with one."""
+    return -(-len(span) // segment.gop_frames)
+
+
+def _share_of_bytes(segment: Segment, pictures: int, keys: int) -> float:
+    """Return the share of a segment's bytes in some of its pictures."""
+    frames, gop = len(segment.frames), segment.gop
+    if gop is None or gop == 1:
+        return pictures / frames
+    return (pictures + (KEY_PICTURE_BYTES - 1) * keys) / gop_bytes(frames, gop)
 
 
 def clamp_cost_factor(factor: float) -> float:
@@ -269,20 +306,43 @@ class _IntervalCosts:
         self._side_by_side = side_by_side
         self._starts: dict[int, float] = {}  # by segment id
         self._pictures: dict[int, float] = {}
+        self._keys: dict[int, float] = {}  # what a key picture costs more than others
 
-    def of_tiles(self, way: TileChoice, last: int) -> float:
-        """Return the cost of tiles alone, from the segment's start up to frame `last`."""
+    def of_tiles(self, way: TileChoice, part: _Interval) -> float:
+        """Return the cost of an interval from tiles alone, from key pictures on."""
+        segment = way[0]
+        if segment.gop is None:
+            return self._of_run(way, part.last - segment.first_frame + 1)
+        spans = _decoded_spans(segment, self._wanted[part.start : part.end].tolist())
+        keys = sum(_keys_within(segment, span) for span in spans)
+        return self._of_run(way, sum(map(len, spans)), keys, len(spans))
+
+    def shared(self, way: TileChoice, before: int, first: int) -> float:
+        """Return how much of the cost of showing `first` a decoder saves that showed `before`."""
+        segment = way[0]
+        key = segment.key_before(first)
+        if key > before:
+            return 0.0 if key > before + 1 else self._of_run(way, 0)
+        return self._of_run(way, before - key + 1, 0 if segment.gop is None else 1)
+
+    def _of_run(self, way: TileChoice, pictures: int, keys: int = 0, starts: int = 1) -> float:
         segment = way[0]
         start = self._starts.get(segment.id)
         if start is None:
             start = self._measure(*way)
-        return start + self._pictures[segment.id] * (last - segment.first_frame + 1)
+        number = segment.id
+        return starts * start + self._pictures[number] * pictures + self._keys[number] * keys
 
     def _measure(self, segment: Segment, tiles: Sequence[int]) -> float:
         """Compute the cost of a start, which is returned, and of each picture."""
-        work, together = tile_work(segment, tiles, segment.end_frame - 1), len(tiles)
-        start = self._costs.of_tiles(segment).start * work.starts
+        frames, together = segment.end_frame - segment.first_frame, len(tiles)
+        rule = self._costs.of_tiles(segment)
+        # Key pictures are counted apart: a picture here is one of the others.
+        work = _work_of_pictures(segment, tiles, 1, frames, 0)
+        start = rule.start * work.starts
         pictures = self._costs.seconds_of_tiles(segment, work, together=together) - start
+        size = sum(segment.cell(tile).size for tile in tiles)
+        key = rule.byte * size * _share_of_bytes(segment, 0, 1)
         # The original is decoded by several threads, a tile by one, so a sequential reader waits
         # for the largest tile.
         busy = self._side_by_side
@@ -290,8 +350,9 @@ class _IntervalCosts:
             areas = [segment.cell(tile).rect.area for tile in tiles]
             busy *= sum(areas) / max(areas)
         doubt = _REQUIRED_GAIN * max(1.0, self._threads / busy)
-        number, frames = segment.id, segment.end_frame - segment.first_frame
+        number = segment.id
         self._pictures[number] = doubt * pictures / frames
+        self._keys[number] = doubt * key if segment.gop is not None else 0.0
         found = self._starts[number] = doubt * start
         return found
 
@@ -346,7 +407,7 @@ def _cheapest(parts: Sequence[_Interval], prices: _IntervalCosts) -> list[int]:
     came: list[int] = []  # the previous interval's option that leads to each option
     begins: list[int] = []  # start of each interval in `came`
     totals: list[float] = []  # total cost up to each option of the previous interval
-    alone: dict[int, float] = {}  # costs of the previous interval alone, by segment id
+    before = -1  # last frame of the previous interval
     places: dict[int, int] = {}  # index of each segment's option in the previous interval
     for part, (itself, done) in zip(parts, prices.of_original(parts), strict=True):
         rest = min(totals, default=0.0)
@@ -357,20 +418,21 @@ def _cheapest(parts: Sequence[_Interval], prices: _IntervalCosts) -> list[int]:
         else:
             row, origin = [rest + itself], least
         came.append(origin)
-        prices_here: dict[int, float] = {}
         places_here: dict[int, int] = {}
         for way in part.tiled:
             number = way[0].id
-            price = prices_here[number] = prices.of_tiles(way, part.last)
+            price = prices.of_tiles(way, part)
             places_here[number] = len(row)
             total, origin = rest + price, least
             # A decoder that has started in the segment continues.
             place = places.get(number)
-            if place is not None and totals[place] - alone[number] < rest:
-                total, origin = totals[place] + price - alone[number], place
+            if place is not None:
+                saved = prices.shared(way, before, part.first)
+                if totals[place] - saved < rest:
+                    total, origin = totals[place] + price - saved, place
             row.append(total)
             came.append(origin)
-        totals, alone, places = row, prices_here, places_here
+        totals, before, places = row, part.last, places_here
     chosen: list[int] = []
     at = totals.index(min(totals))
     for begin in reversed(begins):

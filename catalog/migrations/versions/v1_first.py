@@ -634,6 +634,11 @@ def _create_tiles() -> None:
             ("bytes of the pack; for a joined segment, its share"),
         ),
         _required("psnr", sa.Float(), "dB, of the worst cell"),
+        _optional(
+            "gop",
+            sa.Integer(),
+            "frames from one key picture of a cell to the next; null: only the first is one",
+        ),
         _required("created_ns", sa.BigInteger(), "when it was published"),
         _optional(
             "retired_ns",

@@ -1,0 +1,78 @@
+"""Chooses the GOP length of new tiles and renditions.
+
+A short GOP makes a read of a single frame decode less, and takes more bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from vfsd.derive.catalog_world import size_world
+from vfsd.derive.tile_encoder import TileSettings
+from vfsd.derive.workload import frame_runs
+from vfsd.errors import UsageError
+from vfsd.read.read_context import VideoContext
+from vfsd.tiling import TileLayout
+from vfsd.tiling.policy import Query, ScaledFrames, Tiling
+from vfsd.validation import whole_number
+
+GopLength = int | Literal["auto"] | None
+"""Frames from one key picture to the next; None: about a second; ``"auto"``: by the logged reads.
+"""
+
+GOP_LENGTHS = (1, 4, 8)
+"""The lengths that are considered, besides about a second."""
+
+MAX_GOP = 300
+"""The longest segment has as many frames."""
+
+
+def gop_frames(
+    video: VideoContext,
+    gop: GopLength,
+    picture: tuple[int, int] | None,
+    settings: TileSettings,
+) -> int | None:
+    """Return a GOP length in frames; None for about a second.
+
+    `picture` is the size of the stored pictures, None for that of the video.  Raises `UsageError`
+    for a length below 1 or above `MAX_GOP`, and for text other than ``auto``.
+    """
+    if gop is None:
+        return None
+    if gop == "auto":
+        return best_gop(video, picture, settings)
+    length = whole_number(gop, "gop")
+    if not 1 <= length <= MAX_GOP:
+        raise UsageError(f"gop must be 1 to {MAX_GOP} frames, got {length}")
+    return length
+
+
+def best_gop(
+    video: VideoContext, picture: tuple[int, int] | None, settings: TileSettings
+) -> int | None:
+    """Return the GOP length with the least predicted cost of making it and of the logged reads.
+
+    Reads of any part of the frame count as reads of whole pictures.  Without reads it is None.
+    """
+    media = video.original.media
+    width, height = picture or (media.width, media.height)
+    video.tools.read_log.flush()
+    reads = list(video.parts.catalog.reads(video.info))
+    if not reads:
+        return None
+    aims = frozenset([ScaledFrames(width, height)])
+    queries = [Query(frames, aims) for read in reads for frames in frame_runs(read)]
+    world = size_world(video, settings, gops=GOP_LENGTHS)
+    layout = TileLayout.untiled(width, height)
+
+    def cost(gop: int | None) -> float:
+        tiling = Tiling.whole(layout, gop)
+        making = sum(world.making_cost(sot, tiling).seconds for sot in world.sots)
+        return making + sum(
+            world.rendition_seconds(sot, query, tiling)
+            for query in queries
+            for sot in world.touched(query)
+        )
+
+    return min((None, *GOP_LENGTHS[::-1]), key=cost)
