@@ -205,13 +205,20 @@ class Store(Mapping[str, "Video"]):
         Waits for a file that a mount is just making into a video.  Raises `NotFoundError`, also
         for a file that is not a video.
         """
+        from vfsd.api.video import Video
+
+        if not isinstance(name, str):
+            return self.open_video(self.catalog.video(name))  # refuses it
+        return Video(self.tools.recent_videos.opened(name, self._named_context))
+
+    def _named_context(self, name: str) -> VideoContext:
         try:
-            return self.open_video(self.catalog.video(name))
+            return self._context(self.catalog.video(name))
         except NotFoundError:
             from vfsd.write.tree_edits import wait_until_classified
 
             wait_until_classified(self._parts, name)
-            return self.open_video(self.catalog.video(name))
+            return self._context(self.catalog.video(name))
 
     @overload
     def get(self, key: str, /) -> Video | None: ...

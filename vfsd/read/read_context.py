@@ -1,6 +1,6 @@
 """State of reads: `ReadContext` is shared by all videos of an open store, `VideoContext` belongs
-to one open video. `TileIndex` caches the tiles of videos and their decode costs, so that warm
-reads need no catalog query.
+to one open video. `RecentVideos` and `TileIndex` cache records, frame tables, tiles and decode
+costs until the catalog changes, so that warm reads need no catalog query.
 """
 
 from __future__ import annotations
@@ -56,14 +56,40 @@ class _VideoTiles(NamedTuple):
     reads: float | None  #: minimum luma dB of the policy; None for the store's default
 
 
+class CatalogChanges:
+    """Counts the changes of the catalog, by any process, that a cache has to notice.  Thread-safe.
+
+    On a server the count grows with every call, since only SQLite tells cheaply of changes.
+    """
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._watch = catalog.watch()
+        self._count = 0
+        self._guard = threading.Lock()
+        reset_after_fork(self)
+
+    def after_fork(self) -> None:
+        """See `vfsd.core.process_control`."""
+        self._guard = threading.Lock()
+
+    def count(self) -> int:
+        """Return the present count.  Ask before a query whose result is to be cached."""
+        with self._guard:
+            if self._watch.changed():
+                self._count += 1
+            return self._count
+
+    def close(self) -> None:
+        self._watch.close()
+
+
 class TileIndex:
     """Tiles and costs of recently read videos, for planners.  Thread-safe."""
 
-    def __init__(self, catalog: Catalog, threads: int) -> None:
+    def __init__(self, catalog: Catalog, changes: CatalogChanges, threads: int) -> None:
         self._catalog = catalog
         self._threads = threads
-        self._watch = catalog.watch()
-        self._changes = 0  # number of catalog changes seen
+        self._changes = changes
         # by id of the original
         self._videos: OrderedDict[int, tuple[int, _VideoTiles]] = OrderedDict()
         self._measured: dict[str, DecodeCost] = {}
@@ -83,10 +109,8 @@ class TileIndex:
         than the original.
         """
         key = video.original.id
+        changes = self._changes.count()
         with self._guard:
-            if self._watch.changed():
-                self._changes += 1
-            changes = self._changes
             known, found = self._videos.get(key, (-1, None))
         if found is None or known != changes:
             loaded = self._load(video)
@@ -128,8 +152,46 @@ class TileIndex:
             before = self._factors.get(segment.physical_id, ratio)
             self._factors[segment.physical_id] = before + _NEW_SAMPLE_WEIGHT * (ratio - before)
 
-    def close(self) -> None:
-        self._watch.close()
+
+class RecentVideos:
+    """The videos that were opened last, by name, until the catalog changes.  Thread-safe."""
+
+    def __init__(self, changes: CatalogChanges) -> None:
+        self._changes = changes
+        self._counted = -1
+        self._videos: OrderedDict[str, VideoContext] = OrderedDict()
+        self._guard = threading.Lock()
+        reset_after_fork(self)
+
+    def after_fork(self) -> None:
+        """See `vfsd.core.process_control`."""
+        self._videos = OrderedDict()
+        self._guard = threading.Lock()
+
+    def opened(self, name: str, load: Callable[[str], VideoContext]) -> VideoContext:
+        """Return the video with that name, from `load` if it is not known.  Raises as `load`."""
+        changes = self._changes.count()
+        with self._guard:
+            if changes != self._counted:
+                # Any change may rename a video, correct its frame table or replace its bytes.
+                self._videos.clear()
+                self._counted = changes
+            found = self._videos.get(name)
+            if found is not None:
+                self._videos.move_to_end(name)
+                return found
+        found = load(name)
+        with self._guard:
+            if changes == self._counted:
+                self._videos[name] = found
+                while len(self._videos) > _MAX_VIDEOS:
+                    self._videos.popitem(last=False)
+        return found
+
+    def clear(self) -> None:
+        """Forget all videos."""
+        with self._guard:
+            self._videos.clear()
 
 
 class ReadContext:
@@ -176,8 +238,16 @@ class ReadContext:
         return PackPool(self.parts.objects)
 
     @lazy
+    def catalog_changes(self) -> CatalogChanges:
+        return CatalogChanges(self.parts.catalog)
+
+    @lazy
+    def recent_videos(self) -> RecentVideos:
+        return RecentVideos(self.catalog_changes)
+
+    @lazy
     def tile_index(self) -> TileIndex:
-        return TileIndex(self.parts.catalog, self.threads)
+        return TileIndex(self.parts.catalog, self.catalog_changes, self.threads)
 
     @lazy
     def read_log(self) -> ReadRecorder:
@@ -199,7 +269,8 @@ class ReadContext:
         self.read_log.close()
         self.pool.close()
         self.packs.close()
-        self.tile_index.close()
+        self.recent_videos.clear()
+        self.catalog_changes.close()
 
 
 class VideoSnapshot(NamedTuple):
@@ -237,6 +308,7 @@ class VideoContext:
         self.tools = tools
         self._info = info
         self._table: FrameTable | None = None
+        self._reloaded_at = -1  # count of catalog changes
         self._guard = threading.Lock()
         reset_after_fork(self)
 
@@ -310,6 +382,10 @@ class VideoContext:
 
     def reload_details(self) -> None:
         """Take over details of the same frames that the catalog has learnt since."""
+        changes = self.tools.catalog_changes.count()
+        if changes == self._reloaded_at:
+            return
+        self._reloaded_at = changes
         try:
             with self.parts.catalog.reading() as seen:
                 info = self.stored(seen)

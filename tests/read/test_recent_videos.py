@@ -1,0 +1,81 @@
+"""A store remembers opened videos until the catalog changes."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sqlalchemy import event
+
+from sample_videos import FOLDER
+from vfsd import Store
+from vfsd.catalog.engine import Database
+from vfsd.errors import NotFoundError
+
+TRAFFIC = FOLDER / "traffic.mp4"
+PORTRAIT = FOLDER / "portrait.mp4"
+
+
+@contextmanager
+def counted_statements(store: Store) -> Iterator[list[str]]:
+    """The SQL statements of the block, except those of the read log's thread."""
+    statements: list[str] = []
+
+    def note(connection: object, cursor: object, statement: str, *_: object) -> None:
+        if "read_log" not in statement and "reads" not in statement:
+            statements.append(statement)
+
+    database: Database = store.parts.catalog._database
+    event.listen(database.engine, "before_cursor_execute", note)
+    try:
+        yield statements
+    finally:
+        event.remove(database.engine, "before_cursor_execute", note)
+
+
+def in_another_process(store: Store, code: str) -> None:
+    program = f"from vfsd import Store\nwith Store.open({str(store.path)!r}) as store:\n    {code}"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_warm_read_by_name_needs_no_statement(store: Store) -> None:
+    store.ingest(TRAFFIC, "a.mp4")
+    first = store["a.mp4"][3]
+    with counted_statements(store) as statements:
+        again = store["a.mp4"][3]
+        assert len(store["a.mp4"]) == 120
+    assert not statements
+    assert np.array_equal(again, first)
+
+
+@pytest.mark.parametrize("is_other_process", [False, True])
+def test_changes_are_noticed(store: Store, is_other_process: bool) -> None:
+    store.ingest(TRAFFIC, "a.mp4")
+    assert store["a.mp4"].width == 320
+    rename = "store.move('a.mp4', 'b.mp4')"
+    if is_other_process:
+        in_another_process(store, rename)
+    else:
+        store.move("a.mp4", "b.mp4")
+    with pytest.raises(NotFoundError):
+        store["a.mp4"]
+    assert store["b.mp4"].width == 320
+    store.ingest(PORTRAIT, "a.mp4")
+    assert store["a.mp4"] != store["b.mp4"]
+    store.remove("a.mp4")
+    with pytest.raises(NotFoundError):
+        store["a.mp4"]
+
+
+def test_videos_do_not_outlive_their_store(tmp_path: Path) -> None:
+    with Store.create(tmp_path / "s") as store:
+        store.ingest(shutil.copy(TRAFFIC, tmp_path), "a.mp4")
+        store["a.mp4"][0]
+    with pytest.raises(Exception, match="closed"):
+        store["a.mp4"][0]
