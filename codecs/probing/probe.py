@@ -206,8 +206,10 @@ class _Examiner:
             return bool((scan.dts == NO_TIMESTAMP).any() or (np.diff(scan.dts) <= 0).any())
         stamped = scan.pts[result.order] != NO_TIMESTAMP
         shown = result.columns.pts[result.order]
-        # Some writers number packets in decode order. Sorted, the timestamps are those of the file.
-        agree = shown == np.sort(scan.pts[result.order])
+        agree = shown == scan.pts[result.order]
+        if stamped.all():
+            # Some writers stamp packets in decode order. Sorted, these are the times of pictures.
+            agree |= shown == np.sort(scan.pts[result.order])
         return not stamped.any() or not agree[stamped].all()
 
     def _examine(self, full: bool) -> Examination:
