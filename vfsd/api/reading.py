@@ -92,8 +92,13 @@ def read_numbered(
     format: str,
     psnr: float | None,
     damaged: str = SHOW,
+    *,
+    keep: bool = True,
 ) -> Frames:
-    """The frames with `numbers`, a function that a corrected frame table calls again."""
+    """The frames with `numbers`, a function that a corrected frame table calls again.
+
+    Without `keep`, no decoded picture stays in memory for later reads.
+    """
 
     def plan(snapshot: VideoSnapshot, tiles: AvailableTiles | None) -> ReadPlan:
         return plan_frames(
@@ -105,7 +110,7 @@ def read_numbered(
             tiles=tiles,
         )
 
-    return read_planned(video, plan, pixel_format=format, psnr=psnr, damaged=damaged)
+    return read_planned(video, plan, pixel_format=format, psnr=psnr, damaged=damaged, keep=keep)
 
 
 def read_planned(
@@ -115,6 +120,7 @@ def read_planned(
     pixel_format: str,
     psnr: float | None,
     damaged: str = SHOW,
+    keep: bool = True,
 ) -> Frames:
     """Carry out the plan that `make` returns, and note the read in the read log."""
     if damage_choice(damaged) != SHOW:
@@ -124,7 +130,7 @@ def read_planned(
         _known_damage(video)
     at_ns, began = time.time_ns(), time.perf_counter()
     with video.checking():
-        snapshot, plan, data = _carry_out(video, make, pixel_format, psnr)
+        snapshot, plan, data = _carry_out(video, make, pixel_format, psnr, keep)
     if len(plan.frames):
         timing = ReadTiming(at_ns, time.perf_counter() - began)
         video.note("api", snapshot, lambda: plan, timing)
@@ -248,7 +254,7 @@ def _stream(
 
 
 def _carry_out(
-    video: VideoContext, make: MakePlan, pixel_format: str, psnr: float | None
+    video: VideoContext, make: MakePlan, pixel_format: str, psnr: float | None, keep: bool
 ) -> tuple[VideoSnapshot, ReadPlan, Pixels]:
     snapshot = video.snapshot()
     tiles = video.tiles(snapshot.info, psnr)
@@ -256,7 +262,7 @@ def _carry_out(
         plan = make(snapshot, tiles)
         try:
             reader = PlanExecutor(snapshot.table, video.tools)
-            data = reader.execute(plan, pixel_format=pixel_format)
+            data = reader.execute(plan, pixel_format=pixel_format, keep=keep)
             if not _examines_damage(video, snapshot):
                 return snapshot, plan, data
             now = video.snapshot()

@@ -99,8 +99,7 @@ def estimate_read(
     untiled = original_work(physical, table, wanted)
     density = bytes_per_pixel(settings.codec, known, untiled.bytes / max(1, untiled.pixels))
     segments = [
-        _hypothetical_segment(number, plan, settings, density)
-        for number, plan in enumerate(planned)
+        hypothetical_segment(number, plan, settings, density) for number, plan in enumerate(planned)
     ]
     runs = choose_tiles(
         frames,
@@ -132,9 +131,13 @@ def bytes_per_pixel(codec: str, known: Sequence[Segment], original: float) -> fl
     return sum(segment.size for segment in like) / pixels
 
 
-def _hypothetical_segment(
+def hypothetical_segment(
     number: int, plan: PlannedSegment, settings: TileSettings, density: float
 ) -> Segment:
+    """Return the segment that `plan` would become, with `density` bytes per pixel.
+
+    `number` differs for the segments of one plan.
+    """
     count = len(plan.frames)
     quality = settings.quality
     if quality is None:

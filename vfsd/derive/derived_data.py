@@ -385,6 +385,12 @@ def drop_renditions(
     return _delete_segments(parts, taken)
 
 
+def drop_segments(parts: StoreContext, segments: Sequence[Segment]) -> None:
+    """Delete these segments; those that are gone already do no harm."""
+    wanted = list(segments)
+    _delete_segments(parts, lambda change: wanted)
+
+
 def _delete_segments(
     parts: StoreContext, taken: Callable[[Transaction], list[Segment]]
 ) -> list[Segment]:

@@ -212,15 +212,17 @@ class PlanExecutor:
         self._tools = tools
         self._tiles = TileReader(tools)
 
-    def execute(self, plan: ReadPlan, *, pixel_format: str = "rgb24") -> Pixels:
+    def execute(self, plan: ReadPlan, *, pixel_format: str = "rgb24", keep: bool = True) -> Pixels:
         """Return the pictures of `plan` along the first axis.
+
+        Without `keep`, the pool does not keep the decoded pictures for later reads.
 
         Raises `IntegrityError` if a file does not yield a frame that its table lists, `OSError`.
         """
         form = plan_converter(plan, pixel_format)
         data = np.empty((len(plan.frames), *form.shape), form.dtype)
         result = _ResultBuffer(list(data), plan.frames)
-        jobs = [*self._original_jobs(plan, pixel_format, result)]
+        jobs = [*self._original_jobs(plan, pixel_format, result, keep)]
         jobs += self._tile_jobs(plan, pixel_format, result, workers=self._tools.threads - len(jobs))
         if len(jobs) <= 1:
             for job in jobs:
@@ -288,7 +290,7 @@ class PlanExecutor:
                 yield places[frame], picture, FrameRegion(rect, size)
 
     def _original_jobs(
-        self, plan: ReadPlan, pixel_format: str, result: _ResultBuffer
+        self, plan: ReadPlan, pixel_format: str, result: _ResultBuffer, keep: bool
     ) -> Iterator[Job]:
         runs = plan.runs
         if plan.contiguous is not None:
@@ -296,13 +298,12 @@ class PlanExecutor:
         elif len(runs) == 1:
             # Parallel runs have a core each; a single one has all cores.
             threads = self._tools.pool.threads_for(plan.physical.media)
-            yield partial(self._decode_runs, plan, runs, pixel_format, result, threads)
+            yield partial(self._decode_runs, plan, runs, pixel_format, result, threads, keep)
         else:
             workers = min(len(runs), self._tools.threads)
             for worker in range(workers):
-                yield partial(
-                    self._decode_runs, plan, runs[worker::workers], pixel_format, result, 1
-                )
+                part = runs[worker::workers]
+                yield partial(self._decode_runs, plan, part, pixel_format, result, 1, keep)
 
     def _decode_runs(
         self,
@@ -311,11 +312,12 @@ class PlanExecutor:
         pixel_format: str,
         result: _ResultBuffer,
         threads: int,
+        keep: bool,
     ) -> None:
         converter = plan_converter(plan, pixel_format)
         for run in runs:
             for frame, picture in self._tools.pool.pictures(
-                plan.physical, self._table, run, threads=threads
+                plan.physical, self._table, run, threads=threads, keep=keep
             ):
                 result.put(frame, picture, converter)
 
