@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import operator
+import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -16,11 +17,12 @@ from typing import TYPE_CHECKING, Any, SupportsFloat
 import numpy as np
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.compiler import compiles
 
 from vfsd.catalog.box_grid import MASK, SHIFTS, cells_of, units
 from vfsd.catalog.detections import Detections
-from vfsd.catalog.rows import json_equals, require_json_keys
+from vfsd.catalog.rows import json_equals, parsed_json, require_json_keys
 from vfsd.catalog.schema import detections
 from vfsd.core.detections import (
     MAX_COORDINATE,
@@ -56,7 +58,7 @@ _OUT_OF_RANGE = MAX_COORDINATE + 1
 
 _FEW_ROWS = 4000
 _FRAMES_AT_ONCE = 500
-_ROWS_AT_ONCE = 50_000
+_ROWS_AT_ONCE = 1000
 
 _Frames = range | tuple[int, ...] | None
 _Rows = sa.FromClause
@@ -226,7 +228,7 @@ class DetectionQuery:
         """Return all boxes as numpy arrays."""
         with self._reading() as connection:
             search = _Search(connection, self._video, self._filter)
-            return search.columns(search.statements())
+            return search.columns(search.statements(ordered=False))
 
     def batches(self, rows: int = 65_536) -> Iterator[DetectionColumns]:
         """Yield all boxes, at most `rows` at a time, by label and then by frame.
@@ -328,25 +330,22 @@ class _Search:
             here = sa.tuple_(_BOX.c.frame, _BOX.c.seq)
             query = query.where(here > sa.tuple_(*map(sa.literal, after)))
         query = query.order_by(_BOX.c.frame, _BOX.c.seq).limit(rows)
-        found = self._connection.execute(query).all()
-        is_last = len(found) < rows
-        return self._to_columns([_arrays(found)] if found else []), (
-            None if is_last else (found[-1].frame, found[-1].seq)
-        )
+        parts = [_arrays(found) for found in self._rows(query)]
+        columns = self._to_columns(parts)
+        if len(columns) < rows:
+            return columns, None
+        return columns, (int(parts[-1]["frame"][-1]), int(parts[-1]["seq"][-1]))
 
     def columns(self, statements: Sequence[sa.Select[Any]]) -> DetectionColumns:
-        return self._to_columns(
-            [
-                _arrays(rows)
-                for one in statements
-                for rows in self._connection.execute(one).partitions(_ROWS_AT_ONCE)
-            ]
-        )
+        return self._to_columns([_arrays(rows) for one in statements for rows in self._rows(one)])
 
     def _to_columns(self, parts: Sequence[Mapping[str, Any]]) -> DetectionColumns:
         if not parts:
             return DetectionColumns.of([], [], [])
         found = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        # Sorted here: SQLite would sort whole rows, which takes as long as reading them.
+        order = np.lexsort((found["seq"], found["frame"]))
+        found = {name: values[order] for name, values in found.items()}
         labels, codes = np.unique(found["label_id"], return_inverse=True)
         sources, source_codes = np.unique(found["source_id"], return_inverse=True)
         names = self._names or self._index.label_names(labels.tolist())
@@ -363,6 +362,21 @@ class _Search:
             source_codes.astype(np.int64),
             tuple(known[int(number)] for number in sources),
         )
+
+    def _rows(self, statement: sa.Select[Any]) -> Iterator[Sequence[Any]]:
+        """Yield the rows in batches, each row with the values of `_COLUMN_TYPES`."""
+        with self._connection.execute(statement) as result:
+            if self._connection.dialect.name != "sqlite":
+                yield from result.partitions(_ROWS_AT_ONCE)
+                return
+            # Making SQLAlchemy's rows takes longer than SQLite does.  They are those of its driver,
+            # except that JSON is parsed.
+            cursor: Any = result.cursor
+            try:
+                while rows := cursor.fetchmany(_ROWS_AT_ONCE):
+                    yield rows
+            except sqlite3.Error as error:
+                raise DBAPIError.instance(str(statement), None, error, sqlite3.Error) from error
 
     def _lookup(self, ids: list[int], frames: _Frames) -> sa.Select[Any]:
         """Return the rows of these labels in these frames, by the cell index if that
@@ -547,12 +561,17 @@ _BY_CELL = (
 )
 
 
-def _arrays(rows: Sequence[sa.Row[Any]]) -> dict[str, Any]:
+def _arrays(rows: Sequence[Any]) -> dict[str, Any]:
     found = {}
     for (name, kind), values in zip(_COLUMN_TYPES.items(), zip(*rows, strict=True), strict=True):
-        if name == "track":
-            values = tuple(NO_TRACK if value is None else value for value in values)
-        array = np.empty(len(values), dtype=kind)
-        array[:] = values  # None becomes NaN
-        found[name] = array
+        if kind is object:
+            found[name] = np.empty(len(values), object)
+            found[name][:] = [parsed_json(one) if isinstance(one, str) else one for one in values]
+            continue
+        missing = NO_TRACK if name == "track" else math.nan
+        try:
+            found[name] = np.fromiter(values, kind, len(values))
+        except TypeError:
+            filled = (missing if value is None else value for value in values)
+            found[name] = np.fromiter(filled, kind, len(values))
     return found
