@@ -195,6 +195,11 @@ def test_example(place: Path, name: str, example: str) -> None:
         assert run_command("-s", "videos", *policy).code == 0
     if name == "hold remove":
         assert run_command("-s", "videos", "hold", "add", TRAFFIC, "--reason", "x").code == 0
+    if name.startswith("lerobot "):
+        pytest.importorskip("pyarrow")
+    if name == "lerobot import":
+        exported = ("lerobot", "export", TRAFFIC, "-o", "robot")
+        assert run_command("-s", "videos", *exported).code == 0
     if name == "restore":
         assert run_command("-s", "videos", "backup", "disk/videos").code == 0
     program, *args = shlex.split(os.path.expandvars(example))

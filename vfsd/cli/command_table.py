@@ -91,6 +91,10 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = MappingProxyType(
             "dataset export": Entry(
                 "dataset", "Export pictures and boxes of videos as a data set."
             ),
+            "lerobot import": Entry("dataset", "Add the LeRobot data set in DIR to the store."),
+            "lerobot export": Entry(
+                "dataset", "Export videos as a LeRobot data set, without encoding."
+            ),
         },
         "Cameras": {
             "overlap find": Entry("overlap", "Find pairs of videos that show the same place."),
@@ -148,6 +152,7 @@ TOPICS: Mapping[str, str] = MappingProxyType(
         "age": "Apply policies to videos as they grow old, and list what was done.",
         "labels": "Labelled boxes of a video: import, export, query, list and remove them.",
         "dataset": "Data sets of other programs, made of videos and their boxes.",
+        "lerobot": "LeRobot data sets: import by link, and export without encoding.",
         "overlap": "Find videos that show the same place, and store the common part once.\n\n"
         "Originals stay as they are.",
     }

@@ -1,4 +1,4 @@
-"""``vfsd dataset``: data sets of other programs, made of videos and their boxes."""
+"""``vfsd dataset`` and ``vfsd lerobot``: data sets of other programs."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ from vfsd.cli.session import Session, select_video_list, select_videos
 from vfsd.errors import (
     EXIT_INTERRUPTED,
     ExistsError,
+    ExtraMissingError,
     IntegrityError,
     NoSpaceError,
     NotFoundError,
     OutOfRangeError,
+    RefusedMediaError,
     UsageError,
 )
 
@@ -185,3 +187,113 @@ def _by_name(
         split: list(select_videos(store, session.places(names)[1])) if names else []
         for split, names in (("val", val), ("test", test))
     }
+
+
+@define(
+    "lerobot import",
+    examples=["vfsd -s videos lerobot import robot --to bots/pick"],
+    fields={
+        "name": "path of the video from the root of the store",
+        "camera": "feature that the video belongs to",
+        "frames": "number of frames",
+        "episodes": "number of episodes in it",
+    },
+    exits=[
+        NotFoundError,
+        ExistsError,
+        RefusedMediaError,
+        NoSpaceError,
+        ExtraMissingError,
+        EXIT_INTERRUPTED,
+    ],
+    listing=True,
+)
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--to", metavar="NAME", required=True, help="The new directory in the store.")
+@click.option("--copy", is_flag=True, help="Copy the videos; by default they stay where they are.")
+def lerobot_import(session: Session, folder: Path, to: str, copy: bool) -> None:
+    """Add the LeRobot data set in DIR to the store.
+
+    DIR is a data set of version 3. In a mount, programs read NAME as they read DIR. Each frame gets
+    a box of the whole picture with its task as label and its episode as track, by the source
+    lerobot. Needs the extra arrow.
+    """
+    from vfsd.datasets.lerobot import episodes_of, import_lerobot
+
+    place = session.place(to)
+    with (
+        session.opened(place.root, writing=True) as store,
+        Progress(f"reading {folder}", None, shown=session.shows_progress) as progress,
+    ):
+        videos = import_lerobot(
+            store, folder, place.name, link=not copy, on_progress=progress.reach
+        )
+    for video in videos:
+        count, camera = len(episodes_of(video)), video.metadata["lerobot"]["camera"]
+        record = {
+            "name": video.name,
+            "camera": camera,
+            "frames": len(video),
+            "episodes": count,
+        }
+        session.print_result(record, f"{printable(video.name)}: {count} episodes of {camera}")
+
+
+@define(
+    "lerobot export",
+    examples=[
+        "vfsd -s videos lerobot export cam1/traffic.mp4 -o robot2 --task 'Watch the road'",
+    ],
+    fields={
+        "out": "path of the folder",
+        "videos": "number of videos",
+        "episodes": "number of episodes",
+    },
+    exits=[NotFoundError, ExistsError, NoSpaceError, ExtraMissingError, EXIT_INTERRUPTED],
+)
+@click.argument("names", metavar="VIDEO...", nargs=-1, required=True)
+@click.option(
+    "-o",
+    "--out",
+    metavar="DIR",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="A new or empty folder.",
+)
+@click.option(
+    "--camera",
+    metavar="FEATURE",
+    default="observation.images.main",
+    help="Feature of the videos; the default is observation.images.main.",
+)
+@click.option("--task", default="", metavar="TEXT", help="Task of episodes without one.")
+@click.option("--robot-type", metavar="TEXT", help="Kind of the robot.")
+def lerobot_export(
+    session: Session,
+    names: Sequence[str],
+    out: Path,
+    camera: str,
+    task: str,
+    robot_type: str | None,
+) -> None:
+    """Export videos as a LeRobot data set, without encoding.
+
+    VIDEO is a name or a pattern in quotes. All are of one camera, with the same size and one
+    constant rate. Imported videos keep their episodes; any other video is one episode. Needs the
+    extra arrow. In Python, `export_lerobot` takes several cameras, and features such as actions.
+    """
+    from vfsd.datasets.lerobot import export_lerobot
+
+    root, paths = session.places(names)
+    with (
+        session.opened(root) as store,
+        Progress(f"making {out}", None, shown=session.shows_progress) as progress,
+    ):
+        videos = select_video_list(store, paths)
+        count = export_lerobot(
+            out, {camera: videos}, task=task, robot_type=robot_type, on_progress=progress.reach
+        )
+    session.print_result(
+        {"out": str(out), "videos": len(videos), "episodes": count},
+        f"{count} episodes in {len(videos)} videos to {printable(str(out))}",
+    )

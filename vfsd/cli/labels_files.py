@@ -268,7 +268,7 @@ _SINGLE_FILES = ("coco", "label-studio")
 @click.option(
     "--url",
     metavar="URL",
-    help="label-studio: URL of the mount, to which the name of a video is appended; the default is "
+    help="label-studio: URL of the mount, before the name of a video; the default is "
     "/data/local-files/?d= for a mount as its document root.",
 )
 @numbering_options
