@@ -61,9 +61,7 @@ def test_invalid_box_is_refused(video: Video, row: tuple[Any, ...], what: str) -
     assert caught.value.hint
 
 
-@pytest.mark.parametrize(
-    "rows", [None, 5, "abc", [(7, "car", BOX)], [{"frame": 7}], Detection(7, "car", BOX)]
-)
+@pytest.mark.parametrize("rows", [None, 5, "abc", [7], [{"frame": 7}, 8], Detection(7, "car", BOX)])
 def test_invalid_detections_are_refused(video: Video, rows: Any) -> None:
     with pytest.raises(UsageError, match=r"detections must be"):
         video.labels.add(rows, "yolo")

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -183,3 +184,71 @@ def test_unknown_label_warns(video: Video) -> None:
         assert list(video.labels.query("car near person for 2 s")) == []
     with pytest.warns(UnknownLabelWarning, match="'truck'"):
         assert len(video.labels.query(["car", "truck"])) == 1
+
+
+ADDED = [(1, "bus", (2.0, 2.5, 6.0, 8.5), None, 4), (3, "car", (1.0, 1.5, 5.0, 7.0), 0.5, None)]
+NAMES = ("frame", "label", "box", "confidence", "track")
+
+
+def as_structured_array() -> Any:
+    kinds = [("frame", "i4"), ("label", "U8"), ("box", "f4", 4), ("confidence", "f8")]
+    rows = [(one[0], one[1], one[2], np.nan if one[3] is None else one[3]) for one in ADDED]
+    return np.array(rows, kinds)
+
+
+def as_corners() -> dict[str, Any]:
+    corners = np.array([one[2] for one in ADDED]).T
+    return {
+        "frame": np.array([one[0] for one in ADDED]),
+        "label": [one[1] for one in ADDED],
+        **dict(zip(("x1", "y1", "x2", "y2"), corners, strict=True)),
+        "track": [4, None],
+        "confidence": [None, 0.5],
+        "name": ["cam1/a.mp4"] * 2,
+    }
+
+
+PLAIN: list[Any] = [
+    ADDED,
+    [list(one) for one in ADDED],
+    [dict(zip(NAMES, one, strict=True)) for one in ADDED],
+    [{k: v for k, v in zip(NAMES, one, strict=True) if v is not None} for one in ADDED],
+    dict(zip(NAMES, zip(*ADDED, strict=True), strict=True)),
+    as_corners(),
+    as_structured_array(),
+]
+
+
+def test_boxes_from_plain_values(video: Video) -> None:
+    for boxes in PLAIN:
+        assert video.labels.add(boxes, "me", replace=True) == 2
+        found = [
+            (one.frame, one.label, one.box, one.confidence, one.track)
+            for one in video.labels.query()
+        ]
+        count = 4 if isinstance(boxes, np.ndarray) else 5  # that array has no tracks
+        assert [one[:count] for one in found] == [one[:count] for one in ADDED]
+    four = np.array([[1, 2, 3, 4], [5, 6, 7.5, 8]])
+    assert video.labels.add({"frame": np.arange(2), "label": "car", "box": four}, "net") == 2
+    assert np.array_equal(video.labels.query("car", source="net").columns().boxes, four)
+
+
+FOUR = (1, 2, 3, 4)
+MALFORMED: list[tuple[Any, str]] = [
+    ({"frame": [1], "label": "car"}, "no column 'x1'"),
+    ({"frames": [1], "label": "car", "box": [FOUR]}, "no column 'frames'"),
+    ({"frame": [1, 2], "label": "car", "box": [FOUR]}, "boxes must be one for each"),
+    ([{"frame": 1, "label": "car", "box": FOUR}, {"frame": 2, "label": "car"}], "boxes must be"),
+    ([{"frame": None, "label": "car", "box": FOUR}], "frames must be whole numbers"),
+    ({"frame": [1], "label": "car", "x1": [1], "y1": [2], "x2": [3], "y2": [4, 5]}, "as many"),
+    ({"frame": [1], "label": "car", "box": [FOUR], "source": ["a"]}, "no column 'source'"),
+    ({"frame": [1], "label": "car", "box": [FOUR], "name": ["b.mp4"]}, "of 'cam1/a.mp4'"),
+    ([(1, "car")], "3 to 5 values"),
+]
+
+
+def test_malformed_plain_values_are_refused(video: Video) -> None:
+    for boxes, words in MALFORMED:
+        with pytest.raises(UsageError, match=words):
+            video.labels.add(boxes, "me")
+    assert len(video.labels.query()) == 0

@@ -7,6 +7,8 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, SupportsIndex
 
+import numpy.typing as npt
+
 from vfsd.catalog.detection_query import DetectionQuery
 from vfsd.core.detections import (
     Area,
@@ -86,7 +88,13 @@ class VideoLabels:
 
     def add(
         self,
-        detections: DetectionColumns | Iterable[Detection] | Iterable[BoxTuple] | ArrowStream,
+        detections: DetectionColumns
+        | Iterable[Detection]
+        | Iterable[BoxTuple]
+        | Iterable[Mapping[str, Any]]
+        | Mapping[str, Any]
+        | npt.NDArray[Any]
+        | ArrowStream,
         source: str | Source | None = None,
         *,
         examined: Iterable[range] | Iterable[int] | Ints | int | None = None,
@@ -96,12 +104,14 @@ class VideoLabels:
         """Add boxes in one transaction; returns the number of boxes.
 
             video.labels.add([(7, "car", (10, 20, 90, 80)), (8, "car", (12, 20, 92, 80), 0.9)], "a")
+            video.labels.add({"frame": frames, "label": "car", "box": boxes}, "yolo")
             video.labels.add(polars.read_csv("boxes.csv"), "yolo")
 
         Args:
             detections: The boxes: `Detection`s, their columns, tuples of frame, label, box and, if
-                known, confidence and track; or a table of pyarrow, polars, DuckDB or pandas (any
-                object with ``__arrow_c_stream__``).  A table has the columns that `Store.to_arrow`
+                known, confidence and track; dicts with these names; a dict of arrays or a
+                structured array; or a table of pyarrow, polars, DuckDB or pandas (any object with
+                ``__arrow_c_stream__``).  A table has the columns that `Store.to_arrow`
                 gives, in any order: frame, label, x1, y1, x2, y2 (or a list `box`), and possibly
                 confidence, track, source, model, version and attributes.
             source: The source of all boxes.  None: each detection has its own.

@@ -1,4 +1,4 @@
-"""Boxes from tables of other libraries, and from plain tuples."""
+"""Boxes from tables of other libraries, from dicts of arrays, and from plain tuples and dicts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ _TUPLE_HINT = "give (frame, label, (x1, y1, x2, y2)), then confidence and track 
 
 
 def boxes_from(detections: Any, name: str) -> DetectionColumns:
-    """Return the boxes of a table, of tuples or of `Detection`s, for the video with that name.
+    """Return the boxes of a table, of arrays, or of tuples, dicts or `Detection`s, for the video
+    with that name.
 
     A table is any object with ``__arrow_c_stream__``: of pyarrow, polars, DuckDB, or pandas from
     2.2 on.  Raises `UsageError` for columns or rows that are malformed, and for rows with the name
@@ -42,12 +43,49 @@ def boxes_from(detections: Any, name: str) -> DetectionColumns:
         return detections
     if hasattr(detections, "__arrow_c_stream__"):
         return _from_table(_read(detections), name)
-    if isinstance(detections, Iterable) and not isinstance(detections, str | Mapping):
-        detections = [_from_tuple(one) if isinstance(one, tuple) else one for one in detections]
+    if isinstance(detections, np.ndarray) and detections.dtype.names:
+        detections = {one: detections[one] for one in detections.dtype.names}
+    if isinstance(detections, Mapping):
+        return _from_columns(detections, name)
+    if isinstance(detections, Iterable) and not isinstance(detections, str):
+        rows = list(detections)
+        if rows and all(isinstance(one, Mapping) for one in rows):
+            keys = dict.fromkeys(key for one in rows for key in one)
+            return _from_columns({key: [one.get(key) for one in rows] for key in keys}, name)
+        detections = [_from_tuple(one) if isinstance(one, tuple | list) else one for one in rows]
     return DetectionColumns.from_detections(detections)
 
 
-def _from_tuple(values: tuple[Any, ...]) -> Detection:
+def _from_columns(columns: Mapping[str, Any], name: str) -> DetectionColumns:
+    """Return boxes from arrays or lists, by the names of their columns."""
+    _require_known(columns)
+    for one in _SOURCE:
+        if one in columns:
+            raise UsageError(
+                f"a dict of boxes has no column {one!r}", hint="give the source as an argument"
+            )
+    if "name" in columns and {*map(str, columns["name"])} - {name}:
+        raise UsageError(
+            f"all boxes must be of {name!r}, got {shown(columns['name'])}",
+            hint="keep the rows of this video only",
+        )
+    box = columns.get("box")
+    if box is None:
+        try:
+            box = np.array([columns[one] for one in _CORNERS], np.float64).T
+        except (TypeError, ValueError):
+            raise UsageError("x1, y1, x2 and y2 must be as many numbers each") from None
+    return DetectionColumns.of(
+        columns["frame"],
+        columns["label"],
+        box,
+        columns.get("confidence"),
+        columns.get("track"),
+        columns.get("attributes"),
+    )
+
+
+def _from_tuple(values: tuple[Any, ...] | list[Any]) -> Detection:
     if not 3 <= len(values) <= 5:
         raise UsageError(f"a box must have 3 to 5 values, got {shown(values)}", hint=_TUPLE_HINT)
     frame, label, box, *rest = values
