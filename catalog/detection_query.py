@@ -185,6 +185,22 @@ class DetectionQuery:
             count = str(error)
         return f"<DetectionQuery of {self._video.name!r}: {count}>"
 
+    def _repr_html_(self) -> str:
+        """Return the first 20 boxes, for a notebook."""
+        from vfsd.core.rich_repr import MAX_ROWS, escaped, table
+
+        try:
+            total = len(self)
+            rows = next(self.batches(MAX_ROWS), ()) if total else ()
+        except VfsdError as error:  # a repr must not fail
+            return escaped(error)
+        headings = ("frame", "label", "box", "confidence", "track", "source")
+        cells = (
+            (one.frame, one.label, _box_text(one.box), one.confidence, one.track, one.source)
+            for one in rows
+        )
+        return table(repr(self), headings, cells, total)
+
     def __iter__(self) -> Iterator[Detection]:
         return iter(self.columns())
 
@@ -257,6 +273,10 @@ class DetectionQuery:
     def to_pandas(self) -> pandas.DataFrame:
         """Return a data frame with one row per box.  Raises `ExtraMissingError` without pandas."""
         return self.columns().to_pandas()
+
+
+def _box_text(box: Box) -> str:
+    return ", ".join(f"{corner:g}" for corner in box)
 
 
 def require_same_bytes(index: Detections, video: LogicalVideo) -> None:

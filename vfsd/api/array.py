@@ -121,6 +121,19 @@ class VideoArray:
     def __repr__(self) -> str:
         return f"<VideoArray of {self._video.name!r}, {' x '.join(map(str, self.shape))}>"
 
+    def _repr_html_(self) -> str:
+        """Return evenly spaced frames for a notebook, as many as are cheap to decode.
+
+        They show the whole region, whatever the steps and the channels of the array.
+        """
+        from vfsd.api.previews import array_html
+        from vfsd.api.video import context_of
+
+        chosen = self._axes.frames
+        frames = [chosen] if isinstance(chosen, int) else chosen
+        region = self.region if self.size else self._video.original.media.frame_rect
+        return array_html(context_of(self._video), frames if self.size else [], region, repr(self))
+
     # -- parts
 
     def __getitem__(self, key: Any) -> VideoArray:

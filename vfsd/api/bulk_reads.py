@@ -34,7 +34,7 @@ from vfsd.core.frames import (
     to_display_rect,
 )
 from vfsd.core.label_query import Labels, clauses_of
-from vfsd.core.model import MediaInfo, PhysicalVideo
+from vfsd.core.model import MediaInfo
 from vfsd.core.process_control import OwnerProcess, available_cores
 from vfsd.core.timebase import Span
 from vfsd.core.view_request import Size, checked_size, exact_size, resolve_size
@@ -80,21 +80,28 @@ class Scan:
 
     def __init__(
         self,
-        physical: PhysicalVideo,
+        video: VideoContext,
         reader: CropReader,
         columns: DetectionColumns,
         *,
         padding: int,
     ) -> None:
-        self._physical = physical
+        self._video = video
+        self._physical = video.original
         self._reader = reader
         self._padding = padding
-        media = physical.media
+        media = video.original.media
         self._columns = columns.clipped(media.display_width, media.display_height).sorted_by_frame()
 
     def __repr__(self) -> str:
         frames = len(set(self._columns.frames.tolist()))
         return f"<Scan: {len(self)} boxes on {frames} frames>"
+
+    def _repr_html_(self) -> str:
+        """Return the first crops for a notebook, as many as are cheap to decode."""
+        from vfsd.api.previews import crops_html
+
+        return crops_html(self._video, self._boxes(), repr(self), len(self))
 
     def __len__(self) -> int:
         """Number of boxes."""
@@ -200,14 +207,21 @@ class RegionScan:
     """
 
     def __init__(
-        self, physical: PhysicalVideo, reader: CropReader, interests: Sequence[Interest]
+        self, video: VideoContext, reader: CropReader, interests: Sequence[Interest]
     ) -> None:
-        self._media = physical.media
+        self._video = video
+        self._media = video.original.media
         self._reader = reader
         self.interests = tuple(interests)  #: by time; together all frames that were asked for
 
     def __repr__(self) -> str:
         return f"<RegionScan: regions of interest on {len(self)} frames>"
+
+    def _repr_html_(self) -> str:
+        """Return the first areas for a notebook, as many as are cheap to decode."""
+        from vfsd.api.previews import crops_html
+
+        return crops_html(self._video, self._areas(), repr(self), len(self))
 
     def __len__(self) -> int:
         """Number of frames with a region of interest."""
@@ -314,7 +328,7 @@ def scan_boxes(
         track=track,
     )
     reader = _crop_reader(video, psnr, labels)
-    return Scan(video.original, reader, found.columns(), padding=padding)
+    return Scan(video, reader, found.columns(), padding=padding)
 
 
 def scan_regions(
@@ -338,7 +352,7 @@ def scan_regions(
             hint="boxes of single frames are found by `scan` without `roi`",
         )
     interests = _interests(video, seen_in, place, chosen, source, padding)
-    return RegionScan(video.original, _crop_reader(video, psnr, place), interests)
+    return RegionScan(video, _crop_reader(video, psnr, place), interests)
 
 
 def require_same_frames(video: VideoContext, other: VideoContext) -> None:

@@ -165,6 +165,12 @@ class Store(Mapping[str, "Video"]):
     def __repr__(self) -> str:
         return f"<Store {self.path}>"
 
+    def _repr_html_(self) -> str:
+        """Return the first 20 videos for a notebook."""
+        from vfsd.api.previews import store_html
+
+        return store_html(self)
+
     # Two mappings with equal items are equal, which would read both catalogs.
     __eq__ = object.__eq__
     __hash__ = object.__hash__

@@ -6,6 +6,7 @@ import operator
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from importlib import import_module
 from reprlib import repr as shown
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, Self, overload
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from vfsd.disk.object_store import Progress
     from vfsd.views import ViewExplanation
 
+    # An anywidget, `vfsd.notebook.Player`, a package above this one.
+    Player = Any
     _IntSlice = slice[int | None, int | None, int | None]
 
 
@@ -71,6 +74,12 @@ class Video:
             f"<{type(self).__name__} {self.name!r}: {len(self)} frames, {size}, "
             f"{float(self.duration):.2f} s, {self.codec}>"
         )
+
+    def _repr_html_(self) -> str:
+        """Return the first frame and facts for a notebook; the read log gets no note."""
+        from vfsd.api.previews import video_html
+
+        return video_html(self._context)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Video):
@@ -617,6 +626,40 @@ class Video:
         from vfsd.api.bulk_reads import iterate_crops
 
         return iterate_crops(self._context, boxes, size, format, psnr, memory)
+
+    # -- in a notebook
+
+    def show(
+        self,
+        span: tuple[Seconds, Seconds | None] | None = None,
+        labels: Labels | None = None,
+        *,
+        source: str | Source | None = None,
+        size: int = 640,
+    ) -> Player:
+        """A player for a notebook: frame by frame, with the labelled boxes.
+
+            video.show(span=(10, 20), labels="car|truck")
+
+        The kernel decodes the frames that the player asks for, as JPEG of at most 200,000 bytes
+        each.  They count as reads of kind "api".
+
+        Args:
+            span: As for `read`.
+            labels: The boxes to draw, as for `VideoLabels.query`; default: all.
+            source: The source of the boxes.
+            size: Most pixels of the longer side of the picture, up to 1280.
+
+        Raises:
+            OutOfRangeError: The span has no frames.
+            UsageError: An argument is malformed.
+            ExtraMissingError: anywidget is not installed.
+        """
+        # The package is above this one, and the core must not load it: so by name, when called.
+        player: Player = import_module("vfsd.notebook").Player(
+            self, span=span, labels=labels, source=source, size=size
+        )
+        return player
 
     # -- damage
 

@@ -125,6 +125,9 @@ class Frames(PixelArray):
     def __repr__(self) -> str:
         return f"<Frames: {_shape(self.data)}>"
 
+    def _caption_of(self, at: int) -> str:
+        return f"{self.index[at]}: {self.seconds[at]:.3f} s{' damaged' * bool(self.damaged[at])}"
+
 
 def _shape(data: Pixels) -> str:
     return f"{' x '.join(map(str, data.shape))} {data.dtype}"
@@ -160,9 +163,18 @@ class Batch(PixelArray):
         """Return pixels, as ``data[key]``."""
         return self.data[key]
 
+    def _caption_of(self, at: int) -> str:
+        return crop_caption(self.crops[at])
+
     def __repr__(self) -> str:
         height, width = self.data.shape[1:3]
         return f"<Batch of {len(self.crops)} crops of {width}x{height}>"
+
+
+def crop_caption(crop: Crop | CropRequest) -> str:
+    """Return frame and labels, as a contact sheet shows them."""
+    labels = ", ".join(sorted({one.label for one in crop.detections}))
+    return f"{crop.frame} {labels}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,27 @@ class PixelArray:
         device: tuple[int, int] = self.data.__dlpack_device__()
         return device
 
+    def _repr_png_(self) -> bytes | None:
+        """Return the picture for a notebook, at most 640 pixels wide and high."""
+        from vfsd.core.rich_repr import png_of
+
+        return png_of(self.data)
+
+    def _repr_html_(self) -> str | None:
+        """Return a contact sheet of at most 24 pictures for a notebook."""
+        if self.ndim != 4:
+            return None
+        from vfsd.core.rich_repr import MAX_PICTURES, sheet
+
+        # Evenly spaced ones of many.
+        count = min(len(self), MAX_PICTURES)
+        chosen = np.linspace(0, len(self) - 1, count).round().astype(int).tolist()
+        pictures = ((self.data[at], self._caption_of(at)) for at in chosen)
+        return sheet(repr(self), pictures, len(self))
+
+    def _caption_of(self, at: int) -> str:
+        return str(at)
+
     def numpy(self) -> Pixels:
         """Return `data`, without a copy."""
         return self.data

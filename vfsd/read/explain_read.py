@@ -174,6 +174,57 @@ class ReadExplanation(DecodeSummary):
 
     plan: ReadPlan
 
+    def _repr_html_(self) -> str:
+        """Return the sources of the frames and the cost, for a notebook."""
+        plan = self.plan
+        title = f"{len(plan.frames)} frames of {plan.size[0]}x{plan.size[1]}"
+        return summary_html(self, plan.physical, title)
+
+
+def summary_html(found: DecodeSummary, physical: PhysicalVideo, title: str) -> str:
+    """Return the sources of decoded pictures and their cost as HTML."""
+    from vfsd.core.rich_repr import table
+
+    cost = (
+        f"{title}: {found.seconds:.3f} CPU s predicted, {found.untiled_seconds:.3f} without tiles; "
+        f"{found.work.pixels / 1e6:.2f} Mpx, {found.untiled.pixels / 1e6:.2f} without tiles"
+    )
+    used = table(
+        cost,
+        ("source", "frames", "count", "tiles", "pictures", "Mpx", "CPU s"),
+        (
+            (
+                one.kind,
+                f"{one.span.start}-{one.span.stop - 1}",
+                len(one.frames),
+                len(one.tiles) or "-",
+                one.work.pictures,
+                f"{one.work.pixels / 1e6:.2f}",
+                f"{one.seconds:.3f}",
+            )
+            for one in found.sources
+        ),
+        len(found.sources),
+    )
+    if not found.passed_over:
+        return used
+    unused = table(
+        "tiles that are not used",
+        ("frames", "layout", "why", "CPU s", "original"),
+        (
+            (
+                f"{one.span.start}-{one.span.stop - 1}",
+                to_display_layout(one.segment.layout, physical.media),
+                one.why,
+                "-" if one.seconds is None else f"{one.seconds:.3f}",
+                f"{one.original_seconds:.3f}",
+            )
+            for one in found.passed_over
+        ),
+        len(found.passed_over),
+    )
+    return used + unused
+
 
 def explain_plan(
     plan: ReadPlan, table: FrameTable, costs: DecodeCosts, passed_over: tuple[UnusedTiles, ...] = ()

@@ -27,6 +27,7 @@ from vfsd.read.explain_read import (
     explain_plan,
     find_unused_tiles,
     result_json,
+    summary_html,
 )
 from vfsd.read.read_context import ReadContext
 from vfsd.read.read_plan import AvailableTiles, ReadPlan, make_plan, plan_frames
@@ -111,6 +112,13 @@ class ViewExplanation(DecodeSummary):
     itself, 0 if it was never measured."""
     steps: tuple[ExplainStep, ...]  #: by time
     physical: PhysicalVideo  #: the stored encoding
+
+    def _repr_html_(self) -> str:
+        """Return how it is made and the cost of decoding, for a notebook."""
+        size = f"{self.size[0]}x{self.size[1]}"
+        why = "" if self.why is None else f" ({self.why})"
+        title = f"{self.view}: {self.made}{why}, {self.frames} frames of {size}"
+        return summary_html(self, self.physical, title)
 
     @property
     def record(self) -> dict[str, Any]:
