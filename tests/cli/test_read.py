@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import os
 import subprocess
@@ -389,3 +390,43 @@ def test_video_being_published_is_not_missing(run: Run, place: Path) -> None:
         writer.close()
     assert run("read", "done.mp4", "still.png", "--at", "0").code == 0
     assert run("read", "gone.mp4", "other.png", "--at", "0").code == 3
+
+
+def test_crops_of_a_file(run: Run, place: Path) -> None:
+    boxes = [(90, (10, 20, 50, 60)), (7, (0.5, 0, 30, 40)), (90, (100, 100, 140, 120))]
+    lines = [f"{frame},car,{','.join(map(str, box))}" for frame, box in boxes]
+    (place / "boxes.csv").write_text("\n".join(["frame,label,x1,y1,x2,y2", *lines, ""]))
+    done = run("read", TRAFFIC, "c-%02d.png", "--crops", "boxes.csv", "--json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["files"] == ["c-00.png", "c-01.png", "c-02.png"]
+    done = run("read", TRAFFIC, "c.npy", "--crops", "boxes.csv", "--size", "24x16", "--json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["width"] == 24
+    with Store.open(place / "videos") as store:
+        video = store[TRAFFIC]
+        for at, crop in enumerate(video.crops(boxes)):
+            picture = cv2.imread(str(place / f"c-{at:02}.png"))
+            assert picture is not None
+            assert np.array_equal(picture[..., ::-1], crop.data)
+        want = np.stack([crop.data for crop in video.crops(boxes, size=(24, 16))])
+        assert np.array_equal(np.load(place / "c.npy"), want)
+
+
+@pytest.mark.parametrize(
+    ("text", "args", "words"),
+    [
+        ("frame,x1,y1,x2\n", ["c.png"], "must have the columns"),
+        ("frame,x1,y1,x2,y2\n", ["c.png"], "at least one box"),
+        ("frame,x1,y1,x2,y2\n1,2,3,4,wide\n", ["c.png"], "line 2"),
+        ("frame,x1,y1,x2,y2\n1,2,3,4,5\n", ["c.npy"], "need --size WxH"),
+        ("frame,x1,y1,x2,y2\n1,2,3,4,5\n", ["c.mp4"], "not with a video"),
+        ("frame,x1,y1,x2,y2\n1,2,3,4,5\n", ["c.png", "--span", "0-1"], "--crops goes with"),
+    ],
+)
+def test_malformed_crops_are_refused(
+    run: Run, place: Path, text: str, args: list[str], words: str
+) -> None:
+    (place / "boxes.csv").write_text(text)
+    done = run("read", TRAFFIC, *args, "--crops", "boxes.csv")
+    assert (done.code, words in done.err) == (2, True), done.err
+    assert not (place / args[0]).exists()

@@ -254,6 +254,13 @@ class ViewOptions:
             raise UsageError("give one of --span, --frames and --at")
 
     @property
+    def selects(self) -> bool:
+        """Whether an option selects frames or a region."""
+        return any(
+            one is not None for one in (self.span, self.chosen, self.moment, self.region, self.fps)
+        )
+
+    @property
     def is_empty(self) -> bool:
         """Whether none of the options was given."""
         return all(getattr(self, one.name) is None for one in fields(self))

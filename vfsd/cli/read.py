@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import math
 import shutil
 import sys
@@ -52,13 +53,14 @@ SHOW, RAISE, SKIP = "show", "raise", "skip"
         "vfsd -s videos read cam1/traffic.mp4 clip.npy --span 0.5-2 --region 160x120+80+60",
         "vfsd -s videos read cam1/traffic.mp4 'frame-%06d.jpg' --frames 0:120:30 --size 160x0",
         "vfsd -s videos read cam1/traffic.mp4 car.mp4 --span 1-3 --region 160x120+80+60 --fps 10",
+        "vfsd -s videos read cam1/traffic.mp4 '%06d.jpg' --crops labels/traffic.csv --size 96x96",
     ],
     fields={
         "name": "path from the root of the store",
         "files": "list of the files written",
         "frames": "number of frames in them",
-        "width": "pixels of a written frame",
-        "height": "pixels of a written frame",
+        "width": "pixels of a written frame, null for crops as pictures",
+        "height": "pixels of a written frame, null for crops as pictures",
         "format": "layout of the pixels, or the container of a video",
         "bytes": "size of the files together",
         "sound": "codec of the sound, null without sound",
@@ -89,6 +91,13 @@ SHOW, RAISE, SKIP = "show", "raise", "skip"
     help="Show frames with damage of the file (the default), fail before anything is written, or "
     "skip them. A video cannot skip frames.",
 )
+@click.option(
+    "--crops",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Read boxes instead of frames: a CSV file with the columns frame, x1, y1, x2 and y2. "
+    "Pictures are numbered by the lines of the file, from 0.",
+)
 @replace_option("Replace existing files.")
 def read(
     session: Session,
@@ -98,6 +107,7 @@ def read(
     codec: str | None,
     sound: str | None,
     damaged: str,
+    crops: str | None,
     replace: bool,
 ) -> None:
     """Read frames of a video, exactly, and write them to OUT.
@@ -127,6 +137,9 @@ def read(
         target = with_sound_choice(target, sound)
     if target.is_stdout and session.json:
         raise UsageError("pixels and JSON cannot both go to stdout", hint="name a file")
+    if crops is not None:
+        _read_crops(session, name, target, view, crops, damaged, replace)
+        return
     place = session.place(name)
     with (
         session.opened(place.root) as store,
@@ -189,6 +202,90 @@ def read(
             f"to {printable(out)}{damage_text}{growing_text}"
         )
         session.remark(text)
+
+
+def _read_crops(
+    session: Session,
+    name: str,
+    target: OutputTarget,
+    view: ViewOptions,
+    path: str,
+    damaged: str,
+    replace: bool,
+) -> None:
+    """Write the boxes of a CSV file, in the order of its lines."""
+    import numpy as np
+
+    from vfsd.cli.frame_files import write_frames
+    from vfsd.core.frames import Frame, count_in_ranges
+    from vfsd.core.view_request import exact_size
+
+    if view.selects or damaged != SHOW or target.kind == "video":
+        raise UsageError(
+            "--crops goes with --size, --format and --psnr only, and not with a video",
+            hint="the frames and regions are those of the file",
+        )
+    width = height = None
+    if target.kind != "still":
+        if view.size is None:
+            raise UsageError("crops in one array or as raw pixels need --size WxH")
+        width, height = exact_size(view.size)
+    boxes = _boxes_of(path)
+    place = session.place(name)
+    with session.opened(place.root) as store:
+        video = store[single_path(store.catalog, place.name, "read")]
+        found = video.iterate_crops(
+            boxes, size=view.size, format=target.form.layout, psnr=view.psnr
+        )
+        frames = (Frame(crop.data, line, 0, crop.seconds, 0.0) for line, crop in enumerate(found))
+        label = f"reading {video.name}"
+        with Progress(label, len(boxes), shown=session.shows_progress) as progress:
+            shown = _with_progress(frames, progress)
+            written = write_frames(target, shown, len(boxes), replace=replace)
+        numbers = np.array([frame for frame, _ in boxes]) % len(video)
+        shows_damage = count_in_ranges(numbers, video.original.damage)
+    session.report(
+        {
+            "name": video.name,
+            "files": written.files,
+            "frames": len(boxes),
+            "width": width,
+            "height": height,
+            "format": target.format,
+            "bytes": written.size,
+            "sound": None,
+            "sound_made": None,
+            "sound_from": None,
+            "silence": None,
+            "psnr": None if view.psnr == math.inf else view.psnr or 0,
+            "damaged": shows_damage,
+            "growing": False,
+        },
+        f"{len(boxes)} crops, {target.format}, to {printable(target.out)}",
+    )
+
+
+def _boxes_of(path: str) -> list[tuple[int, tuple[float, ...]]]:
+    """The frames and boxes of a CSV file.  Raises `UsageError`."""
+    names = ("frame", "x1", "y1", "x2", "y2")
+    with open(path, encoding="utf-8-sig", newline="") as file:
+        reader = csv.DictReader(file)
+        missing = [one for one in names if one not in (reader.fieldnames or ())]
+        if missing:
+            raise UsageError(
+                f"{path} must have the columns {', '.join(names)}, and has no {missing[0]}"
+            )
+        boxes: list[tuple[int, tuple[float, ...]]] = []
+        for row in reader:
+            try:
+                boxes.append((int(row["frame"]), tuple(float(row[one]) for one in names[1:])))
+            except (TypeError, ValueError):
+                raise UsageError(
+                    f"line {reader.line_num} of {path} must have a frame number and four edges"
+                ) from None
+    if not boxes:
+        raise UsageError(f"{path} must have at least one box")
+    return boxes
 
 
 def _without_sound_text(video: Video, target: OutputTarget, silence: str) -> str:
