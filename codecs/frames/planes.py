@@ -282,7 +282,14 @@ class PixelLayout:
     @property
     def _rows(self) -> float:
         """Rows of a planar array per row of pixels."""
-        return 1 + (self.planes - 1) / (self.subsampled[0] * self.subsampled[1])
+        full, chroma = self.plane_counts
+        return full + chroma / (self.subsampled[0] * self.subsampled[1])
+
+    @property
+    def plane_counts(self) -> tuple[int, int]:
+        """Planar: the planes with a sample for each pixel, and those with shared samples."""
+        chroma = min(self.planes, 3) - 1  # the fourth plane is alpha
+        return self.planes - chroma, chroma
 
 
 _LAYOUTS = {
@@ -349,7 +356,8 @@ def require_rotatable(layout: PixelLayout, name: str, rotation: int) -> None:
         )
 
 
-_RGB_LAYOUT = "bgr0"  #: the 8-bit RGB format that FFV1 supports
+# The 8-bit RGB formats that FFV1 supports.
+_RGB_LAYOUT, _RGBA_LAYOUT = "bgr0", "bgra"
 _RGB_PREFIXES = ("rgb", "bgr", "0rgb", "0bgr", "argb", "abgr", "gbr", "pal8")
 # Formats that lay out the same samples differently. ``gray8`` names raw samples here; reads of
 # ``gray`` stretch limited range to full range.
@@ -381,6 +389,9 @@ def lossless_layout(media: MediaInfo) -> LosslessLayout:
     source = without_range_name(media.pixel_format)
     low_first = f"{source[:-2]}le" if source.endswith("be") else source
     wanted = _SAME_SAMPLES.get(low_first, low_first)
+    kept = _layout_with_alpha(media, source, wanted)
+    if kept is not None:
+        return LosslessLayout(kept)
     lost = "transparency" if has_alpha(source) else None
     if holds_floats(source) or "msb" in source:
         return _unsupported_layout(source)
@@ -397,6 +408,20 @@ def lossless_layout(media: MediaInfo) -> LosslessLayout:
         if _is_supported(full):
             return LosslessLayout(full, "colors are interpolated, as they cannot be rotated")
     return LosslessLayout(_own_name(wanted), lost)
+
+
+def _layout_with_alpha(media: MediaInfo, source: str, wanted: str) -> str | None:
+    """Return the layout with alpha for a source with alpha; None if FFV1 has none."""
+    if not has_alpha(source) or holds_floats(source):
+        return None
+    if wanted.startswith(_RGB_PREFIXES):
+        bits = max(component.bits for component in av.VideoFormat(source).components)
+        wanted = _RGBA_LAYOUT if bits <= 8 else f"gbrap{bits}le"
+    if not _is_supported(wanted):
+        return None
+    layout = _native_layout(wanted)
+    is_turned = media.rotation % 180 and layout and layout.subsampled[0] != layout.subsampled[1]
+    return None if layout is None or is_turned else wanted
 
 
 def _unsupported_layout(source: str) -> LosslessLayout:
@@ -421,7 +446,8 @@ def raw_samples(layout: PixelLayout, width: int, height: int) -> int:
     if layout.channels:
         return width * height * layout.channels
     across, down = layout.subsampled
-    return width * height + (layout.planes - 1) * -(-width // across) * -(-height // down)
+    full, chroma = layout.plane_counts
+    return full * width * height + chroma * -(-width // across) * -(-height // down)
 
 
 def is_in_rows(name: str, width: int, height: int) -> bool:
@@ -437,7 +463,7 @@ def _native_layout(name: str) -> PixelLayout | None:
     form = av.VideoFormat(name)
     bits = form.components[0].bits
     dtype = np.uint16 if bits > 8 else np.uint8
-    if name == _RGB_LAYOUT:
+    if name in (_RGB_LAYOUT, _RGBA_LAYOUT):
         return PixelLayout(name, np.uint8, 4)
     shared = (16 // form.chroma_width(16), 16 // form.chroma_height(16))
     planes = len(form.components)

@@ -32,6 +32,7 @@ from vfsd.codecs.frames.planes import (
     check_size,
     chroma_subsampling,
     copy_colors,
+    has_alpha,
     has_luma,
     has_same_samples,
     is_croppable,
@@ -62,7 +63,7 @@ _SWAPPED = ("rgb555be", "rgb565be", "bgr555be", "bgr565be")
 _BAYER = tuple(f"bayer_{order}8" for order in ("bggr", "rggb", "gbrg", "grbg"))
 # Prefixes of formats that FFmpeg treats as limited range, or cannot read at all.
 _FLOAT_GRAY = ("grayf", "yaf")
-_PACKED_RGB = ("rgb24", "bgr24", "bgr0")
+_PACKED_RGB = ("rgb24", "bgr24", "bgr0", "bgra")
 # Packed 8-bit formats.
 _EIGHT_BIT = (*_PACKED_RGB, "gray")
 _DEEP_RGB = "rgb48le"
@@ -268,7 +269,7 @@ class PixelConverter:
             return self._gray(frame, plan.area, out)
         if self._scaled is not None:
             converted, inner = self._scale(frame, plan.area, plan.picture), None
-        elif not self._layout.channels and has_same_samples(self._layout.name, frame.format.name):
+        elif self._has_samples_of(frame.format.name):
             converted, inner = frame, plan.area
         else:
             source = frame if plan.window is None else self._cropped(frame, plan.window)
@@ -278,6 +279,13 @@ class PixelConverter:
         if out is None and (converted is frame or converted is self._scratch):
             out = np.empty(self.shape, self.dtype)  # a view would change with the next frame
         return self._packed(converted, inner, out)
+
+    def _has_samples_of(self, pixel_format: str) -> bool:
+        """Return whether the planes of a picture in that format are those of the result."""
+        if self._layout.channels or not has_same_samples(self._layout.name, pixel_format):
+            return False
+        # Otherwise FFmpeg adds an opaque alpha plane.
+        return has_alpha(pixel_format) or not has_alpha(self._layout.name)
 
     def _plan_conversion(self, frame: av.VideoFrame, held: Rect | None) -> _ConversionPlan:
         """Return the plan for all pictures of this form.
@@ -326,6 +334,8 @@ class PixelConverter:
         assert self._scaled is not None
         is_all = area == picture == Rect.of_size(frame.width, frame.height)
         planar = planar_format(frame.format.name)
+        if planar and has_alpha(self._layout.name) and has_alpha(frame.format.name):
+            planar = planar.replace("gbrp", "gbrap")
         if planar is not None and not (is_all and self._scanning.can_flag(frame)):
             frame = self._unpacked(frame, planar)
         frame = self._scanning.convert(frame)
@@ -344,7 +354,8 @@ class PixelConverter:
         if self._is_reduced and self._layout.name in _PACKED_RGB:
             # Scaling straight to packed RGB, FFmpeg lets two output pixels share their chroma. This
             # way is exact, and takes half the time.
-            planes = self._reformat(source, *self._scaled, pixel_format="gbrp")
+            middle = "gbrap" if has_alpha(self._layout.name) else "gbrp"
+            planes = self._reformat(source, *self._scaled, pixel_format=middle)
             return self._packer.reformat(planes, format=self._layout.name, threads=1)
         return self._reformat(source, *self._scaled)
 
@@ -491,7 +502,7 @@ class PixelConverter:
         flat = np.empty(out.size, out.dtype) if not out.flags.c_contiguous else out.reshape(-1)
         at = 0
         for number, plane in enumerate(plane_samples(converted)[: self._layout.planes]):
-            shares_x, shares_y = self._layout.subsampled if number else (1, 1)
+            shares_x, shares_y = self._layout.subsampled if number in (1, 2) else (1, 1)
             if inner is not None:
                 plane = plane[
                     inner.y1 // shares_y : -(-inner.y2 // shares_y),

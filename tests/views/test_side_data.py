@@ -8,12 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import av
+import numpy as np
+import numpy.typing as npt
 import pytest
 
+from tests.support.selection import one_in
 from tests.support.side_data_clips import noisy_clip, spherical, with_box
 from vfsd.api.store import Store
 from vfsd.api.video import Video
 from vfsd.codecs.containers.tracks import make_box, make_full_box
+from vfsd.codecs.frames.planes import plane_samples
 from vfsd.codecs.inventory.file_inventory import take_inventory
 from vfsd.codecs.probing.probe import examine
 from vfsd.disk.checksums import MediaSource
@@ -139,10 +143,73 @@ def test_loss_of_alpha_in_samples_is_reported(
     video = store.ingest(path)
     for name in ("codec=h264.mp4", "codec=mjpeg.mkv", "full.y4m", "full.rgb"):
         assert "alpha channel" in (video.views.explain(name).lost or ""), name
-    assert "transparency" in (video.views.explain("size=48x32,codec=ffv1.mkv").lost or "")
+    assert "alpha" not in (video.views.explain("size=48x32,codec=ffv1.mkv").lost or "")
     told: dict[str, Any] = json.loads(seen(video, "info.json", tmp_path).read_text())
     assert told["lost_in_views"]["encoded mkv"] == ["alpha channel"]
     assert told["lost_in_views"]["copied mkv"] == []
+
+
+@pytest.mark.parametrize(
+    ("encoder", "pixels", "suffix", "layout"),
+    one_in(
+        2,
+        [
+            ("ffv1", "yuva420p", "mkv", "yuva420p"),
+            ("ffv1", "yuva422p10le", "mkv", "yuva422p10le"),
+            ("ffv1", "gbrap12le", "mkv", "gbrap12le"),
+            ("png", "rgba", "mov", "bgra"),
+            ("png", "rgba64be", "mov", "gbrap16le"),
+            ("qtrle", "argb", "mov", "bgra"),
+            ("prores_ks", "yuva444p10le", "mov", "yuva444p12le"),
+        ],
+    ),
+)
+def test_lossless_encodings_carry_alpha(
+    store: Store, tmp_path: Path, encoder: str, pixels: str, suffix: str, layout: str
+) -> None:
+    path = tmp_path / f"a.{suffix}"
+    rng = np.random.default_rng(3)
+    with av.open(str(path), "w") as out:
+        stream = out.add_stream(encoder, rate=25)
+        assert isinstance(stream, av.VideoStream)
+        stream.width, stream.height, stream.pix_fmt = 96, 64, pixels
+        for _ in range(3):
+            noise = rng.integers(0, 256, (64, 96, 4), np.uint8)
+            out.mux(
+                stream.encode(av.VideoFrame.from_ndarray(noise, "rgba").reformat(format=pixels))
+            )
+        out.mux(stream.encode(None))
+    video = store.ingest(path)
+    for name in (
+        "fps=25,codec=ffv1.mkv",
+        "roi=48x40+10+8,codec=ffv1.mkv",
+        "roi=48x40+10+8,size=24x20,psnr=20,codec=ffv1.mkv",
+    ):
+        assert "alpha" not in (video.views.explain(name).lost or ""), name
+        made = seen(video, name, tmp_path)
+        with av.open(str(path)) as before, av.open(str(made)) as after:
+            for one, other in zip(before.decode(video=0), after.decode(video=0), strict=True):
+                assert other.format.name == layout
+                shown = opacity(other)
+                if "size=" in name:
+                    assert shown.std() > 0.1
+                    continue
+                expected = opacity(one)
+                if "roi=" in name:
+                    expected = expected[8:48, 10:58]
+                assert np.array_equal(shown, expected)
+
+
+def opacity(frame: av.VideoFrame) -> npt.NDArray[np.float64]:
+    """The alpha channel of a frame, from 0 to 1."""
+    alpha = next(one for one in frame.format.components if one.is_alpha)
+    if frame.format.is_planar:
+        samples = plane_samples(frame)[3]
+    else:
+        form = frame.to_ndarray(format="rgba64le" if alpha.bits > 8 else "rgba")
+        samples = form[..., 3]
+    highest: int = (1 << alpha.bits) - 1
+    return samples.astype(np.float64) / highest
 
 
 @pytest.mark.parametrize("name", ["full.mkv", "codec=h264.mkv", "codec=h264.mp4"])

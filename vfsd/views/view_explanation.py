@@ -292,7 +292,9 @@ def _lost_data(
     losses = list(_lost_samples(rendered, media, found))
     if media.interlaced and FIELD_ORDER not in rendered.marks and rendered.method in _ENCODED:
         losses.append("it is marked as progressive, and its pictures are interlaced")
-    marks = lost_side_data(media, rendered.marks, copied=rendered.method == "copied")
+    pixels = rendered.pixel_format if isinstance(rendered, TranscodedView) else None
+    is_copied = rendered.method == "copied"
+    marks = lost_side_data(media, rendered.marks, copied=is_copied, pixel_format=pixels)
     mentioned = (FIELD_ORDER, ALPHA) if "transparency" in losses else (FIELD_ORDER,)
     losses += _picture_data_names([name for name in marks if name not in mentioned])
     losses += lost_streams_and_tags(media, sound)

@@ -571,15 +571,19 @@ def side_data_of_encoding(
     return {name: value for name, value in copied.items() if name not in dropped}
 
 
-def lost_side_data(media: MediaInfo, marks: Mapping[str, str], *, copied: bool) -> list[str]:
+def lost_side_data(
+    media: MediaInfo, marks: Mapping[str, str], *, copied: bool, pixel_format: str | None = None
+) -> list[str]:
     """Return the names of the side data that a view with the header side data `marks` loses.
 
-    `copied`: all of its packets are those of the file.
+    `copied`: all of its packets are those of the file. `pixel_format`: that of its pictures, if it
+    may have an alpha channel.
     """
     kept = set(marks) | (packet_side_data(media.marks) if copied else frozenset())
     lost = [name for name in side_data_names(media.marks) if name not in kept]
-    # No view encoder supports an alpha channel.
-    if not copied and has_alpha(media.pixel_format) and ALPHA not in lost:
+    # Of the encoders of views, only FFV1 supports an alpha channel.
+    is_kept = copied or (pixel_format is not None and has_alpha(pixel_format))
+    if not is_kept and has_alpha(media.pixel_format) and ALPHA not in lost:
         lost = sorted([*lost, ALPHA])
     return lost
 
