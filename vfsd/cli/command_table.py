@@ -91,6 +91,7 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = MappingProxyType(
             "dataset export": Entry(
                 "dataset", "Export pictures and boxes of videos as a data set."
             ),
+            "dataset manifest": Entry("dataset", "Write the manifest of a VIDEO for CVAT."),
             "lerobot import": Entry("dataset", "Add the LeRobot data set in DIR to the store."),
             "lerobot export": Entry(
                 "dataset", "Export videos as a LeRobot data set, without encoding."

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vfsd.cli.command import define
+from vfsd.cli.command import define, replace_option
 from vfsd.cli.labels import source_options
 from vfsd.cli.options import Span, span_value
 from vfsd.cli.output import Progress, print_json, print_line, printable
-from vfsd.cli.session import Session, select_video_list, select_videos
+from vfsd.cli.session import Session, select_video_list, select_videos, single_path
 from vfsd.errors import (
     EXIT_INTERRUPTED,
     ExistsError,
@@ -187,6 +187,49 @@ def _by_name(
         split: list(select_videos(store, session.places(names)[1])) if names else []
         for split, names in (("val", val), ("test", test))
     }
+
+
+@define(
+    "dataset manifest",
+    examples=["vfsd -s videos dataset manifest cam1/traffic.mp4 -o manifest.jsonl"],
+    fields={
+        "name": "path from the root of the store",
+        "out": "path of the file",
+        "keyframes": "number of key frames in it",
+    },
+    exits=[NotFoundError, ExistsError, IntegrityError, NoSpaceError],
+)
+@click.argument("name", metavar="VIDEO")
+@click.option(
+    "-o",
+    "--out",
+    metavar="FILE",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="The file, which CVAT expects as manifest.jsonl next to the video.",
+)
+@replace_option("Replace an existing file.")
+def dataset_manifest(session: Session, name: str, out: Path, replace: bool) -> None:
+    """Write the manifest of a VIDEO for CVAT.
+
+    With it, CVAT reads the video from a mount that is its share, without a copy. CVAT wants a key
+    frame in about 100 frames.
+    """
+    from vfsd.datasets.cvat_manifest import cvat_manifest
+    from vfsd.disk.tempfiles import atomic_file
+
+    place = session.place(name)
+    with session.opened(place.root) as store, atomic_file(out, replace) as file:
+        video = store[single_path(store.catalog, place.name, "dataset manifest")]
+        count = len(video.keyframes)
+        with Progress(f"making {out}", count, shown=session.shows_progress) as progress:
+            for line in cvat_manifest(video):
+                file.write(line.encode())
+                progress.advance()
+    session.print_result(
+        {"name": video.name, "out": str(out), "keyframes": count},
+        f"{count} key frames to {printable(str(out))}",
+    )
 
 
 @define(
