@@ -32,7 +32,14 @@ from vfsd.read.tile_planner import (
     original_work,
 )
 from vfsd.tiling import LayoutRules, Rect, TileLayout, decoded_frames, decoded_pixels
-from vfsd.tiling.cost import DEFAULT_COSTS, ENCODE_FAST, OTHER_ENCODE, DecodeWork, EncodeCost
+from vfsd.tiling.cost import (
+    DEFAULT_COSTS,
+    ENCODE_FAST,
+    OTHER_ENCODE,
+    DecodeWork,
+    EncodeCost,
+    gop_bytes,
+)
 from vfsd.tiling.policy import (
     Aim,
     BoxWorld,
@@ -139,6 +146,8 @@ def hypothetical_segment(
     `number` differs for the segments of one plan.
     """
     count = len(plan.frames)
+    if plan.gop is not None:
+        density *= gop_bytes(count, plan.gop) / gop_bytes(count, count)
     quality = settings.quality
     if quality is None:
         quality = TILE_CODECS[settings.codec].quality
@@ -161,6 +170,7 @@ def hypothetical_segment(
         created_ns=0,
         retired_ns=None,
         cells=cells,
+        gop=plan.gop,
     )
 
 

@@ -305,8 +305,9 @@ class ClipDataset:
     ) -> PrepareReport:
         """Make renditions in the size of the clips, where they pay within `epochs` epochs.
 
-        Videos with the largest saving for their bytes come first.  Only the seconds that the clips
-        of these epochs show are encoded.  Originals stay.
+        Each video gets the GOP length that saves most.  Videos with the largest saving for their
+        bytes come first.  Only the seconds that the clips of these epochs show are encoded.
+        Originals stay.
 
         Args:
             budget: The limit for new renditions: bytes, or text such as "20G".
@@ -344,6 +345,10 @@ class ClipDataset:
         if self._size is None:
             return None
         return sides_in(self._size, self._region, self.video(video).original.media)
+
+    def crop_place(self, index: int | ClipIndex) -> tuple[int, int]:
+        """The left and top edge of a clip's crop in the scaled picture, or in the frame."""
+        return self._crop_place(self._index(index))
 
     def video(self, number: int) -> Video:
         """The video with a number, opened.  Raises `OutdatedError` if it was written again."""

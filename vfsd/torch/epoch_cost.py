@@ -39,6 +39,9 @@ _MAX_PLANNED_CLIPS = 2048
 """Clips that `explain_epochs` plans; a plan takes about a millisecond."""
 _DEFAULT_BATCH = 8
 _CODEC = "fast"
+_GOP_LENGTHS = (8, 4, 1)
+"""The lengths that are considered, besides about a second."""
+_SHORTER_GOP_GAIN = 1.1
 _SEGMENTS_AT_ONCE = 8
 """Segments that are made before the budget is checked again."""
 _SIZE_SAFETY_FACTOR = 1.25
@@ -108,6 +111,7 @@ class PreparedVideo:
 
     name: str
     size: tuple[int, int] | None  #: (width, height) of the rendition; None: the clips fit none
+    gop: int | None  #: frames from one key picture to the next; None: about a second
     segments: int  #: made now
     bytes: int  #: of these segments
     reason: str  #: why there are not more; empty if all are there
@@ -154,12 +158,12 @@ def explain_epochs(
             for read in clips.plan(clips.requests([ClipIndex(epoch, clip)])):
                 alone.add(_explained(clips, read), 1)
         for read in clips.plan(clips.requests([ClipIndex(epoch, clip) for clip in batch.tolist()])):
-            now = _explained(clips, read)
-            together.add(now, len(read.clips))
-            then = _explained(clips, read, renditions.of(read.video).hypothetical)
-            renditions.of(read.video).note(now.seconds, then.seconds)
-            prepared.add(then, len(read.clips))
-    paying = [one for one in renditions.known() if one.pays(factor)]
+            together.add(renditions.of(read.video).note(clips, read), len(read.clips))
+    paying = []
+    for one in renditions.known():
+        option = one.best(factor)
+        prepared.add_all(one.now if option is None else option.then)
+        paying += [] if option is None else [option]
     share = len(clips) / max(1, planned)
     return EpochExplanation(
         epochs,
@@ -197,10 +201,7 @@ def prepare(
     ]
     before = _Total()
     for read in reads:
-        now = _explained(clips, read)
-        then = _explained(clips, read, renditions.of(read.video).hypothetical)
-        renditions.of(read.video).note(now.seconds, then.seconds)
-        before.add(now, len(read.clips))
+        before.add(renditions.of(read.video).note(clips, read), len(read.clips))
     order = sorted(renditions.known(), key=lambda one: one.value(epochs), reverse=True)
     maker = _Maker(limit, on_progress)
     done = [maker.make(one, epochs) for one in order]
@@ -208,12 +209,6 @@ def prepare(
     for read in reads:
         after.add(_explained(clips, read), len(read.clips))
     return PrepareReport(limit, tuple(done), before.cost, after.cost)
-
-
-def rendition_plans(sequences: Sequence[range], picture: tuple[int, int]) -> list[PlannedSegment]:
-    """Return the segments of a rendition; `picture` is the size of its stored pictures."""
-    layout = TileLayout.untiled(*picture)
-    return [PlannedSegment(frames, layout) for frames in sequences]
 
 
 # -- reads
@@ -274,66 +269,115 @@ class _Total:
             one.seconds + found.seconds,
         )
 
+    def add_all(self, other: _Total) -> None:
+        one, two = self.cost, other.cost
+        self.cost = EpochCost(
+            one.clips + two.clips,
+            one.frames + two.frames,
+            one.decoded + two.decoded,
+            one.gops + two.gops,
+            one.bytes + two.bytes,
+            one.seconds + two.seconds,
+        )
+
 
 # -- renditions
 
 
+@dataclass(slots=True)
+class _Option:
+    """A rendition with one GOP length: its missing segments, the most frequently shown first."""
+
+    gop: int | None
+    missing: list[PlannedSegment]
+    hypothetical: tuple[Segment, ...]
+    make_seconds: float
+    then: _Total = field(default_factory=_Total)  #: the reads, if the rendition existed
+
+    @property
+    def bytes(self) -> int:
+        return sum(one.size for one in self.hypothetical)
+
+
 class _Rendition:
-    """The rendition that the clips of one video would use."""
+    """The rendition that the clips of one video would use, in several GOP lengths."""
 
     def __init__(self, clips: ClipDataset, number: int, touched: Ints, psnr: float) -> None:
         """`touched` counts the clips that show each frame."""
-        video = clips.video(number)
-        context = context_of(video)
-        self.video = video
-        self.size = _rendition_size(clips, number, video)
+        self.video = clips.video(number)
+        self.size = _rendition_size(clips, number, self.video)
         self.settings = TileSettings(_CODEC, psnr)
-        self.missing: list[PlannedSegment] = []
-        self.hypothetical: tuple[Segment, ...] = ()
-        self.bytes = 0
-        self.make_seconds = 0.0
-        self._saved = 0.0
+        self.now = _Total()
+        self.is_there = False
+        self.options: list[_Option] = []
         if self.size is None:
             return
-        media = video.original.media
+        is_full = self.size == (self.video.width, self.video.height)
+        for gop in _GOP_LENGTHS if is_full else (None, *_GOP_LENGTHS):
+            option = self._option(touched, gop)
+            self.is_there |= option is None
+            if option is not None:
+                self.options.append(option)
+        if self.is_there:
+            self.options.clear()
+
+    def _option(self, touched: Ints, gop: int | None) -> _Option | None:
+        """None: all segments that the clips show are there."""
+        assert self.size is not None
+        context, media = context_of(self.video), self.video.original.media
         sums = np.concatenate([[0], np.cumsum(touched)])
         shown = [
             (int(sums[frames.stop] - sums[frames.start]), frames)
-            for frames in context.sequences()
+            for frames in context.sequences(gop=gop)
             if sums[frames.stop] > sums[frames.start]
         ]
-        # The most frequent first: the budget may end before the last one.
-        shown.sort(key=lambda pair: -pair[0])
-        plans = rendition_plans([frames for _, frames in shown], _coded(self.size, media))
-        self.missing = missing_segments(context.parts, context.info, plans, self.settings)
-        if not self.missing:
-            return
+        shown.sort(key=lambda pair: -pair[0])  # the budget may end before the last one
+        layout = TileLayout.untiled(*_coded(self.size, media))
+        plans = [PlannedSegment(frames, layout, gop=gop) for _, frames in shown]
+        missing = missing_segments(context.parts, context.info, plans, self.settings)
+        if not missing:
+            return None
         tiles = context.usual_tiles(context.info)
-        every = [frame for plan in self.missing for frame in plan.frames]
-        work = original_work(video.original, context.table, sorted(every))
+        every = sorted(frame for plan in missing for frame in plan.frames)
+        work = original_work(self.video.original, context.table, every)
         known = [one for one in tiles.segments if one.picture != (media.width, media.height)]
         density = bytes_per_pixel(_CODEC, known, work.bytes / max(1, work.pixels))
-        self.hypothetical = tuple(
+        new = tuple(
             hypothetical_segment(at, plan, self.settings, density)
-            for at, plan in enumerate(self.missing)
+            for at, plan in enumerate(missing)
         )
-        self.bytes = sum(one.size for one in self.hypothetical)
         pixels = len(every) * self.size[0] * self.size[1]
-        self.make_seconds = tiles.costs.of_original(video.original).seconds(work) + encode_cost(
-            _CODEC
-        ).seconds(len(self.missing), pixels, self.bytes)
+        size = sum(one.size for one in new)
+        encoding = encode_cost(_CODEC).seconds(len(missing), pixels, size)
+        decoding = tiles.costs.of_original(self.video.original).seconds(work)
+        return _Option(gop, missing, new, decoding + encoding)
 
-    def note(self, before: float, after: float) -> None:
-        """Count a read of an epoch, in CPU seconds without and with the rendition."""
-        self._saved += before - after
+    def note(self, clips: ClipDataset, read: BatchRead) -> ReadExplanation:
+        """Count a read of an epoch, and return its decoding today."""
+        now = _explained(clips, read)
+        self.now.add(now, len(read.clips))
+        for option in self.options:
+            option.then.add(_explained(clips, read, option.hypothetical), len(read.clips))
+        return now
 
-    def pays(self, epochs: float) -> bool:
-        """Whether it saves more in that many epochs than it costs to make."""
-        return bool(self.missing) and epochs * self._saved > self.make_seconds
+    def net(self, option: _Option, epochs: float) -> float:
+        """CPU seconds that the option saves in that many epochs, less those to make it."""
+        saved = self.now.cost.seconds - option.then.cost.seconds
+        return epochs * saved - option.make_seconds
+
+    def best(self, epochs: float) -> _Option | None:
+        """The option that pays, if any.  A shorter GOP must save a tenth more for its bytes."""
+        found: _Option | None = None
+        for option in self.options:
+            least = 0.0 if found is None else _SHORTER_GOP_GAIN * self.net(found, epochs)
+            if self.net(option, epochs) > least:
+                found = option
+        return found
 
     def value(self, epochs: float) -> float:
         """Saved CPU seconds for each byte."""
-        return (epochs * self._saved - self.make_seconds) / max(1, self.bytes)
+        option = self.best(epochs)
+        return 0.0 if option is None else self.net(option, epochs) / max(1, option.bytes)
 
 
 class _Renditions:
@@ -374,8 +418,9 @@ def _rendition_size(clips: ClipDataset, number: int, video: Video) -> tuple[int,
         if odd or odder:
             return None
         size = width, height
-    is_smaller = size[0] <= across and size[1] <= down and size != (across, down)
-    return size if is_smaller and not size[0] % 2 and not size[1] % 2 else None
+    if size[0] > across or size[1] > down:  # enlarged: the clips need every pixel
+        size = across, down
+    return None if size[0] % 2 or size[1] % 2 else size
 
 
 def _coded(size: tuple[int, int], media: MediaInfo) -> tuple[int, int]:
@@ -392,16 +437,17 @@ class _Maker:
         self._on_progress = on_progress
 
     def make(self, one: _Rendition, epochs: int) -> PreparedVideo:
+        name, option = one.video.name, one.best(epochs)
         if one.size is None:
-            return PreparedVideo(one.video.name, None, 0, 0, "no rendition fits its clips")
-        if not one.missing:
-            return PreparedVideo(one.video.name, one.size, 0, 0, "")
-        if not one.pays(epochs):
-            reason = f"{human_wait(one.make_seconds)} of encoding would not pay"
-            return PreparedVideo(one.video.name, one.size, 0, 0, reason)
-        waiting = iter(one.missing)
-        expected = one.bytes / len(one.missing)
-        if self._expected:
+            return PreparedVideo(name, None, None, 0, 0, "no rendition fits its clips")
+        if one.is_there:
+            return PreparedVideo(name, one.size, None, 0, 0, "")
+        if option is None:
+            return PreparedVideo(name, one.size, None, 0, 0, "encoding would not pay")
+        gop, missing = option.gop, option.missing
+        waiting = iter(missing)
+        expected = max(1.0, option.bytes / len(missing))
+        if self._made:
             expected *= self._made / self._expected
         made: list[Segment] = []
         reason = ""
@@ -419,14 +465,14 @@ class _Maker:
             made += new
             size = sum(segment.size for segment in new)
             self._made += size
-            self._expected += round(one.bytes * len(some) / len(one.missing))
+            self._expected += round(option.bytes * len(some) / len(missing))
             expected = max(1.0, sum(segment.size for segment in made) / max(1, len(made)))
             if self._on_progress is not None:
                 self._on_progress(self._made, self._budget)
-        if not reason and len(made) < len(one.missing):
-            reason = f"the budget has no room for {len(one.missing) - len(made)} more segments"
+        if not reason and len(made) < len(missing):
+            reason = f"the budget has no room for {len(missing) - len(made)} more segments"
         size = sum(segment.size for segment in made)
-        return PreparedVideo(one.video.name, one.size, len(made), size, reason)
+        return PreparedVideo(name, one.size, gop, len(made), size, reason)
 
     def _within_budget(self, video: Video, new: list[Segment]) -> list[Segment]:
         """Drop the last of the new segments until the budget holds."""
