@@ -163,6 +163,7 @@ def test_representations_show_the_right_pixels(store: Store, video: Video) -> No
     assert "... and 16 more" in values["scan"]._repr_html_()
     assert "... and 20 more" in values["query"]._repr_html_()
     assert "10, 20, 60, 50" in values["query"]._repr_html_()
+    assert "None" not in values["query"]._repr_html_()
 
 
 def test_expensive_frames_are_left_out(

@@ -81,8 +81,8 @@ def _scaled(pixels: npt.NDArray[np.uint8], side: int) -> npt.NDArray[np.uint8]:
 
 
 def escaped(value: object) -> str:
-    """Return a text for HTML, cut to a bounded length."""
-    text = str(value)
+    """Return a text for HTML, cut to a bounded length; None is a dash."""
+    text = "-" if value is None else str(value)
     text = text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 3]}..."
     return html.escape(text.encode("utf-8", "backslashreplace").decode())
 
