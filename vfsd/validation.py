@@ -23,6 +23,9 @@ MAX_JSON_DEPTH = 64
 """Maximum nesting of stored JSON.  Databases parse a few hundred levels; one deeper value makes
 every query on its table fail."""
 
+_CLOSE = 0.5
+"""Similarity of a misspelled name, from 0 to 1, at which it is worth a hint."""
+
 T = TypeVar("T")
 
 
@@ -62,7 +65,11 @@ def within_64_bits(number: int, what: str = "", *, hint: str) -> int:
 def not_one_of(what: str, value: object, known: Iterable[str]) -> UsageError:
     """Return the error for a value outside a closed set, with the set and the closest name."""
     names = list(known)
-    near = difflib.get_close_matches(value, names, 1, 0.5) if isinstance(value, str) else []
+    near: list[str] = []
+    if isinstance(value, str) and names:
+        # Of names that are equally close, the first one: rgb24 for rgb.
+        close = [difflib.SequenceMatcher(None, name, value).ratio() for name in names]
+        near = [names[close.index(max(close))]] if max(close) >= _CLOSE else []
     return UsageError(
         f"{what} must be one of {', '.join(names)}, got {shown(value)}",
         hint=f"did you mean {near[0]}?" if near else f"give one of these {len(names)} names",

@@ -22,7 +22,7 @@ from vfsd.cli.options import frame_slice, region_value, size_value, span_value
 from vfsd.core.timebase import exact_span
 from vfsd.core.view_request import format_view_path, parse_view_path, resolve_size
 from vfsd.derive.workload import WorkloadQuery, read_workload
-from vfsd.errors import NotFoundError, UsageError
+from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
 from vfsd.tiling import Rect
 
 EDGES = st.tuples(*[st.integers(0, 10_000)] * 2, *[st.integers(1, 10_000)] * 2)
@@ -243,3 +243,37 @@ def test_a_name_with_stars_is_not_a_pattern(store: Store) -> None:
     for name in ("x[1].mp4", "x1.mp4"):
         store.ingest(FOLDER / "traffic.mp4", name)
     assert [video.name for video in store.named("x[1].mp4")] == ["x[1].mp4"]
+
+
+def test_one_number_is_one_frame(kept: Store, tmp_path: Path) -> None:
+    video = kept["cam1/a.mp4"]
+    want = video[[7]].data
+    numbers: list[Any] = [7, np.int64(7), 7 - len(video)]
+    for number in numbers:
+        assert np.array_equal(video.read(frames=number).data, want)
+        assert np.array_equal(video.frames(number).data, want)
+        assert [frame.index for frame in video.iterate(frames=number)] == [7]
+    video.save(tmp_path / "one.y4m", frames=7)
+    with pytest.raises(OutOfRangeError):
+        video.read(frames=len(video))
+    with pytest.raises(UsageError):
+        video.read(frames=True)
+
+
+@pytest.mark.parametrize("key", [1.5, Fraction(3, 2), "1:30", slice(0.5, 1), slice(None, "1")])
+def test_a_time_is_not_an_index(kept: Store, key: Any) -> None:
+    with pytest.raises(TypeError, match="count frames and must be ints") as caught:
+        kept["cam1/a.mp4"][key]
+    assert "video.seconds[" in str(getattr(caught.value, "hint", None))
+
+
+def test_names_may_be_paths(kept: Store) -> None:
+    path: Any = Path("cam1/a.mp4")
+    assert kept[path] == kept["cam1/a.mp4"]
+    assert path in kept
+
+
+def test_hint_is_the_most_common_of_similar_names(kept: Store) -> None:
+    with pytest.raises(UsageError) as caught:
+        kept["cam1/a.mp4"].read(frames=0, format="rgb")
+    assert caught.value.hint == "did you mean rgb24?"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import operator
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
@@ -57,6 +58,7 @@ from vfsd.read.read_plan import (
     tiles_avoiding_damage,
 )
 from vfsd.tiling import Rect, Region
+from vfsd.validation import is_one_integer
 from vfsd.write.frame_index import corrects_table, verify
 
 _log = logging.getLogger(__name__)
@@ -71,7 +73,7 @@ class ReadOptions(TypedDict, total=False):
     """The arguments of `Video.read`."""
 
     span: Span | None
-    frames: range | slice | Sequence[int] | Ints | npt.NDArray[np.bool_] | None
+    frames: int | range | slice | Sequence[int] | Ints | npt.NDArray[np.bool_] | None
     times: Sequence[Seconds] | npt.NDArray[np.floating[Any]] | None
     tolerance: Seconds | None
     region: Region | None
@@ -376,7 +378,7 @@ def explain_read(
     video: VideoContext,
     *,
     span: Span | None,
-    frames: range | slice | None,
+    frames: int | range | slice | None,
     region: Region | None,
     size: Size | None,
     fps: Seconds | None,
@@ -397,7 +399,7 @@ def explain_read(
     return explain_plan(plan, table, video.costs, find_unused_tiles(plan, table, tiles))
 
 
-def is_empty(frames: range | slice | None, snapshot: VideoSnapshot) -> bool:
+def is_empty(frames: int | range | slice | None, snapshot: VideoSnapshot) -> bool:
     """Whether `frames` is an empty range, which is allowed."""
     run = sliced(range(len(snapshot)), frames) if isinstance(frames, slice) else frames
     return isinstance(run, range) and not run
@@ -407,7 +409,7 @@ def view_of(
     snapshot: VideoSnapshot,
     *,
     span: Span | None = None,
-    frames: range | slice | None = None,
+    frames: int | range | slice | None = None,
     region: Region | None = None,
     size: Size | None = None,
     fps: Seconds | None = None,
@@ -419,6 +421,9 @@ def view_of(
     chosen = None
     if isinstance(frames, slice):
         frames = sliced(range(len(snapshot)), frames)
+    elif is_one_integer(frames):
+        one = operator.index(frames)  # type: ignore[arg-type]
+        frames = range(one, one + 1)
     if frames is not None:
         if not isinstance(frames, range):
             raise UsageError(

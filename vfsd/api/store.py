@@ -205,7 +205,7 @@ class Store(Mapping[str, "Video"]):
 
     # -- videos
 
-    def __getitem__(self, name: str) -> Video:
+    def __getitem__(self, name: str | os.PathLike[str]) -> Video:
         """The video with that name.
 
         Waits for a file that a mount is just making into a video.  Raises `NotFoundError`, also
@@ -213,6 +213,8 @@ class Store(Mapping[str, "Video"]):
         """
         from vfsd.api.video import Video
 
+        if isinstance(name, os.PathLike):
+            name = os.fspath(name)
         if not isinstance(name, str):
             return self.open_video(self.catalog.video(name))  # refuses it
         return Video(self.tools.recent_videos.opened(name, self._named_context))

@@ -209,7 +209,7 @@ class VideoTiles:
         planned: Sequence[PlannedSegment],
         *,
         span: Span | None = None,
-        frames: range | slice | None = None,
+        frames: int | range | slice | None = None,
         region: Region | None = None,
         settings: TileSettings | None = None,
     ) -> ReadEstimate:

@@ -202,6 +202,8 @@ class Video:
             ):
                 return self.frames(key)
             return self.array()[key].frames()  # raises: times are not indices
+        if isinstance(key, (float, Fraction, str)):
+            return self.array()[key]  # raises as well
         if isinstance(key, tuple) or key is Ellipsis:
             return self.array()[key]
         return self.frames(key)  # type: ignore[arg-type]  # which refuses a bool
@@ -211,7 +213,7 @@ class Video:
 
     def frames(
         self,
-        indices: slice | Sequence[int] | Ints | npt.NDArray[np.bool_],
+        indices: int | slice | Sequence[int] | Ints | npt.NDArray[np.bool_],
         *,
         region: Region | None = None,
         size: Size | None = None,
@@ -223,7 +225,7 @@ class Video:
 
         Args:
             indices: Numbers, which may repeat and may be negative to count from the end; a mask of
-                len(video) bools; or a slice, as of a list.
+                len(video) bools; or a slice, as of a list; or one number.
             region: As for `read`.
             size: As for `read`.
             format: As for `read`.
@@ -235,8 +237,10 @@ class Video:
             UsageError: An argument is malformed.
         """
 
+        several: Any = [indices] if is_one_integer(indices) else indices
+
         def numbers(snapshot: VideoSnapshot) -> Ints:
-            return frame_numbers(indices, len(snapshot))
+            return frame_numbers(several, len(snapshot))
 
         return self._numbered(numbers, region, size, format, psnr, damaged)
 
@@ -287,7 +291,7 @@ class Video:
         self,
         *,
         span: Span | None = None,
-        frames: range | slice | Sequence[int] | Ints | npt.NDArray[np.bool_] | None = None,
+        frames: int | range | slice | Sequence[int] | Ints | npt.NDArray[np.bool_] | None = None,
         times: Sequence[Seconds] | npt.NDArray[np.floating[Any]] | None = None,
         tolerance: Seconds | None = None,
         region: Region | None = None,
@@ -361,7 +365,7 @@ class Video:
         self,
         *,
         span: Span | None = None,
-        frames: range | slice | None = None,
+        frames: int | range | slice | None = None,
         region: Region | None = None,
         size: Size | None = None,
         fps: Seconds | None = None,
@@ -400,7 +404,7 @@ class Video:
         self,
         *,
         span: Span | None = None,
-        frames: range | slice | None = None,
+        frames: int | range | slice | None = None,
         region: Region | None = None,
         size: Size | None = None,
         fps: Seconds | None = None,
@@ -694,7 +698,7 @@ class Video:
         path: str | os.PathLike[str],
         *,
         span: Span | None = None,
-        frames: range | slice | None = None,
+        frames: int | range | slice | None = None,
         region: Region | None = None,
         size: Size | None = None,
         fps: Seconds | None = None,
@@ -757,7 +761,7 @@ class Video:
         path: str | os.PathLike[str],
         *,
         span: Span | None = None,
-        frames: range | slice | None = None,
+        frames: int | range | slice | None = None,
         region: Region | None = None,
         size: Size | None = None,
         fps: Seconds | None = None,

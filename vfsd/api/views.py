@@ -108,7 +108,7 @@ def request_of(
     path: str | os.PathLike[str],
     *,
     span: Span | None,
-    frames: range | slice | None,
+    frames: int | range | slice | None,
     region: Region | None,
     size: Size | None,
     fps: Seconds | None,
