@@ -4,6 +4,7 @@ only."""
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import json
 import os
 import shutil
@@ -95,6 +96,15 @@ def test_random_access(tmp_path: Path) -> None:
     clip = str(FOLDER / "traffic.mp4")
     report = run(tmp_path, "random_access", "--frames", "5", "--runs", "1", clip)
     assert report["figures"]["traffic.mp4"]["vfsd"]["wrong"] == 0
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed")
+def test_clips(tmp_path: Path) -> None:
+    clip = str(FOLDER / "traffic.mp4")
+    figures = run(tmp_path, "clips", "--workers", "0", clip)["figures"]
+    assert figures["clips"] == 3
+    assert not any(wrong for name, wrong in figures["wrong"].items() if name.startswith("vfsd"))
 
 
 @pytest.mark.thorough
