@@ -25,7 +25,7 @@ _PYTHONS = (11, 12, 13, 14)
 _FILES = {"highest": "constraints.txt", "lowest-direct": "constraints-lowest.txt"}
 # Extras that are left out: atheris has no wheels for some Pythons, and torch requires gigabytes of
 # CUDA libraries.
-_APART = ("fuzz", "torch")
+_APART = ("fuzz", "torch", "torchcodec")
 # Packages without wheels. For all others a version counts only if it has a wheel.
 _SOURCES = ("fusepy",)
 # A package with the extras of it that are wanted.

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from vfsd.api.video import Video
     from vfsd.core.frame_table_pages import Ints
     from vfsd.core.frames import Frame, Frames
+    from vfsd.tiling import Rect
 
 _psnr: ContextVar[float] = ContextVar("psnr", default=math.inf)
 
@@ -43,6 +44,11 @@ def quality(psnr: float) -> Iterator[None]:
         _psnr.reset(token)
 
 
+def allowed_psnr() -> float:
+    """Return the least quality of readers that are opened here; infinite outside `quality`."""
+    return _psnr.get()
+
+
 class FrameCursor:
     """Reads frames of one video in one pixel format and size.  Not thread-safe, as its callers.
 
@@ -50,15 +56,27 @@ class FrameCursor:
     """
 
     def __init__(
-        self, video: Video, pixel_format: str, size: tuple[int, int] | None = None
+        self,
+        video: Video,
+        pixel_format: str,
+        size: tuple[int, int] | None = None,
+        region: Rect | None = None,
     ) -> None:
-        """`size` is (width, height) of the frames, by default that of the video."""
+        """Frames are cut to `region` and scaled to `size`, (width, height), by default neither."""
         self._video = video
         self._format = pixel_format
         self._size = size
+        self._region = region
         self._psnr = _psnr.get()
         self._stream: Generator[Frame, None, None] | None = None
         self._next = 0  # the frame that the stream yields next, or would if there were one
+        reset_after_fork(self)
+
+    def __getstate__(self) -> dict[str, object]:
+        return self.__dict__ | {"_stream": None}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state)
         reset_after_fork(self)
 
     def after_fork(self) -> None:
@@ -72,9 +90,7 @@ class FrameCursor:
         """Return one frame; `number` is within the video."""
         if number != self._next:
             self.close()
-            found = self._video.frames(
-                [number], size=self._size, format=self._format, psnr=self._psnr
-            )[0]
+            found = self.frames([number])[0]
         else:
             # The first call of a new cursor is a stream as well: most readers go on.
             if self._stream is None:
@@ -82,6 +98,7 @@ class FrameCursor:
                     "Generator[Frame, None, None]",
                     self._video.iterate(
                         frames=range(number, len(self._video)),
+                        region=self._region,
                         size=self._size,
                         format=self._format,
                         psnr=self._psnr,
@@ -97,7 +114,13 @@ class FrameCursor:
 
     def frames(self, numbers: Sequence[int] | Ints) -> Frames:
         """Return several frames in the order of `numbers`, which may repeat."""
-        return self._video.frames(numbers, size=self._size, format=self._format, psnr=self._psnr)
+        return self._video.frames(
+            numbers,
+            region=self._region,
+            size=self._size,
+            format=self._format,
+            psnr=self._psnr,
+        )
 
     def close(self) -> None:
         """Give the decoder back to the store.  The cursor can be used again."""

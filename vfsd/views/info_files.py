@@ -1,5 +1,5 @@
-"""The files `info.json` and `README.txt` below `NAME@/`: facts about the video, and how to name its
-views.
+"""The files `info.json`, `frame_mappings.json` and `README.txt` below `NAME@/`: facts about the
+video and its frames, and how to name its views.
 """
 
 from __future__ import annotations
@@ -128,6 +128,25 @@ def info_json(
         "lost_in_views": _side_data_lost_in_views(original.media),
     }
     return (json.dumps(content, indent=2, sort_keys=False, default=str) + "\n").encode()
+
+
+def frame_mappings_json(table: FrameTable) -> bytes:
+    """Return the contents of `frame_mappings.json`: an entry for each displayed frame.
+
+    `pts` and `duration` are ticks of the stream, as in the file; a duration lasts to the next
+    frame.  Readers that take the output of ``ffprobe -show_frames`` take this as well.
+    """
+    pts = table.pts_of(np.arange(len(table), dtype=np.int64))
+    durations = np.diff(pts, append=table.end_pts)
+    is_key = np.zeros(len(pts), np.int64)
+    is_key[table.keyframes()] = 1
+    columns = zip(pts.tolist(), durations.tolist(), is_key.tolist(), strict=True)
+    # Written by hand: json.dumps takes four times as long, and a video may have a million frames.
+    entries = ",\n".join(
+        f'{{"pts": {start}, "duration": {length}, "key_frame": {key}}}'
+        for start, length, key in columns
+    )
+    return f'{{"frames": [\n{entries}\n]}}\n'.encode()
 
 
 def _damage_ranges(damage: Sequence[range] | None) -> list[list[int]] | None:
@@ -271,6 +290,7 @@ def _examples(video: LogicalVideo, table: FrameTable) -> Iterator[tuple[str, str
     yield f"frames/{first:06}.png", f"frame {first}; .jpg and .npy as well"
     yield f"explain/{named(View(span))}.json", "how a view is made, and what that costs"
     yield "info.json", "properties of the video"
+    yield "frame_mappings.json", "times and key frames, for torchcodec"
 
 
 def _middle_region(width: int, height: int) -> Rect:

@@ -25,7 +25,7 @@ from vfsd.errors import NotFoundError, StoreError, VfsdError
 from vfsd.read.read_context import ReadContext
 from vfsd.storage.context import StoreContext
 from vfsd.tiling import Rect
-from vfsd.views.info_files import info_json, readme_text
+from vfsd.views.info_files import frame_mappings_json, info_json, readme_text
 from vfsd.views.layout_files import LAYOUT_DIR, LAYOUT_FILE, layout_view
 from vfsd.views.render_cache import RenderHistory
 from vfsd.views.rendered_view import RenderedView, StillView, TextView, plan_view, require_frame
@@ -42,6 +42,7 @@ from vfsd.views.view_input import (
 WHY_DIR = "why"
 INFO_FILE = "info.json"
 README_FILE = "README.txt"
+MAPPINGS_FILE = "frame_mappings.json"
 FRAMES_DIR = "frames"
 _MAX_KNOWN_VIDEOS = 64
 _RECENT_VIEW_BYTES = 32 << 20
@@ -253,6 +254,8 @@ class ViewResolver:
         source = known.source
         if path == README_FILE:
             return TextView(readme_text(known.info, source.table))
+        if path == MAPPINGS_FILE:
+            return TextView(frame_mappings_json(source.table))
         if is_below(path, WHY_DIR):
             return reason_text(path, lambda asked: self._planned(known, asked))
         if is_below(path, EXPLAIN_DIR):
