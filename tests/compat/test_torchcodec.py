@@ -49,7 +49,7 @@ def theirs(peer: ModuleType, clips: Path) -> Callable[..., Any]:
 
 
 def outcome(call: Callable[[], Any]) -> Any:
-    """What a call returns, as tensors, or the type of its error."""
+    """The result of a call, as tensors, or the type of its error."""
     import torch
 
     try:
