@@ -44,7 +44,7 @@ FILES, PER_VIDEO, BATCH = 16, 3, 8
 LARGEST_FILE = 8 << 20  # the 4K clip would take half of the time of all
 BUDGET_SHARE = 0.3
 ALIKE = 6.0
-"""Levels by which two scalers differ at most on average."""
+"""The largest mean difference of two scalers, in levels."""
 BOUNDS = {"random": 0.8, "sampler": 0.35, "prepared": 0.08}
 WORKER_SECONDS = 1.0
 
