@@ -84,7 +84,7 @@ def operations(rng: random.Random, frames: int, begin: float, end: float) -> tup
     return rng.choice(choices)
 
 
-# Not edit-list.mp4: after a seek, torchcodec 0.13 counts frames that its edit list hides.
+# Not edit-list.mp4: torchcodec 0.13 ends too early, with "no more frames left to decode".
 @pytest.mark.parametrize(
     ("name", "order"),
     [("traffic.mp4", "NCHW"), ("portrait.mp4", "NHWC"), ("open-gop.mkv", "NCHW")],
@@ -117,7 +117,7 @@ def test_every_method_gives_what_torchcodec_gives(
             assert torch.equal(one, another), (method, arguments)
 
 
-@pytest.mark.parametrize("name", CLIPS)
+@pytest.mark.parametrize("name", [name for name in CLIPS if name != "edit-list.mp4"])
 def test_frames_in_order_are_those_of_torchcodec(
     ours: Callable[..., Any], theirs: Callable[..., Any], name: str
 ) -> None:
@@ -142,7 +142,8 @@ def test_metadata(ours: Callable[..., Any], theirs: Callable[..., Any], seek_mod
     assert mine.stream_index == other.stream_index == 0
     assert not mine.cpu_fallback
     assert str(mine.cpu_fallback) == "[CPU] Fallback status: No fallback required"
-    assert mine._get_key_frame_indices().tolist() == other._get_key_frame_indices().tolist()
+    if seek_mode == "exact":  # torchcodec knows no key frames otherwise
+        assert mine._get_key_frame_indices().tolist() == other._get_key_frame_indices().tolist()
     with pytest.raises(AttributeError):
         mine.metadata.none  # noqa: B018
 

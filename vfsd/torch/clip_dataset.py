@@ -200,10 +200,8 @@ class ClipDataset:
         wanted = [self._index(index) for index in indices]
         requests = [self._request(index) for index in wanted]
         found: list[dict[str, Any] | None] = [None] * len(wanted)
-        # A sampler brings the clips of a GOP together, so that no later batch returns to it.
-        keep = not any(isinstance(index, ClipIndex) for index in indices)
         for read in self.plan(requests):
-            frames = self._read(read, keep)
+            frames = self._read(read)
             for place in read.clips:
                 found[place] = self._element(wanted[place], requests[place], read, frames)
         return [one for one in found if one is not None]
@@ -443,7 +441,7 @@ class ClipDataset:
 
     # -- pixels
 
-    def _read(self, read: BatchRead, keep: bool) -> Frames:
+    def _read(self, read: BatchRead) -> Frames:
         return read_numbered(
             context_of(self.video(read.video)),
             lambda snapshot: frame_numbers(read.frames, len(snapshot)),
@@ -451,7 +449,8 @@ class ClipDataset:
             self.pixel_format,
             self._psnr,
             self._damaged,
-            keep=keep,
+            # An epoch has each clip once: copies of decoded pictures would hardly be used.
+            keep=False,
         )
 
     def _element(
