@@ -709,7 +709,7 @@ def test_out_of_range_numbers_of_any_integer_width(video: Video, beyond: Any) ->
     one_in(
         3,
         [
-            ({"frames": 5}, "frames must be"),
+            ({"frames": 5.5}, "frames must be"),
             ({"frames": ["a"]}, "frames must be"),
             ({"frames": slice(0, 10, 0)}, "slice of frames must"),
             ({"span": (0,)}, "span must be"),

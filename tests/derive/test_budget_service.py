@@ -306,8 +306,8 @@ def test_pin_of_future_data(store: Store, video: Video) -> None:
     assert video.budget.pin(tiles=True, span=(1, 2)) == video.budget.pins()[0], "not pinned twice"
 
 
-def test_pin_size_needs_two_integers(video: Video) -> None:
-    sizes: list[Any] = [(5,), 5, (160.0, 120)]
+def test_pin_size_is_a_pair_or_the_short_side(video: Video) -> None:
+    sizes: list[Any] = [(5,), 5.5, (160.0, 120)]
     for size in sizes:
         for way in (video.budget.pin, video.budget.unpin):
             with pytest.raises(UsageError, match="size"):
@@ -315,6 +315,7 @@ def test_pin_size_needs_two_integers(video: Video) -> None:
     assert video.budget.pins() == []
     small: Any = np.array([160, 120], np.uint8)
     assert video.budget.pin(size=small).size == (160, 120)
+    assert video.budget.pin(size=120).size == (160, 120)
 
 
 def test_unpin_a_part(video: Video) -> None:

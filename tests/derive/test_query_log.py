@@ -66,7 +66,7 @@ def test_workload_file_is_parsed(tmp_path: Path) -> None:
         ([{"labels": "car", "span": [-1, 2]}], ["query 0", '"span"', "-1 to 2"]),
         ([{"labels": "car", "span": [0, True]}], ["query 0", '"span"', "true"]),
         ('[{"labels": "car", "span": [0, NaN]}]', ["query 0", '"span"', "nan"]),
-        ([{"labels": "car", "span": "0:1"}], ["query 0", '"span"', '"0:1"']),
+        ([{"labels": "car", "span": "0:1"}], ["query 0", '"span"', "0:1"]),
         ([{"labels": "car", "frames": [0, 30, 2]}], ["query 0", '"frames"', "[0, 30, 2]"]),
         ([{"labels": "car", "frames": [0, 3.5]}], ["query 0", '"frames"', "3.5"]),
         ([{"labels": "car", "frames": [5, 5]}], ["query 0", '"frames"', "5 to 5"]),

@@ -166,7 +166,7 @@ def test_scans_and_layouts_ignore_renditions(store: Store, video: Video) -> None
 def test_impossible_sizes_are_refused(video: Video) -> None:
     for size, word in (
         ((161, 120), "even"),
-        ((0, 0), "even"),
+        ((0, 0), "at least 1 pixel"),
         ((640, 480), "at most 320x240"),
         ((320, 240), "size must differ"),
     ):

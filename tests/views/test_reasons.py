@@ -22,7 +22,7 @@ def test_readme_examples(shelf: Shelf, name: str) -> None:
     assert f"of {video.width}x{video.height} pixels" in text
     own = text.partition("Examples for this video:\n")[2].partition("\nIf a view")[0]
     names = re.findall(r"^    (\S+)  ", own, re.MULTILINE)
-    assert len(names) == 10
+    assert len(names) == 11
     for view in names:
         assert shelf.size(name, view) > 0
     assert "size=WxH" in text
