@@ -41,6 +41,7 @@ from benchmarks.contestants import (
 )
 from benchmarks.filmed import filmed
 from benchmarks.simulated import DENSE, SPARSE, WORKLOADS, dense, sparse
+from benchmarks.training import WORST, above_best, training_costs
 from vfsd.tiling.policy import LedgerParameters, TilesOnly
 from vfsd.views import line_chart
 
@@ -80,6 +81,7 @@ def main() -> None:
     parser.add_argument("--eta", action="store_true", help="regret with eta 0 to 5")
     parser.add_argument("--wrong", action="store_true", help="policies receive wrong costs")
     parser.add_argument("--ablate", action="store_true", help="ours without each of its terms")
+    parser.add_argument("--training", action="store_true", help="W7: random clips, by GOP length")
     parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw workloads.png there")
     options = parser.parse_args()
     worlds = Worlds(TilesOnly() if options.tiles_always else None)
@@ -104,11 +106,31 @@ def main() -> None:
             missed += [f"filmed {one}" for one in judge(shown)]
         else:
             print("\nno filmed clips with boxes here: set VFSD_FOOTAGE to their folder")
+    if options.training:
+        figures["W7"], above = training(options.seconds)
+        missed += above
     if options.plots:
         options.plots.mkdir(parents=True, exist_ok=True)
         plot(options.plots / "workloads.png", found)
     print("\nmissed: " + "; ".join(missed) if missed else "\nall met")
     finish(options, "workloads", figures, passed=not missed)
+
+
+def training(seconds: int) -> tuple[dict[str, list[float]], list[str]]:
+    """W7 as a table: costs by contestant and number of epochs; and the missed bounds."""
+    epochs = (0.25, 1.0, 3.0, 10.0, 30.0)
+    found = training_costs(seconds, epochs)
+    ratios = above_best(found)
+    rows = [(who, *(f"{cost:.1f}" for cost in runs)) for who, runs in found.items()]
+    rows.append(("ours / best", *(f"{ratio:.2f}" for ratio in ratios)))
+    print("\n### W7: random clips, CPU seconds after so many epochs\n")
+    print(table(("", *(f"{one:g}" for one in epochs)), rows), flush=True)
+    missed = [
+        f"W7: ours {ratio:.2f} <= {WORST:.2f} times the best after {epoch:g} epochs"
+        for epoch, ratio in zip(epochs, ratios, strict=True)
+        if ratio > WORST
+    ]
+    return {**found, "ours / best": ratios}, missed
 
 
 # ----------------------------------------------------------------------------------- cases

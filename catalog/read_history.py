@@ -137,6 +137,7 @@ def _read_from_row(row: Row[Any]) -> LoggedRead:
         segments=row.segments,
         tiles=row.tiles,
         original_frames=row.original_frames,
+        runs=None if row.runs is None else tuple((a, b, c) for a, b, c in row.runs),
     )
 
 
@@ -165,6 +166,7 @@ def _read_to_row(read: LoggedRead) -> dict[str, Any]:
         "segments": read.segments,
         "tiles": read.tiles,
         "original_frames": read.original_frames,
+        "runs": None if read.runs is None else [list(run) for run in read.runs],
     }
 
 
@@ -255,6 +257,7 @@ def _decision_from_row(row: Row[Any]) -> TilingDecision:
         bytes=row.bytes,
         undone_ns=row.undone_ns,
         in_use=bool(row.in_use),
+        gop=row.gop,
     )
 
 
@@ -279,6 +282,7 @@ def _decision_to_row(decision: TilingDecision) -> dict[str, Any]:
         "layout": str(decision.layout),
         "tiles": None if decision.tiles is None else list(decision.tiles),
         "profile": decision.profile,
+        "gop": decision.gop,
         "reasons": [_reason_to_json(reason) for reason in decision.reasons],
         "reads": decision.reads,
         "predicted_seconds": decision.predicted_seconds,

@@ -63,6 +63,11 @@ reads = Table(
         nullable=False,
         comment="number of distinct frames from the original; 0: all from tiles",
     ),
+    Column(
+        "runs",
+        JSON(none_as_null=True),
+        comment="frames: a list of first, end and step; null: one run, or too many",
+    ),
     CheckConstraint("0 <= first_frame AND first_frame < end_frame AND frames > 0", name="frames"),
     CheckConstraint("x1 < x2 AND y1 < y2", name="area"),
     CheckConstraint("(width IS NULL) = (height IS NULL)", name="size"),
@@ -102,6 +107,7 @@ decisions = Table(
         comment="tiles of the layout that were made: a list of numbers; null: all",
     ),
     Column("profile", String(32), nullable=False, comment="the tile codec: fast, small ..."),
+    Column("gop", Integer, comment="frames between key pictures, as in segments"),
     Column(
         "reasons",
         JSON,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Sequence
 
 import av
@@ -11,15 +12,20 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.support.composed_tiles import take_tiles
+from tests.support.remembered_reads import region_read, remember
 from tests.support.selection import one_in
+from vfsd.api.reading import plan_view
 from vfsd.api.store import Store
-from vfsd.api.video import Video
+from vfsd.api.video import Video, context_of
 from vfsd.codecs.cells.cell_decoders import StreamCellDecoder
-from vfsd.core.model import Role
+from vfsd.core.model import LoggedRead, Role
+from vfsd.core.view_request import View
 from vfsd.derive.derived_data import drop_renditions
 from vfsd.derive.gop_length import GopLength
 from vfsd.derive.tile_encoder import PlannedSegment, TileSettings
+from vfsd.derive.workload import frame_runs
 from vfsd.errors import UsageError
+from vfsd.read.read_log import ReadTiming, describe_planned_read
 from vfsd.tiling import TileLayout
 from vfsd.tiling.cost import decoded_spans
 
@@ -209,3 +215,53 @@ def test_auto_follows_the_reads(store: Store, video: Video) -> None:
     (gop,) = made()
     assert gop is not None
     assert gop <= 8
+
+
+def test_tuner_chooses_a_gop_length(store: Store, video: Video) -> None:
+    numbers = np.random.default_rng(2).permutation(len(video)).tolist()
+    reads = [random_read(video, frame, SMALL) for frame in numbers]
+    remember(store, video, *reads, times=10)
+    (decision, *_) = store.tune()
+    assert decision.gop is not None
+    assert decision.picture == SMALL
+    segments = store.catalog.renditions(video.info)
+    assert {one.gop_frames for one in segments} <= {1, 4, 8}
+    assert not store.tune()  # the same reads justify nothing more
+    exact = video.read(frames=numbers[:5], size=SMALL, psnr=float("inf")).data
+    found = video.read(frames=numbers[:5], size=SMALL)
+    assert psnr_of(found.data, exact) > found.psnr - FRAME_TOLERANCE
+
+
+def test_tuner_makes_random_frames_in_full_size_cheaper(store: Store, video: Video) -> None:
+    full = (video.width, video.height)
+    reads = [random_read(video, frame, full) for frame in range(29, 120, 30)]
+    remember(store, video, *reads, times=100)
+    store.tune()
+    renditions = store.catalog.renditions(video.info)
+    assert {one.picture for one in renditions} == {full}
+    assert all(one.gop_frames <= 8 for one in renditions)
+    assert not store.catalog.segments(video.info)
+
+
+def test_sequential_reads_in_full_size_need_no_rendition(store: Store, video: Video) -> None:
+    remember(store, video, region_read(video, range(120), video.original.media.frame_rect))
+    assert not store.tuner().proposals()
+
+
+def test_log_has_the_runs_of_a_read(store: Store, video: Video) -> None:
+    video.read(frames=[3, 5, 7, 9, 50, 51, 52, 100], size=SMALL)
+    video.read(frames=slice(4, 40, 3), size=SMALL)
+    store.tools.read_log.flush()
+    newest, before = store.catalog.reads(video.info)
+    assert newest.runs is None
+    assert frame_runs(newest) == [range(4, 38, 3)]
+    assert before.runs == ((3, 10, 2), (50, 53, 1), (100, 101, 1))
+    assert [at for run in frame_runs(before) for at in run] == [3, 5, 7, 9, 50, 51, 52, 100]
+
+
+def random_read(video: Video, frame: int, size: tuple[int, int]) -> LoggedRead:
+    plan = plan_view(context_of(video), View(frames=(frame, frame + 1, 1), size=size))
+    context = context_of(video)
+    return describe_planned_read(
+        "api", plan, context.table, context.costs, ReadTiming(time.time_ns(), 0.01)
+    )

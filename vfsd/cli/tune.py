@@ -57,6 +57,7 @@ _PLACE_FIELDS = {
     "pictures)",
     "codec": "tile codec: fast, small or stitchable; h264, hevc or av1 if encoded for a view and "
     "kept",
+    "gop": "frames from one key picture to the next",
     "reasons": "reads that it serves: list of objects with label (an expression, or null), "
     "region (WxH+X+Y of the displayed frame, or null), size ([width, height] of whole frames, or "
     "null) and reads (count)",
@@ -110,7 +111,7 @@ def decision_record(video: Video, decision: TilingDecision) -> dict[str, Any]:
     """The values of `DECISION_FIELDS`."""
     from vfsd.derive.tile_encoder import PlannedSegment
 
-    plan = PlannedSegment(decision.frames, decision.layout, decision.tiles)
+    plan = PlannedSegment(decision.frames, decision.layout, decision.tiles, decision.gop)
     return {
         "id": decision.id,
         "at": iso_time(decision.at_ns),
@@ -151,6 +152,7 @@ def _plan_record(
         "layout": str(to_display_layout(plan.layout, media)),
         "tiles": [str(to_display_rect(plan.layout.tile(tile), media)) for tile in plan.stored],
         "codec": codec,
+        "gop": plan.gop or len(plan.frames),
         "reasons": [
             {
                 "label": one.label,

@@ -544,6 +544,9 @@ class LoggedRead:
     segments: int  #: number of tiled segments used
     tiles: int  #: number of tiles decoded in these segments
     original_frames: int  #: number of distinct frames decoded from the original
+    runs: tuple[tuple[int, int, int], ...] | None = None
+    """(first frame, end, step) of each run of frames, ascending.  None: one run from `first_frame`
+    to `end_frame`, or too many runs."""
     uses: tuple[
         SegmentUse, ...
     ] = ()  #: only set when it is stored; the catalog counts uses by segment
@@ -599,6 +602,7 @@ class TilingDecision:
     bytes: int
     undone_ns: int | None  #: Unix time at which it was undone; None: it was not
     in_use: bool = True  #: reads may use its segment
+    gop: int | None = None  #: as in `Segment`
 
     @property
     def picture(self) -> tuple[int, int]:

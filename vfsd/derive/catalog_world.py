@@ -135,7 +135,13 @@ def bytes_per_pixel(codec: str, known: Sequence[Segment], original: float) -> fl
     if not like:
         return _BYTES_OF_ORIGINAL[codec] * original
     pixels = sum(cell.rect.area * len(segment.frames) for segment in like for cell in segment.cells)
-    return sum(segment.size for segment in like) / pixels
+    return sum(segment.size / _gop_factor(segment) for segment in like) / pixels
+
+
+def _gop_factor(segment: Segment) -> float:
+    """Return how much larger a segment is than with one GOP."""
+    frames = len(segment.frames)
+    return gop_bytes(frames, segment.gop_frames) / gop_bytes(frames, frames)
 
 
 def hypothetical_segment(

@@ -19,7 +19,9 @@ from vfsd.codecs.cells.cell_encoders import TILE_CODECS, VIEW_CODECS
 from vfsd.core.model import (
     FINEST_PSNR,
     LogicalVideo,
+    MediaInfo,
     PhysicalVideo,
+    Role,
     Segment,
     TilingDecision,
     TilingReason,
@@ -27,9 +29,10 @@ from vfsd.core.model import (
     required_psnr,
 )
 from vfsd.derive.catalog_world import box_world, size_world
+from vfsd.derive.gop_length import GOP_LENGTHS
 from vfsd.derive.promotion_candidates import CachedRun, CandidateIndex, PromotionCandidate
 from vfsd.derive.tile_encoder import PlannedSegment, TileSettings
-from vfsd.derive.workload import LoggedQuery, queries_of_reads, sizes_of_reads
+from vfsd.derive.workload import LoggedQuery, is_random, queries_of_reads, sizes_of_reads
 from vfsd.disk.checksums import merged
 from vfsd.read.read_context import VideoContext
 from vfsd.storage.context import StoreContext
@@ -101,7 +104,7 @@ class ExistingLayouts:
     def _seconds(self, sot: int, query: Query, shares: list[tuple[Segment, float]]) -> float:
         rest, total = 1.0, 0.0
         for segment, share in shares:
-            tiling = Tiling(segment.layout, segment.tiles)
+            tiling = Tiling(segment.layout, segment.tiles, segment.gop)
             total += share * self._world.decode(sot, query, tiling)
             rest -= share
         return total + max(0.0, rest) * self._world.decode(sot, query, None)
@@ -279,7 +282,7 @@ def proposals_for(
         if not _can_be_made(info, settings):
             continue
         # An undone decision must not be proposed again for the reads that led to it.
-        mine = [one for one in undone if (one.picture == (media.width, media.height)) == is_tiled]
+        mine = [one for one in undone if (_role(one, media) is Role.TILED) == is_tiled]
         logged = _newest_queries(list(_since_undone(asked, sots, mine)), sots)
         if logged:
             if is_tiled:
@@ -288,18 +291,24 @@ def proposals_for(
                 tilings = _policy_tilings(world, logged, terms)
             else:
                 cached = CachedSegments.of(parts, info, segments, minimum)
-                sizes = size_world(video, settings, cached.frames)
+                gops = GOP_LENGTHS if any(is_random(one, media) for one in reads) else ()
+                sizes = size_world(video, settings, cached.frames, gops)
                 existing = ExistingLayouts(sizes, sots, segments, minimum)
                 tilings = _policy_tilings(sizes, logged, terms)
                 found += _promotion_proposals(
                     info, sots, logged, sizes, existing, tilings, cached, terms
                 )
                 tilings = cached.left(tilings, sots)
-                world = size_world(video, settings)
+                world = size_world(video, settings, gops=gops)
             found += _tiling_proposals(
                 info, sots, logged, world, existing, tilings, settings, encodings, terms
             )
     return sorted(found, key=lambda one: one.plan.frames.start)
+
+
+def _role(decision: TilingDecision, media: MediaInfo) -> Role:
+    plan = PlannedSegment(decision.frames, decision.layout, decision.tiles, decision.gop)
+    return plan.role(media)
 
 
 def _can_be_made(video: LogicalVideo, settings: TileSettings) -> bool:
@@ -331,7 +340,8 @@ def _tiling_proposals(
     terms: LedgerParameters,
 ) -> Iterator[Proposal]:
     for sot, queries in _by_sot(world, logged, tilings).items():
-        plan = PlannedSegment(sots[sot], tilings[sot].layout, tilings[sot].tiles)
+        tiling = tilings[sot]
+        plan = PlannedSegment(sots[sot], tiling.layout, tiling.tiles, tiling.gop)
         existing = present.like(plan, sot)
         if any(_matches_plan(segment, plan, settings, encodings) for segment in existing):
             continue

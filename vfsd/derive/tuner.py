@@ -425,6 +425,7 @@ def _decision(proposal: Proposal, segment: Segment, maker: str, seconds: float) 
         seconds=seconds,
         bytes=segment.size,
         undone_ns=None,
+        gop=segment.gop,
     )
 
 

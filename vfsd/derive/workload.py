@@ -235,23 +235,39 @@ def queries_of_reads(reads: Iterable[LoggedRead], media: MediaInfo) -> list[Logg
         if key not in known:
             known[key] = _aims_of_read(read, media)
         if whole not in known[key]:  # whole frames cost the same with any tiles
-            found.append(LoggedQuery(Query(_frames_of_read(read), known[key]), read.at_ns))
+            found += [
+                LoggedQuery(Query(frames, known[key]), read.at_ns) for frames in frame_runs(read)
+            ]
     return found
 
 
 def sizes_of_reads(reads: Iterable[LoggedRead], media: MediaInfo) -> list[LoggedQuery]:
     """Return the sizes in which whole frames were read, oldest first.
 
-    Each is the size of the smallest rendition that would serve the read.  Sizes that are not
-    smaller than the picture are left out.
+    Each is the size of the smallest rendition that would serve the read.  Reads in full size count
+    if they are random.
     """
     order = sorted(reads, key=lambda read: (read.at_ns, read.id))
     found = []
     for read in order:
         size = _rendition_for(read, media)
         if size is not None:
-            found.append(LoggedQuery(Query(_frames_of_read(read), frozenset([size])), read.at_ns))
+            found += [
+                LoggedQuery(Query(frames, frozenset([size])), read.at_ns)
+                for frames in frame_runs(read)
+            ]
     return found
+
+
+_RANDOM_RATIO = 2.0
+
+
+def is_random(read: LoggedRead, media: MediaInfo) -> bool:
+    """Return whether the original decodes much more for a read than the frames in its result."""
+    # Sequential readers with a step of 2 are not random: no GOP length makes them cheaper.
+    shown = sum(map(len, frame_runs(read))) * media.width * media.height
+    spanned = sum(run[-1] - run[0] + 1 for run in frame_runs(read)) * media.width * media.height
+    return read.untiled_pixels >= _RANDOM_RATIO * max(shown, spanned)
 
 
 def _rendition_for(read: LoggedRead, media: MediaInfo) -> ScaledFrames | None:
@@ -263,12 +279,15 @@ def _rendition_for(read: LoggedRead, media: MediaInfo) -> ScaledFrames | None:
     width, height = times * width, times * height
     fits = width <= media.width and height <= media.height
     is_smaller = fits and (width, height) != (media.width, media.height)
-    return ScaledFrames(width, height) if is_smaller else None
+    is_useful = is_smaller or (fits and is_random(read, media))
+    return ScaledFrames(width, height) if is_useful else None
 
 
 def frame_runs(read: LoggedRead) -> list[range]:
     """Return the frames of a read, as runs of evenly spaced frames."""
-    return [_frames_of_read(read)]
+    if read.runs is None:
+        return [_frames_of_read(read)]
+    return [range(*run) for run in read.runs]
 
 
 def _frames_of_read(read: LoggedRead) -> range:

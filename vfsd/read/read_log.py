@@ -23,6 +23,7 @@ from typing import Protocol
 
 from vfsd.catalog import Catalog
 from vfsd.core.frame_table import FrameTable
+from vfsd.core.frame_table_pages import Ints
 from vfsd.core.model import LoggedRead, PhysicalVideo, Segment, SegmentUse
 from vfsd.core.process_control import reset_after_fork
 from vfsd.read.explain_read import ReadExplanation, explain_plan
@@ -76,8 +77,27 @@ def describe_planned_read(
         original_frames=sum(
             len(source.frames) for source in found.sources if source.segment is None
         ),
+        runs=frame_runs(plan.frames),
         uses=_segment_uses(found, table, costs),
     )
+
+
+def frame_runs(frames: Ints) -> tuple[tuple[int, int, int], ...] | None:
+    """Return the frames of a read as runs of (first, end, step); see `LoggedRead.runs`."""
+    numbers = sorted(set(frames.tolist()))
+    runs: list[list[int]] = []
+    for number in numbers:
+        last = runs[-1] if runs else None
+        if last is None or (last[2] and number != last[1] + last[2] - 1):
+            if len(runs) == _MAX_RUNS:
+                return None
+            runs.append([number, number + 1, 0])
+        else:
+            last[2] = last[2] or number - last[0]
+            last[1] = number + 1
+    if len(runs) < 2:
+        return None
+    return tuple((first, end, step or 1) for first, end, step in runs)
 
 
 def _segment_uses(
@@ -177,6 +197,8 @@ def describe_scan(
     )
 
 
+_MAX_RUNS = 64
+"""Runs of frames in an entry: 2 KB."""
 _MAX_QUEUED = 4096
 """Queued entries; when the queue is full, the oldest are dropped."""
 _BATCH_SECONDS = 1.0

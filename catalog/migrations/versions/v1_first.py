@@ -792,6 +792,11 @@ def _create_readlog() -> None:
             sa.BigInteger(),
             "number of distinct frames from the original; 0: all from tiles",
         ),
+        _optional(
+            "runs",
+            sa.JSON(none_as_null=True),
+            "frames: a list of first, end and step; null: one run, or too many",
+        ),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_reads")),
         sa.CheckConstraint(
             "0 <= first_frame AND first_frame < end_frame AND frames > 0",
@@ -825,6 +830,7 @@ def _create_readlog() -> None:
             "tiles of the layout that were made: a list of numbers; null: all",
         ),
         _required("profile", sa.String(length=32), "the tile codec: fast, small ..."),
+        _optional("gop", sa.Integer(), "frames between key pictures, as in segments"),
         _required(
             "reasons",
             sa.JSON(),
