@@ -96,7 +96,7 @@ def measured(path: Path, folder: Path, scale: int, most: float, options: Any) ->
         size = (video.width // scale, video.height // scale)
         numbers = rng.integers(0, len(video), options.reads).tolist()
         cold = {name: cpu_per_frame(get, numbers, size) for name, get in peers(path).items()}
-        cold["vfsd before"] = cpu_per_frame(lambda n: read(video, n, size), numbers, None)
+        cold["vfsd before"] = newly_opened(folder, video.name, numbers, size)
         exact = [video.read(frames=[n], size=size, psnr=float("inf")).data[0] for n in numbers]
         same = all(
             psnr(get(n), video.read(frames=[n], psnr=float("inf")).data[0]) > SAME_PICTURE
@@ -109,8 +109,7 @@ def measured(path: Path, folder: Path, scale: int, most: float, options: Any) ->
         decisions = store.tune(budget=TuningBudget(bytes=round(most * video.original.size)))
         tuning = time.process_time() - began
         made = store.catalog.renditions(video.info)
-        cold["vfsd after"] = cpu_per_frame(lambda n: read(video, n, size), numbers, None)
-        # The cache of decoded groups must not help: other frames, no neighbours.
+        cold["vfsd after"] = newly_opened(folder, video.name, numbers, size)
         found = [video.read(frames=[n], size=size) for n in numbers]
         likeness = [psnr(one.data[0], other) for one, other in zip(found, exact, strict=True)]
         right = same and all(
@@ -155,6 +154,13 @@ def learn(store: Store, video: Video, size: tuple[int, int], each: int, rng: Any
             )
         )
     store.catalog.note_reads(reads, keep=1_000_000)
+
+
+def newly_opened(folder: Path, name: str, numbers: Sequence[int], size: tuple[int, int]) -> float:
+    """CPU seconds per frame with a store that has decoded nothing yet."""
+    with Store.open(folder) as store:
+        video = store[name]
+        return cpu_per_frame(lambda number: read(video, number, size), numbers, None)
 
 
 def read(video: Video, number: int, size: tuple[int, int]) -> Any:
