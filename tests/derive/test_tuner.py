@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from vfsd.derive.tile_encoder import PlannedSegment
 from vfsd.derive.tuner import TuningBudget
 from vfsd.errors import ExistsError, NotFoundError, OutdatedError, ReadOnlyError
 from vfsd.maintenance import fsck
+from vfsd.storage.context import StoreContext
 from vfsd.tiling import Rect, TileLayout
 from vfsd.views import Views
 
@@ -98,6 +100,23 @@ def test_apply_one_proposal_at_a_time(store: Store, video: Video) -> None:
     assert later.plan.frames == SECOND
     tuner.make(later)
     assert tuner.next() is None
+
+
+def test_video_is_verified_once_for_all_proposals(
+    store: Store, video: Video, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not video.original.verified
+    assert len(store.proposals()) > 1
+    examine = StoreContext.examine
+    full: list[bool] = []
+
+    def counted(context: StoreContext, *args: Any, **options: Any) -> Any:
+        full.append(options.get("full", False))
+        return examine(context, *args, **options)
+
+    monkeypatch.setattr(StoreContext, "examine", counted)
+    assert len(store.tune()) > 1
+    assert full.count(True) == 1
 
 
 @pytest.mark.parametrize(

@@ -264,7 +264,9 @@ class Tuner:
     def _verified(self, info: LogicalVideo) -> VideoContext:
         """Verify the frame table first, because tiles refer to frame numbers."""
         video = self._open_video(info)
-        if not info.original.verified and verify(video, on_progress=self._pause_verifying):
+        # The proposal has the record from before the first tiles of this video were made.
+        video.reload_details()
+        if not video.original.verified and verify(video, on_progress=self._pause_verifying):
             raise OutdatedError(f"the frame table of {info.name} was corrected", hint="ask again")
         return video
 

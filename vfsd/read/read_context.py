@@ -401,6 +401,7 @@ class VideoContext:
         except NotFoundError:
             return False
         if info.original.id == self.original.id:
+            self.adopt_details(info)
             return False
         self.adopt(info)
         return True

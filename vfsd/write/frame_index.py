@@ -83,6 +83,8 @@ def verify(video: VideoContext, *, on_progress: Callable[[int, int], None] | Non
 def require_verified(video: VideoContext) -> None:
     """Verify a video before its frame numbers are used for tiles: they must not change later."""
     if not video.original.verified:
+        video.reload_details()  # another object of the video may have done it
+    if not video.original.verified:
         verify(video)
 
 
