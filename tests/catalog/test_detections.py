@@ -116,6 +116,18 @@ def test_single_inserts_equal_one_batch(catalog: Catalog, video: LogicalVideo) -
     assert list(catalog.detections.find(video)) == from_source(rows, Source("s"))
 
 
+def test_batches_hold_all_boxes_once(there: Catalog) -> None:
+    with there.writing() as change:
+        video = add_video(change, "cam1/a.mp4", frames=FRAMES)
+    there.detections.add(video, columns(300, seed=4), Source("one"))
+    query = there.detections.find(video)
+    found = [list(batch) for batch in query.batches(64)]
+    assert max(map(len, found)) <= 64
+    assert len(found) >= 5
+    together = sorted(itertools.chain(*found), key=repr)
+    assert together == sorted(query, key=repr)
+
+
 def test_empty_index_finds_nothing(catalog: Catalog, video: LogicalVideo) -> None:
     assert catalog.detections.add(video, DetectionColumns.of([], [], []), "s") == 0
     for found in (
