@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -96,6 +97,7 @@ def _attribute(path: Path, name: str) -> str:
 
 def _end_workers(pid: int) -> None:
     """Kill the idle processes that examine files for a mount."""
-    found = subprocess.run(["pgrep", "-P", str(pid), "-f", "sandbox_start"], capture_output=True)
-    for word in found.stdout.split():
-        subprocess.run(["kill", "-9", word.decode()], check=True)
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            if b"sandbox_start" in Path(f"/proc/{child}/cmdline").read_bytes():
+                os.kill(int(child), signal.SIGKILL)

@@ -140,8 +140,17 @@ def run_guarded(run: Callable[[], object], args: Sequence[str]) -> int:
             traceback.print_exc()
     else:
         return code if isinstance(code, int) else EXIT_OK
+    _discard_unwritable_output()
     print_failure(failure, as_json="--json" in flags)
     return failure.exit_code
+
+
+def _discard_unwritable_output() -> None:
+    """Keep Python from ending with its own code because stdout cannot be flushed at exit."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        discard_stdout()
 
 
 def describe(error: Exception) -> CommandFailure:
