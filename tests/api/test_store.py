@@ -726,7 +726,7 @@ def test_out_of_range_numbers_of_any_integer_width(video: Video, beyond: Any) ->
             ({"psnr": -1}, "dB"),
             ({"psnr": math.nan}, "dB"),
             ({"psnr": "fine"}, "dB"),
-            ({"region": (0, 0, 1.5, 1)}, "whole number"),
+            ({"region": (0, 0, 1.5, 1)}, "region must be"),
         ],
     ),
 )
