@@ -186,9 +186,21 @@ def test_long_gops_make_long_segments(store: Store, video: Video) -> None:
     assert max(one.gop_frames for one in store.catalog.renditions(video.info)) == 60
 
 
+def test_rendition_in_full_size_keeps_the_tiles(store: Store, video: Video) -> None:
+    """Also where its GOP is as long as a segment, or longer."""
+    tiles = video.tiles.retile("uniform:2x2")
+    full = (video.width, video.height)
+    for gop in (8, 40, 100):
+        video.renditions.make(full, gop=gop)
+        assert store.catalog.segments(video.info) == tiles
+        assert sum(len(one.frames) for one in store.catalog.renditions(video.info)) == len(video)
+
+
 def test_lengths_are_compared_within_their_segment() -> None:
     layout = TileLayout.untiled(64, 64)
-    assert PlannedSegment(range(10, 40), layout, gop=30) == PlannedSegment(range(10, 40), layout)
+    assert PlannedSegment(range(10, 40), layout, gop=31) == PlannedSegment(
+        range(10, 40), layout, gop=30
+    )
     assert PlannedSegment(range(10, 40), layout, gop=29).gop == 29
 
 

@@ -88,8 +88,8 @@ class PlannedSegment:
             gop = whole_number(self.gop, "gop")
             if gop < 1:
                 raise UsageError(f"gop must be at least 1, got {gop}")
-            # One key picture is one key picture: equal plans compare equal.
-            object.__setattr__(self, "gop", None if gop >= len(self.frames) else gop)
+            # Not None, even for a single key picture: `role` would take a rendition for tiles.
+            object.__setattr__(self, "gop", min(gop, len(self.frames)))
         if self.tiles is None:
             return
         tiles = tuple(sorted(set(self.tiles)))
