@@ -263,11 +263,10 @@ _RANDOM_RATIO = 2.0
 
 
 def is_random(read: LoggedRead, media: MediaInfo) -> bool:
-    """Return whether the original decodes much more for a read than the frames in its result."""
-    # Sequential readers with a step of 2 are not random: no GOP length makes them cheaper.
-    shown = sum(map(len, frame_runs(read))) * media.width * media.height
-    spanned = sum(run[-1] - run[0] + 1 for run in frame_runs(read)) * media.width * media.height
-    return read.untiled_pixels >= _RANDOM_RATIO * max(shown, spanned)
+    """Return whether the original decodes much more for a read than the frames that it spans."""
+    # Frames between those of a sequential reader with a step count: no GOP length avoids them.
+    spanned = sum(run[-1] - run[0] + 1 for run in frame_runs(read))
+    return read.untiled_pixels >= _RANDOM_RATIO * spanned * media.width * media.height
 
 
 def _rendition_for(read: LoggedRead, media: MediaInfo) -> ScaledFrames | None:
