@@ -371,7 +371,7 @@ class Store(Mapping[str, "Video"]):
             columns: Those to compute, in order; default: all of docs/reference/tables.md.
 
         Raises:
-            UsageError: There is no such table or column.
+            UsageError: The table or a column does not exist.
             NotFoundError: No video has one of the names.
             ExtraMissingError: pyarrow is not installed.
         """

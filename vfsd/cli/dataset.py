@@ -30,6 +30,16 @@ if TYPE_CHECKING:
     from vfsd.core.detections import Source
 
 
+_folder_option = click.option(
+    "-o",
+    "--out",
+    metavar="DIR",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="A new or empty folder.",
+)
+
+
 @define(
     "dataset export",
     examples=[
@@ -58,14 +68,7 @@ if TYPE_CHECKING:
 @click.option(
     "--format", "format_", type=click.Choice(("coco", "yolo")), required=True, help="The format."
 )
-@click.option(
-    "-o",
-    "--out",
-    metavar="DIR",
-    required=True,
-    type=click.Path(path_type=Path),
-    help="A new or empty folder.",
-)
+@_folder_option
 @click.option("--labels", metavar="LABELS", help="Boxes, as in `vfsd labels query`.")
 @source_options("Only boxes of this source.")
 @click.option("--min-confidence", type=float, help="Minimum confidence.")
@@ -295,14 +298,7 @@ def lerobot_import(session: Session, folder: Path, to: str, copy: bool) -> None:
     exits=[NotFoundError, ExistsError, NoSpaceError, ExtraMissingError, EXIT_INTERRUPTED],
 )
 @click.argument("names", metavar="VIDEO...", nargs=-1, required=True)
-@click.option(
-    "-o",
-    "--out",
-    metavar="DIR",
-    required=True,
-    type=click.Path(path_type=Path),
-    help="A new or empty folder.",
-)
+@_folder_option
 @click.option(
     "--camera",
     metavar="FEATURE",

@@ -492,7 +492,10 @@ class _Reader:
 
 
 class _Metadata(VideoStreamMetadata):  # type: ignore[misc]  # its types are not read
-    """Metadata from the catalog.  What only the file's header has is read when it is asked for."""
+    """Metadata from the catalog.
+
+    Values that only the header of the file has are read at their first use.
+    """
 
     def __init__(self, video: Video, *, is_scanned: bool) -> None:
         """Without `is_scanned`, values "from content" are None, as in torchcodec."""

@@ -407,7 +407,8 @@ class _Renditions:
 
 
 def _rendition_size(clips: ClipDataset, number: int, video: Video) -> tuple[int, int] | None:
-    """(width, height) of whole frames in the scale of the clips; None: there is no such size."""
+    """(width, height) of whole frames in the scale of the clips; None: no rendition
+    can have it."""
     size, region = clips.read_size(number), clips.region
     if size is None or clips.psnr == math.inf:
         return None
