@@ -86,12 +86,11 @@ def describe_planned_read(
 
 def frame_runs(frames: Ints) -> tuple[tuple[int, int, int], ...] | None:
     """Return the frames of a read as runs of (first, end, step); see `LoggedRead.runs`."""
-    numbers = np.unique(frames)
-    steps = np.diff(numbers)
-    if (steps == steps[:1]).all():  # one run, as in most reads, however long
+    steps = np.diff(frames)
+    if (steps == steps[:1]).all() and (steps[:1] > 0).all():  # as in most reads, however long
         return None
     runs: list[list[int]] = []
-    for number in numbers.tolist():
+    for number in sorted(set(frames.tolist())):
         last = runs[-1] if runs else None
         if last is None or (last[2] and number != last[1] + last[2] - 1):
             if len(runs) == _MAX_RUNS:
@@ -100,6 +99,8 @@ def frame_runs(frames: Ints) -> tuple[tuple[int, int, int], ...] | None:
         else:
             last[2] = last[2] or number - last[0]
             last[1] = number + 1
+    if len(runs) < 2:
+        return None
     return tuple((first, end, step or 1) for first, end, step in runs)
 
 
