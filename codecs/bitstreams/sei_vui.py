@@ -178,31 +178,39 @@ def h264_timing_format(unit: bytes) -> PictureTimingFormat:
     reader = _h264_vui_reader(unit)
     if not reader.flag():
         return PictureTimingFormat()
-    if reader.flag() and reader.bits(8) == _EXTENDED_RATIO:
-        reader.bits(32)
-    if reader.flag():  # overscan_info_present_flag
-        reader.flag()
-    if reader.flag():  # video_signal_type_present_flag
-        reader.bits(4)
-        if reader.flag():
-            reader.bits(24)
-    if reader.flag():  # chroma_loc_info_present_flag
-        reader.golomb()
-        reader.golomb()
+    skip_display_fields(reader)
     if reader.flag():  # timing_info_present_flag
         reader.bits(65)
-    found = [_hypothetical_decoder(reader) for _ in range(2) if reader.flag()]
+    found = [read_hrd(reader) for _ in range(2) if reader.flag()]
     if found:
         reader.flag()  # low_delay_hrd_flag
     delay_bits, offset_bits = found[-1] if found else (0, 24)
     return PictureTimingFormat(delay_bits, reader.flag(), offset_bits)
 
 
-def _hypothetical_decoder(reader: BitReader) -> tuple[int, int]:
-    """Read hrd_parameters (E.1.2). Return the bits of both delays, and of a time offset."""
+def skip_display_fields(reader: BitReader) -> None:
+    """Skip the first fields of a VUI, which H.264 (E.1.1) and HEVC (E.2.1) have in common."""
+    if reader.flag() and reader.bits(8) == _EXTENDED_RATIO:
+        reader.bits(32)
+    if reader.flag():
+        reader.flag()  # overscan_appropriate_flag
+    if reader.flag():
+        reader.bits(4)  # video_format, video_full_range_flag
+        if reader.flag():
+            reader.bits(24)  # primaries, transfer, matrix
+    if reader.flag():
+        reader.golomb()  # chroma_sample_loc_type
+        reader.golomb()
+
+
+def read_hrd(reader: BitReader) -> tuple[int, int]:
+    """Read hrd_parameters of H.264 (E.1.2).
+
+    Return the bits of both delays together, and of a time offset. Raises `BitstreamError`.
+    """
     count = reader.golomb() + 1
-    if count > _MAX_BUFFERS:
-        raise BitstreamError("too many buffer models")
+    if count > _MAX_CPBS:
+        raise BitstreamError("cpb_cnt_minus1 out of range")
     reader.bits(8)
     for _ in range(count):
         reader.golomb()
@@ -253,7 +261,7 @@ def _clock_text(reader: BitReader, offset_bits: int) -> str:
 
 # NumClockTS by pic_struct (table D-1).
 _CLOCKS = (1, 1, 1, 2, 2, 3, 3, 2, 3)
-_MAX_BUFFERS = 32
+_MAX_CPBS = 32
 
 
 def mpeg2_signal_type(data: bytes) -> SignalType | None:

@@ -10,15 +10,14 @@ from dataclasses import dataclass
 
 from vfsd.codecs.bitstreams import nal
 from vfsd.codecs.bitstreams.nal import BitReader, BitstreamError, BitString, BitWriter
+from vfsd.codecs.bitstreams.sei_vui import read_hrd, skip_display_fields
 
 _MACROBLOCK = 16
 _HIGH = 100
 # profile_idc with 4:2:0 of 8 bits only, and x264's names.
 _PROFILES = {66: "baseline", 77: "main", _HIGH: "high"}
-_EXTENDED_RATIO = 255
 # The highest log2_max_mv_length, which does not limit motion vectors.
 _MAX_MOTION = 16
-_MAX_CPBS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,22 +116,11 @@ def with_source_vui(unit: bytes, source: H264Sequence, reorder: int) -> bytes:
 def _read_vui(reader: BitReader) -> tuple[BitString, int | None, int | None]:
     """Return (VUI up to timing, max_num_reorder_frames, max_dec_frame_buffering) (E.1.1)."""
     start = reader.position
-    if reader.flag() and reader.bits(8) == _EXTENDED_RATIO:
-        reader.bits(32)
-    if reader.flag():
-        reader.flag()  # overscan_appropriate_flag
-    if reader.flag():
-        reader.bits(4)  # video_format, video_full_range_flag
-        if reader.flag():
-            reader.bits(24)  # primaries, transfer, matrix
-    if reader.flag():
-        reader.golomb()  # chroma_sample_loc_type
-        reader.golomb()
+    skip_display_fields(reader)
     if reader.flag():
         reader.bits(65)  # timing info
     vui_bits = reader.between(start, reader.position)
-    buffers = [_skip_hrd(reader) for _ in range(2)]
-    if any(buffers):
+    if [read_hrd(reader) for _ in range(2) if reader.flag()]:
         reader.flag()  # low_delay_hrd_flag
     reader.flag()  # pic_struct_present_flag
     if not reader.flag():
@@ -141,22 +129,6 @@ def _read_vui(reader: BitReader) -> tuple[BitString, int | None, int | None]:
     for _ in range(4):
         reader.golomb()
     return vui_bits, reader.golomb(), reader.golomb()
-
-
-def _skip_hrd(reader: BitReader) -> bool:
-    """Skip hrd_parameters (E.1.2); return False if they are absent."""
-    if not reader.flag():
-        return False
-    count = reader.golomb() + 1
-    if count > _MAX_CPBS:
-        raise nal.BitstreamError("cpb_cnt_minus1 out of range")
-    reader.bits(8)
-    for _ in range(count):
-        reader.golomb()
-        reader.golomb()
-        reader.flag()
-    reader.bits(20)
-    return True
 
 
 IDR_W_RADL, IDR_N_LP, CRA_NUT = 19, 20, 21

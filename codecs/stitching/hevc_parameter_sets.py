@@ -18,6 +18,7 @@ from vfsd.codecs.bitstreams.nal import (
     escaped,
     unescaped,
 )
+from vfsd.codecs.bitstreams.sei_vui import skip_display_fields
 from vfsd.errors import RefusedMediaError
 
 # CpbNalFactor and BrNalFactor of the Main profile (table A.10): bits per unit of the tables.
@@ -350,17 +351,7 @@ def parse_reference_set(
 
 def _read_vui(reader: BitReader) -> Fraction | None:
     """Parse vui_parameters (E.2.1); return the frame rate, or None."""
-    if reader.flag() and reader.bits(8) == 255:  # aspect_ratio_idc
-        reader.bits(32)
-    if reader.flag():  # overscan_info_present_flag
-        reader.flag()
-    if reader.flag():  # video_signal_type_present_flag
-        reader.bits(4)
-        if reader.flag():
-            reader.bits(24)
-    if reader.flag():  # chroma_loc_info_present_flag
-        reader.golomb()
-        reader.golomb()
+    skip_display_fields(reader)
     reader.flag()
     require_stitchable(reader.bits(2) == 0, "it has fields")
     require_stitchable(not reader.flag(), "it has a default display window")

@@ -196,7 +196,7 @@ class ClipDataset:
         return self.__getitems__([index])[0]
 
     def __getitems__(self, indices: Sequence[int | ClipIndex]) -> list[dict[str, Any]]:
-        """The clips of a batch, in its order.  Each GOP is decoded once."""
+        """The clips of a batch, in its order.  Each GOP is decoded once, where memory allows it."""
         wanted = [self._index(index) for index in indices]
         requests = [self._request(index) for index in wanted]
         found: list[dict[str, Any] | None] = [None] * len(wanted)

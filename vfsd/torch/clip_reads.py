@@ -22,8 +22,8 @@ Floats = npt.NDArray[np.float64]
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
 _MAX_MERGED_BYTES = 256 << 20
-"""Clips that share a GOP are read one by one if the common read would be larger.  The pool of
-decoders then keeps the pictures that they share."""
+"""Clips that share a GOP are read one by one if the common read would be larger.  Each of them then
+decodes the GOP."""
 
 
 class Purpose(IntEnum):
