@@ -87,6 +87,9 @@ def start(directory: StoreDirectory, *, read_only: bool) -> tuple[socket.socket,
                 held = directory.anchor
                 _become_starter(parent, [other_end.fileno(), *([] if held is None else [held.fd])])
                 _run_starter(other_end, directory, read_only)
+            except BaseException:
+                # The mount only sees a closed socket.
+                _log.exception("the process that starts render processes has ended")
             finally:
                 os._exit(1)
     return own_end, child
