@@ -20,6 +20,7 @@ from sqlalchemy.util import LRUCache
 from sample_videos import Encoding, Scene, write
 from tests.support.examiner import RememberingExaminer
 from tests.support.mount_starter import MountStarter
+from tests.support.postgresql import PostgresqlServer, postgresql_programs
 from tests.support.selection import (
     pytest_addoption,
     pytest_collection_modifyitems,
@@ -170,6 +171,24 @@ def store(tmp_path: Path) -> Iterator[Store]:
     """An open, empty store."""
     with new_store(tmp_path / "store") as opened:
         yield opened
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[PostgresqlServer]:
+    """A server for all tests, which may create databases but must not stop it."""
+    pytest.importorskip("psycopg", reason="psycopg is not installed")
+    programs = postgresql_programs()
+    if programs is None:
+        pytest.skip("PostgreSQL is not installed")
+    server = PostgresqlServer(programs)
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def own_database(postgresql: PostgresqlServer) -> str:
+    """The URL of an empty database on PostgreSQL."""
+    return postgresql.new_database()
 
 
 @pytest.fixture(scope="session")

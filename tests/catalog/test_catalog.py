@@ -481,8 +481,8 @@ def test_every_table_and_column_is_documented() -> None:
             assert column.comment, f"{schema_table.name}.{column.name}"
 
 
-def test_the_catalog_runs_on_postgresql(postgresql_url: str) -> None:
-    with Catalog.create(postgresql_url) as there:
+def test_the_catalog_runs_on_postgresql(own_database: str) -> None:
+    with Catalog.create(own_database) as there:
         with there.writing() as change:
             video = add_video(change, "cam1/a.mp4")
             change.tree.set_xattr(video.ino, b"user.k", b"v")

@@ -759,8 +759,8 @@ def test_concurrent_inserts_and_queries(catalog: Catalog, video: LogicalVideo) -
 # ------------------------------------------------------------------------------- the schema
 
 
-def test_the_index_works_on_postgresql(postgresql_url: str) -> None:
-    with Catalog.create(postgresql_url) as there:
+def test_the_index_works_on_postgresql(own_database: str) -> None:
+    with Catalog.create(own_database) as there:
         with there.writing() as change:
             video = add_video(change, "detections.mp4", key="e" * 64)
         rows = columns(2000, 4)

@@ -17,6 +17,7 @@ import pytest
 import sqlalchemy as sa
 
 from tests.support.catalog_rows import add_file, add_video
+from tests.support.postgresql import PostgresqlServer
 from vfsd.api.store import Store
 from vfsd.catalog import ROOT, Catalog
 from vfsd.catalog.database_url import has_password, redacted_url, require_database
@@ -182,10 +183,12 @@ def test_granted_rights_apply_to_later_tables(own_database: str) -> None:
         ("host=", "host=/nowhere"),
     ],
 )
-def test_refused_connection_is_reported(postgresql_url: str, change: tuple[str, str]) -> None:
+def test_refused_connection_is_reported(
+    postgresql: PostgresqlServer, change: tuple[str, str]
+) -> None:
     """Error words within names must not matter."""
     with pytest.raises(UnreachableError, match="cannot be reached") as caught:
-        Catalog.open(postgresql_url.replace(*change))
+        Catalog.open(postgresql.url.replace(*change))
     assert "pgpass" in str(caught.value.hint)
 
 
@@ -200,9 +203,9 @@ def test_server_out_of_connections(own_database: str) -> None:
     run(own_database, "DROP ROLE late")
 
 
-def test_unknown_driver_options_are_refused(postgresql_url: str) -> None:
+def test_unknown_driver_options_are_refused(own_database: str) -> None:
     with pytest.raises(StoreError, match='invalid connection option "foo"'):
-        Catalog.open(postgresql_url + "&foo=bar")
+        Catalog.open(own_database + "&foo=bar")
 
 
 def test_connection_ended_by_the_server(

@@ -21,7 +21,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     if request.param == "sqlite":
         yield f"sqlite:///{tmp_path}/catalog.sqlite3"
         return
-    url = request.getfixturevalue("postgresql_url")
+    url = request.getfixturevalue("own_database")
     own = f"owner_{tmp_path.name}".lower()[:60]
     server = sa.create_engine(url, isolation_level="AUTOCOMMIT")
     with server.connect() as connection:

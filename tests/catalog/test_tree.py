@@ -88,9 +88,9 @@ def test_rename_over_a_file_returns_the_replaced_file(catalog: Catalog) -> None:
             change.tree.rename(ROOT, "old", ROOT, "other", now_ns=9)
 
 
-def test_tree_on_postgresql(postgresql_url: str) -> None:
+def test_tree_on_postgresql(own_database: str) -> None:
     name = b"small\xff".decode("utf-8", "surrogateescape")
-    with Catalog.create(postgresql_url) as there, there.writing() as change:
+    with Catalog.create(own_database) as there, there.writing() as change:
         tree = change.tree
         before = tree.version()
         made = add_file(change, name)

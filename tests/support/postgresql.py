@@ -1,0 +1,79 @@
+"""A PostgreSQL server of the tests' own, on a socket in a temporary folder."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from uuid import uuid4
+
+import sqlalchemy as sa
+
+
+def postgresql_programs() -> Path | None:
+    """Return the folder with initdb and pg_ctl; None if PostgreSQL is not installed."""
+    found = shutil.which("initdb")
+    if found:
+        return Path(found).parent
+    candidates = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+    return candidates[-1] if candidates else None
+
+
+class PostgresqlServer:
+    """A server that can be stopped, killed and started again; `close` deletes it."""
+
+    def __init__(self, programs: Path, *, options: str = "-c fsync=off") -> None:
+        """Create a database cluster and start it; `options` are those of `postgres`."""
+        self._programs = programs
+        self._options = options
+        # PostgreSQL refuses to run as root; its own account exists where the package does.  Folders
+        # of pytest are closed to other accounts, again and again by every later run.
+        self.home = Path(tempfile.mkdtemp(prefix="vfsd-postgresql-"))
+        self._account = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
+        if self._account:
+            shutil.chown(self.home, "postgres")
+        data = str(self.home / "data")
+        self._run("initdb", "-D", data, "-A", "trust", "-U", "vfsd", "-N")
+        self.start()
+
+    @property
+    def url(self) -> str:
+        """The SQLAlchemy URL of the database that every server has."""
+        return self.url_of("postgres")
+
+    def url_of(self, database: str) -> str:
+        """Return the SQLAlchemy URL of a database."""
+        return f"postgresql+psycopg://vfsd@/{database}?host={self.home}"
+
+    def start(self) -> None:
+        """Start the server, and wait until it accepts connections."""
+        self._control("-o", f"-k {self.home} -h '' {self._options}", "start")
+
+    def stop(self, mode: str = "immediate") -> None:
+        """Stop the server. With the mode `immediate`, it stops as after a crash."""
+        self._control("-m", mode, "stop")
+
+    def new_database(self) -> str:
+        """Create an empty database, and return its URL."""
+        name = f"own_{uuid4().hex}"
+        engine = sa.create_engine(self.url, isolation_level="AUTOCOMMIT")
+        with engine.connect() as connection:
+            connection.exec_driver_sql(f"CREATE DATABASE {name}")
+        engine.dispose()
+        return self.url_of(name)
+
+    def close(self) -> None:
+        """Stop the server, and delete it."""
+        self.stop()
+        shutil.rmtree(self.home)
+
+    def _control(self, *arguments: str) -> None:
+        data, log = str(self.home / "data"), str(self.home / "log")
+        self._run("pg_ctl", "-D", data, "-w", "-l", log, *arguments)
+
+    def _run(self, program: str, *arguments: str) -> None:
+        command = [*self._account, str(self._programs / program), *arguments]
+        # The server inherits the output of pg_ctl, so a pipe would never end.
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=self.home)
