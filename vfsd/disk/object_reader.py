@@ -1,5 +1,5 @@
-"""How the bytes of an object are read, wherever they are: `ObjectReader`, `Objects`, and the reader
-of a local file.
+"""How the bytes of an object are read, wherever they are: `ObjectReader`, `StoredObjects`, and the
+reader of a local file.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class ObjectReader(Protocol):
         ...
 
 
-class Objects(Protocol):
+class StoredObjects(Protocol):
     """The objects of a store for its readers."""
 
     def size(self, key: str) -> int | None:
