@@ -253,6 +253,7 @@ _STORED_AS: tuple[tuple[type[sa.types.TypeEngine[Any]], str], ...] = (
     (sa.JSON, "'text'"),
     (sa.LargeBinary, "'blob'"),
     (sa.String, "'text'"),
+    (sa.DateTime, "'text'"),
     (sa.Boolean, "'integer'"),
     (sa.Integer, "'integer'"),
     (sa.Float, "'real', 'integer'"),

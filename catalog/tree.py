@@ -273,7 +273,7 @@ class TreeReader:
 def _node_from_row(row: Sequence[Any]) -> Node:
     """Convert a row of `nodes`: its columns are in the order of the fields of `Node`."""
     ino, mode, uid, gid, nlink, size, atime_ns, mtime_ns, ctime_ns, rdev, *others = row
-    target, state, object_key, link_path, reason, generation = others
+    target, state, object_key, link_path, reason, generation, home = others
     if not (isinstance(mode, int) and 0 <= mode <= _MODES):
         raise ValueError(f"mode must be a valid st_mode, got {mode!r}")
     return Node(
@@ -293,6 +293,7 @@ def _node_from_row(row: Sequence[Any]) -> Node:
         None if link_path is None else os.fsdecode(link_path),
         reason,
         generation,
+        home,
     )
 
 

@@ -3,7 +3,7 @@
 Names of files, targets of links and extended attributes are bytes, as in the kernel.  Times ending
 in ``_ns`` are Unix time in nanoseconds.  A change here needs a migration.
 
-    identity    the store that owns the catalog
+    identity    the store that owns the catalog, its homes and their mounts
     stored      objects, checksums and inspections
     tree        inodes, names and extended attributes
     encodings   videos, their stored encodings, frame tables and sound
@@ -14,7 +14,7 @@ in ``_ns`` are Unix time in nanoseconds.  A change here needs a migration.
     semantic    labelled boxes, their sources, and examined frames
 """
 
-from vfsd.catalog.schema.columns import metadata, store_identity
+from vfsd.catalog.schema.columns import homes, metadata, mounts, store_identity
 from vfsd.catalog.schema.file_tables import (
     IS_ROOT,
     ROOT,
@@ -61,9 +61,11 @@ __all__ = [
     "examined",
     "frame_pages",
     "holds",
+    "homes",
     "inspections",
     "labels",
     "metadata",
+    "mounts",
     "nodes",
     "objects",
     "original_log",

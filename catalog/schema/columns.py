@@ -1,5 +1,5 @@
-"""Metadata and column types shared by all tables, and the table with the id of the store that owns
-the catalog.
+"""Metadata and column types shared by all tables; the store that owns the catalog, its homes and
+their mounts.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from sqlalchemy import (
     CheckConstraint,
     Column,
     ColumnElement,
+    DateTime,
     ForeignKey,
     Integer,
     LargeBinary,
     MetaData,
+    String,
     Table,
     Text,
     cast,
@@ -89,4 +91,40 @@ store_identity = Table(
     Column("id", Text, nullable=False, comment="id in the marker file of the store"),
     CheckConstraint("one = 1", name="one"),
     comment="The store that owns the catalog. Empty until a store has opened it for writing.",
+)
+
+homes = Table(
+    "homes",
+    metadata,
+    Column("id", String(36), primary_key=True, comment="id in its marker file"),
+    Column("host", Text, nullable=False, comment="host name, for messages"),
+    Column("machine", Text, nullable=False, comment="machine id; empty: unknown"),
+    Column("place", Text, nullable=False, comment="absolute path of the directory"),
+    Column("directory", Text, nullable=False, comment="its device and inode: DEVICE:INODE"),
+    Column("joined", DateTime(timezone=True), nullable=False, comment="when it was added"),
+    comment="Store directories that use this catalog. Empty where it is an SQLite file.",
+)
+
+mounts = Table(
+    "mounts",
+    metadata,
+    Column("id", String(36), primary_key=True, comment="drawn at each mount"),
+    Column(
+        "home",
+        String(36),
+        ForeignKey("homes.id", ondelete="CASCADE"),
+        nullable=False,
+        unique=True,
+        comment="the mounted home",
+    ),
+    Column("host", Text, nullable=False, comment="host name, for messages"),
+    Column("machine", Text, nullable=False, comment="machine id; empty: unknown"),
+    Column("place", Text, nullable=False, comment="mount point"),
+    Column("epoch", BigInteger, nullable=False, comment="counts the mounts of the home"),
+    Column(
+        "beat",
+        DateTime(timezone=True),
+        comment="last sign of life, by the clock of the database; null: unmounted",
+    ),
+    comment="The lease of each home's mount.",
 )

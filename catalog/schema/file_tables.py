@@ -70,6 +70,7 @@ nodes = Table(
         server_default="0",
         comment="counts changes of content; caches of other generations are stale",
     ),
+    Column("home", String(36), comment="the home with the private file; null: the only one"),
     CheckConstraint(
         "state IS NULL OR state IN ('spooled', 'plain', 'video')",
         name="state",
@@ -128,6 +129,7 @@ orphans = Table(
     ),
     Column("former_name", LargeBinary(255), comment="goes with former_parent"),
     Column("since_ns", BigInteger, nullable=False, comment="when it lost its last name"),
+    Column("home", String(36), comment="the home that has it open; null: the only one"),
     comment="Files that were unlinked while open. Deleted at the last close, or when "
     "the store is next mounted. One with a former name then gets it back, if "
     "the name is free.",

@@ -23,7 +23,7 @@ import pytest
 
 from sample_videos import CLIPS, FOLDER, GroundTruth, read_frame_number
 from tests.support.fs_driver import Driver
-from tests.support.next_revision import next_program
+from tests.support.next_revision import FIRST, NEXT, next_program
 from tests.support.remembered_reads import region_read, remember
 from tests.support.selection import one_in
 from tests.support.stores import new_store
@@ -203,13 +203,13 @@ def test_store_of_an_older_version_is_upgraded(tmp_path: Path) -> None:
         store.ingest(CLIP, "a.mp4")
         url, mine = store.parts.directory.catalog_url, store.parts.directory.id
     with next_program():
-        with pytest.raises(StoreVersionError, match="v1"):
+        with pytest.raises(StoreVersionError, match=FIRST):
             Store.open(tmp_path / "a", read_only=True)
         with Store.open(tmp_path / "a") as store:
             assert len(store.read("a.mp4", frames=[7])) == 1
             assert not list(fsck.run(store.parts))
     assert Catalog.owner_at(url) == mine
-    with pytest.raises(StoreVersionError, match="v2"):
+    with pytest.raises(StoreVersionError, match=NEXT):
         Store.open(tmp_path / "a")
 
 

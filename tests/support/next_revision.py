@@ -12,7 +12,8 @@ from unittest.mock import patch
 
 from vfsd.catalog import open_catalog
 
-FIRST, NEXT = "v1", "v2"
+FIRST, NEXT = open_catalog.REVISIONS[-1], "next"
+"""The newest revision of this program, and that of the program ahead."""
 
 
 def midway() -> None:
@@ -21,12 +22,12 @@ def midway() -> None:
 
 @contextmanager
 def next_program(stop: Callable[[], None] = midway) -> Iterator[None]:
-    """Upgrade catalogs that are opened in the block to the second revision.
+    """Upgrade catalogs that are opened in the block to the revision `NEXT`.
 
     `stop` is called in the middle of the upgrade.
     """
     with (
-        patch.object(open_catalog, "REVISIONS", (FIRST, NEXT)),
+        patch.object(open_catalog, "REVISIONS", (*open_catalog.REVISIONS, NEXT)),
         patch.object(open_catalog, "_SCRIPTS", "tests.support:next_migrations"),
         patch(f"{__name__}.midway", stop),
     ):

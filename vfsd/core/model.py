@@ -672,6 +672,9 @@ class Node:
         None  #: why a PLAIN file is not a video, or a SPOOLED one is still unexamined
     )
     generation: int = 0  #: counts changes of content, to invalidate page caches
+    home: str | None = (
+        None  #: SPOOLED and PLAIN: the home with the private file; None: the only one
+    )
 
     @property
     def is_dir(self) -> bool:

@@ -1,1 +1,1 @@
-"""The first step is the real one; the second is for tests."""
+"""The real steps, by links, and one for tests."""

@@ -1,12 +1,12 @@
-"""A second step: a column and a table, filled from existing rows."""
+"""The step of the program ahead: a column and a table, filled from existing rows."""
 
 import sqlalchemy as sa
 from alembic import op
 
 from tests.support import next_revision as nextrevision
 
-revision = "v2"
-down_revision = "v1"
+revision = nextrevision.NEXT
+down_revision = nextrevision.FIRST
 
 
 def upgrade() -> None:

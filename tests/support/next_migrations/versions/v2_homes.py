@@ -1,0 +1,1 @@
+../../../../catalog/migrations/versions/v2_homes.py
