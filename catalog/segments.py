@@ -118,6 +118,16 @@ class Segments:
             _has_role(Role.TILED),
         )
 
+    def active_with(self, original_id: int, frames: range) -> list[Segment]:
+        """Return active segments of exactly these frames, in any size; not joined ones."""
+        return self._select(
+            segments.c.original_id == original_id,
+            segments.c.retired_ns.is_(None),
+            segments.c.first_frame == frames.start,
+            segments.c.end_frame == frames.stop,
+            sa.or_(_has_role(Role.TILED), _has_role(Role.RENDITION)),
+        )
+
     def retired(self, original_id: int) -> list[Segment]:
         """Return segments that another layout has replaced, by first frame."""
         return self._select(

@@ -223,7 +223,7 @@ def test_info_shows_tiles(run: Run) -> None:
     assert (tiles["segments"], tiles["frames"], tiles["share"]) == (3, 90, 0.75)
     assert (tiles["layouts"], tiles["codecs"]) == ([TWO, THREE], ["fast"])
     assert tiles["retired_bytes"] > 0
-    assert [one["role"] for one in found["physical_videos"]] == ["original", "tiled", "tiled"]
+    assert [one["role"] for one in found["physical_videos"]] == ["original", "tiled"]
     text = run("info", TRAFFIC).out
     assert "75% of the duration, 3 segments" in text
     assert "None" not in text

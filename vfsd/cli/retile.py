@@ -256,7 +256,8 @@ def make_tiles(
     except KeyboardInterrupt:
         _report_progress(session, store, video, order, planned)
         raise
-    kept, seconds = len(planned) - len(wanted), time.monotonic() - began
+    # Another process may have made some of them in the meantime.
+    kept, seconds = len(planned) - len(made), time.monotonic() - began
     _report_made(session, store, video, order, made, kept, seconds)
 
 

@@ -50,7 +50,12 @@ from vfsd.core.model import (
 )
 from vfsd.core.pixel_array import Pixels
 from vfsd.derive.retile import OnProgress, missing_segments
-from vfsd.derive.tile_encoder import PlannedSegment, SegmentMaker, TileSettings
+from vfsd.derive.tile_encoder import (
+    AlreadyStoredError,
+    PlannedSegment,
+    SegmentMaker,
+    TileSettings,
+)
 from vfsd.errors import RefusedMediaError, UsageError
 from vfsd.read.decoder_pool import DecoderPool
 from vfsd.read.read_context import VideoContext
@@ -220,7 +225,9 @@ class _ImportMaker(SegmentMaker):
                 return None
             self._given = spilled
             try:
-                return self.make(plan)
+                return self.make(plan, compare=True)
+            except AlreadyStoredError:
+                return None
             finally:
                 self._given = None
 

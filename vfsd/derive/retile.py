@@ -25,7 +25,9 @@ from vfsd.derive.tile_encoder import (
     PlannedSegment,
     SegmentMaker,
     TileSettings,
+    covering,
     require_same_bytes,
+    stored_like,
     with_pack_offsets,
 )
 from vfsd.errors import UsageError, VfsdError
@@ -153,19 +155,11 @@ def _compare_with_stored(
     with parts.catalog.reading() as seen:
         require_same_bytes(video, seen)
         there = seen.segments.active(original.id) + seen.segments.renditions(original.id)
-        parameters = {
-            number: dict(seen.videos.physical(number).parameters)
-            for number in {segment.physical_id for segment in there}
-        }
-    mine = settings.parameters(codec)
-    have: dict[tuple[range, TileLayout, int | None], list[Segment]] = {}
-    for segment in there:
-        if parameters[segment.physical_id] == mine:
-            have.setdefault((segment.frames, segment.layout, segment.gop), []).append(segment)
+        have = stored_like(seen, there, settings.parameters(codec))
     lacking, kept = list[PlannedSegment](), dict[int, int]()
     for plan in planned:
-        alike = have.get((plan.frames, plan.layout, plan.gop), [])
-        if {tile for segment in alike for tile in segment.tiles}.issuperset(plan.stored):
+        alike = covering(have, plan)
+        if alike:
             kept.update((segment.id, segment.size) for segment in alike)
         else:
             lacking.append(plan)
@@ -184,6 +178,8 @@ def retile(
     on_progress: OnProgress | None = None,
 ) -> list[Segment]:
     """Encode and publish the planned segments that do not exist yet, and return them.
+
+    Segments that another process publishes in the meantime are left out, too.
 
     `jobs` segments are encoded at a time (default: one per core), always from the original.  Raises
     `UsageError` for unsupported pictures or layouts, `ExtraMissingError`, `NoSpaceError`,

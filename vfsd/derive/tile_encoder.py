@@ -142,6 +142,34 @@ class TileSettings:
         return {"profile": codec.name, **aim}
 
 
+class AlreadyStoredError(Exception):
+    """The segment to publish is stored already: another process has made the same one."""
+
+
+def stored_like(
+    seen: Transaction, there: Iterable[Segment], parameters: Mapping[str, object]
+) -> dict[tuple[range, TileLayout, int | None], list[Segment]]:
+    """Group those segments of `there` whose encodings have `parameters`, by what a plan states."""
+    alike: dict[int, bool] = {}
+    found: dict[tuple[range, TileLayout, int | None], list[Segment]] = {}
+    for segment in there:
+        number = segment.physical_id
+        if number not in alike:
+            alike[number] = dict(seen.videos.physical(number).parameters) == parameters
+        if alike[number]:
+            found.setdefault((segment.frames, segment.layout, segment.gop), []).append(segment)
+    return found
+
+
+def covering(
+    stored: Mapping[tuple[range, TileLayout, int | None], list[Segment]], plan: PlannedSegment
+) -> list[Segment]:
+    """Return the segments of `stored_like` that have all tiles of a plan; empty if some lack."""
+    alike = stored.get((plan.frames, plan.layout, plan.gop), [])
+    tiles = {tile for segment in alike for tile in segment.tiles}
+    return alike if tiles.issuperset(plan.stored) else []
+
+
 class CrfMemory:
     """Finds the rate factors of cells with the same settings.  Thread-safe."""
 
@@ -274,16 +302,22 @@ class SegmentMaker:
         return self._encode(plan, self._pictures(plan.frames))
 
     def make(
-        self, plan: PlannedSegment, on_publish: OnPublish | None = None, worth: float | None = None
+        self,
+        plan: PlannedSegment,
+        on_publish: OnPublish | None = None,
+        worth: float | None = None,
+        *,
+        compare: bool = False,
     ) -> Segment:
         """Encode and publish a segment.
 
         `worth` is the CPU seconds that it is expected to save; only segments worth less are
-        evicted.  The default, for explicit requests, is the cost of encoding it.
+        evicted.  The default, for explicit requests, is the cost of encoding it.  With `compare`,
+        raises `AlreadyStoredError` if an active segment has the same tiles by then.
         """
         with closing(self._pictures(plan.frames)) as pictures:
             streams, cells = self._encode(plan, pictures)
-        return self._publish(plan, streams, cells, on_publish, worth)
+        return self._publish(plan, streams, cells, on_publish, worth, compare=compare)
 
     def note_cost(self, frames: range) -> None:
         """Measure the decode cost of the original on a few of `frames`, relative to the cost model.
@@ -321,7 +355,8 @@ class SegmentMaker:
             for plan in chunk:
                 segment = islice(pictures, len(plan.frames))
                 streams, cells = self._encode(plan, _counted(segment, on_frames))
-                made.append(self._publish(plan, streams, cells))
+                with suppress(AlreadyStoredError):
+                    made.append(self._publish(plan, streams, cells, compare=True))
         return made
 
     def _pictures(self, frames: range) -> Generator[VideoFrame, None, None]:
@@ -396,6 +431,8 @@ class SegmentMaker:
         cells: Sequence[Cell],
         on_publish: OnPublish | None = None,
         worth: float | None = None,
+        *,
+        compare: bool = False,
     ) -> Segment:
         """Store the bytes, then publish in one transaction that also makes room."""
         buffer = io.BytesIO()
@@ -408,6 +445,8 @@ class SegmentMaker:
         with arrival, self._publishing:
             with arrival.recorded() as change:
                 require_same_bytes(self._video, change)
+                if compare:
+                    self._require_missing(change, plan)
                 role = plan.role(original.media)
                 physical = self._encoding(change, plan.layout, role, now)
                 segment = change.segments.publish(
@@ -448,6 +487,16 @@ class SegmentMaker:
             reclaim_or_log(self._parts, keys=released)
         return segment
 
+    # Only the transaction that publishes can tell: another process may have published the same
+    # segment while this one was encoded.
+    def _require_missing(self, seen: Transaction, plan: PlannedSegment) -> None:
+        """Raises `AlreadyStoredError`."""
+        there = seen.segments.active_with(self._video.original.id, plan.frames)
+        found = covering(stored_like(seen, there, self._settings.parameters(self._codec)), plan)
+        if found:
+            self._protected.update(segment.id for segment in found)
+            raise AlreadyStoredError
+
     def _gain(self, plan: PlannedSegment, cells: Sequence[Cell]) -> float:
         """Return the modelled CPU seconds saved by reading all frames of one average tile."""
         costs = DecodeCosts()
@@ -475,6 +524,9 @@ class SegmentMaker:
             with suppress(NotFoundError):  # deleted with its last segment
                 return change.videos.physical(known).id
         described = self._new_encoding(self._media_of(layout), role, now_ns)
+        for there in change.videos.physicals(original.video_id):
+            if _encoding_key(there) == _encoding_key(described):
+                return there.id
         return change.videos.add_physical(original.video_id, described, ()).id
 
     def _media_of(self, layout: TileLayout) -> MediaInfo:
@@ -488,6 +540,13 @@ class SegmentMaker:
         original = self._video.original
         parameters = self._settings.parameters(self._codec)
         return pack_encoding(original, role, media, self._codec, parameters, now_ns)
+
+
+def _encoding_key(one: PhysicalVideo) -> tuple[object, ...]:
+    """Return what segments of the same encoding have in common."""
+    media = one.media
+    size = media.width, media.height
+    return one.role, one.parent_id, size, media.codec, dict(one.parameters), one.software
 
 
 def _counted(
