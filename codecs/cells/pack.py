@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from pathlib import Path
 from typing import Any, BinaryIO
 
 from vfsd.codecs.frames.color import SITINGS
-from vfsd.disk.safe_open import open_stored
+from vfsd.disk.object_reader import ObjectReader, StoredObjects
 from vfsd.errors import IntegrityError
 
 _HEAD = struct.Struct("<4sBI")
@@ -139,13 +137,13 @@ def read_table(read_at: Callable[[int, int], bytes]) -> PackTable:
         raise IntegrityError(f"the table of a pack is damaged: {error}") from error
 
 
-def open_pack(path: Path) -> tuple[int, PackTable]:
-    """Return a descriptor of a pack and its table. Raises `IntegrityError`, `OSError`."""
-    fd = open_stored(path)
+def open_pack(objects: StoredObjects, key: str) -> tuple[ObjectReader, PackTable]:
+    """Return a reader of a pack and its table. Raises `IntegrityError`, `OSError`."""
+    reader = objects.open(key)
     try:
-        return fd, read_table(lambda at, size: os.pread(fd, size, at))
+        return reader, read_table(reader.read)
     except BaseException:
-        os.close(fd)
+        reader.close()
         raise
 
 

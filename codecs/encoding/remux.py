@@ -34,7 +34,7 @@ from vfsd.codecs.inventory.side_data import IDENTITY_MATRIX, DisplayMatrix, file
 from vfsd.codecs.pyav import open_encoder, open_output, tick_seconds
 from vfsd.core.frame_table_pages import Ints
 from vfsd.core.model import MediaInfo
-from vfsd.disk.checksums import MediaSource
+from vfsd.disk.checksums import MediaFile, MediaSource
 from vfsd.disk.tempfiles import NO_SPACE
 from vfsd.errors import IntegrityError, NoSpaceError, RefusedMediaError
 
@@ -94,7 +94,7 @@ class FileRemuxer:
 
     def __init__(
         self,
-        source: str | os.PathLike[str],
+        source: MediaFile,
         target: str | os.PathLike[str],
         media: MediaInfo,
         codec: ArchiveCodec,
@@ -291,9 +291,9 @@ def _data_stream_template() -> bytes:
 
 
 def require_same_matrix(
-    source: str | os.PathLike[str],
+    source: MediaFile,
     media: MediaInfo,
-    made: str | os.PathLike[str],
+    made: MediaFile,
     made_media: MediaInfo,
 ) -> None:
     """Raise `RefusedMediaError` if the display matrix of the new file differs."""
@@ -350,7 +350,7 @@ def _stream_title(stream: Stream) -> str:
     return f"stream {stream.index} ({stream.type}, {codec})"
 
 
-def pictures_index(path: str | os.PathLike[str], media: MediaInfo, codec: str) -> int:
+def pictures_index(path: MediaFile, media: MediaInfo, codec: str) -> int:
     """Return the index of the pictures' stream in a file that `FileRemuxer` wrote.
 
     `media` describes the original.  Of several streams in that codec, it is the one at the

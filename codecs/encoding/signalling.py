@@ -5,7 +5,6 @@ Covers the colors of the container and the VUI, and SEI messages by timestamp.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -42,7 +41,7 @@ from vfsd.codecs.frames.color import (
 from vfsd.codecs.inventory.file_inventory import configured_units
 from vfsd.codecs.pyav import exact_fraction
 from vfsd.core.model import MediaInfo
-from vfsd.disk.checksums import MediaSource
+from vfsd.disk.checksums import MediaFile, MediaSource
 from vfsd.errors import RefusedMediaError
 
 SeiUnits = tuple[tuple[SeiMessage, ...], ...]
@@ -171,7 +170,7 @@ class StreamSignalling:
         return found
 
 
-def file_signalling(path: str | os.PathLike[str], media: MediaInfo) -> StreamSignalling:
+def file_signalling(path: MediaFile, media: MediaInfo) -> StreamSignalling:
     """Return the signalling of a file's pictures. Raises `OSError`, `IntegrityError`."""
     with MediaSource(path) as source:
         opened, stream = open_stream(source, media.container, media.stream_index)

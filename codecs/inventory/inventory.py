@@ -7,7 +7,6 @@ rewritten file lost.
 from __future__ import annotations
 
 import json
-import os
 import re
 import zlib
 from array import array
@@ -26,7 +25,7 @@ from msgspec import Meta
 from vfsd.codecs.decoding.demuxer import open_all_tracks
 from vfsd.codecs.pyav import tick_seconds
 from vfsd.core.model import MediaInfo
-from vfsd.disk.checksums import MediaSource
+from vfsd.disk.checksums import MediaFile, MediaSource
 from vfsd.errors import IntegrityError, RefusedMediaError
 
 MAX_ITEMS = 20_000
@@ -506,9 +505,9 @@ class _StreamContent:
 
 
 def require_same_streams(
-    source: str | os.PathLike[str],
+    source: MediaFile,
     media: MediaInfo,
-    made: str | os.PathLike[str],
+    made: MediaFile,
     made_media: MediaInfo,
 ) -> None:
     """Compare all other streams byte for byte; timestamps may differ by a tick.
@@ -543,7 +542,7 @@ def _changed_part(one: _StreamContent, other: _StreamContent) -> str | None:
     return None
 
 
-def _stream_contents(path: str | os.PathLike[str], media: MediaInfo) -> list[_StreamContent]:
+def _stream_contents(path: MediaFile, media: MediaInfo) -> list[_StreamContent]:
     """Return the contents of all other streams, by index."""
     if not media.side_streams:
         return []

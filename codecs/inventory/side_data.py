@@ -5,7 +5,6 @@ It covers kinds that PyAV does not know, and the display matrix.
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Iterator
 from contextlib import suppress
@@ -34,7 +33,7 @@ from vfsd.codecs.inventory.mp4_boxes import (
 )
 from vfsd.codecs.pyav import configure_decoder, decode, frame_side_data
 from vfsd.core.model import MediaInfo
-from vfsd.disk.checksums import MediaSource
+from vfsd.disk.checksums import MediaFile, MediaSource
 
 COMPARED_ELSEWHERE = frozenset(
     (
@@ -162,13 +161,13 @@ def display_matrix(frame: av.VideoFrame) -> DisplayMatrix:
     return IDENTITY_MATRIX
 
 
-def file_display_matrix(path: str | os.PathLike[str], media: MediaInfo) -> DisplayMatrix:
+def file_display_matrix(path: MediaFile, media: MediaInfo) -> DisplayMatrix:
     """Return the display matrix of the first decodable picture of a file. Raises `OSError`."""
     first = first_picture(path, media)
     return IDENTITY_MATRIX if first is None else display_matrix(first)
 
 
-def first_picture(path: str | os.PathLike[str], media: MediaInfo) -> av.VideoFrame | None:
+def first_picture(path: MediaFile, media: MediaInfo) -> av.VideoFrame | None:
     """Return the first picture from the decoder of the stream, with side data; None if none
     decodes.
     """

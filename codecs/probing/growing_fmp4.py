@@ -384,6 +384,7 @@ class _PartialSource(MediaSource):
 
     def __init__(self, fd: int, beginning: bytes, kept: int, start: int, end: int) -> None:
         super().__init__(fd)
+        self._fd = fd
         gap = max(0, start - kept)
         self._pieces = (
             (0, beginning),
@@ -402,4 +403,4 @@ class _PartialSource(MediaSource):
                 upto = min(upto, place)
             elif position < place + len(piece):
                 return piece[position - place :][:size]
-        return os.pread(self.fd, min(size, max(0, upto - position)), position)
+        return os.pread(self._fd, min(size, max(0, upto - position)), position)

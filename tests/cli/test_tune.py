@@ -102,7 +102,7 @@ def test_damaged_video_does_not_stop_others(run: Run, busy: Path) -> None:
     with Store.open(busy / "videos") as store:
         video = store[TRAFFIC]
         remember(store, video, region_read(video, range(60), Rect(0, 0, 64, 64)), times=500)
-        path = store.parts.originals.file_of(video.original).path
+        path = store.parts.originals.path_of(video.original)
     assert run("tune", "--json").objects[0]["name"] == TRAFFIC  # the first that is tried
     with open(path, "r+b") as file:
         file.seek(path.stat().st_size // 2)

@@ -184,7 +184,8 @@ def test_copies_are_stored_once(store: Store) -> None:
     assert report.frames == FRAMES
     (pair,) = joined(store, "again.mp4")
     assert pair.copied == FRAMES
-    _, table = open_pack(store.parts.objects.path(pair.segments[0][0].object_key))
+    reader, table = open_pack(store.parts.objects, pair.segments[0][0].object_key)
+    reader.close()
     assert len(table.cells) == 1
     left, right = (store[name] for name in (pair.left, pair.right))
     one, other = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -63,13 +64,12 @@ def by_hand(store: Store, segments: list[Segment], video: Video, form: str) -> P
     media = store.catalog.physicals(video.info)[-1].media
     converter = PixelConverter(media, pixel_format=form)
     for segment in segments:
-        fd, table = open_pack(store.parts.objects.path(segment.object_key))
+        reader, table = open_pack(store.parts.objects, segment.object_key)
         (packed,) = table.cells
-        with open(fd, "rb") as file:
+        with closing(reader):
             decoder = StreamCellDecoder(packed)
             for start, end in zip(packed.offsets, packed.offsets[1:], strict=False):
-                file.seek(start)
-                pictures = decoder.decode(memoryview(file.read(end - start)))
+                pictures = decoder.decode(memoryview(reader.read(start, end - start)))
                 shown += [converter.convert(picture).copy() for _, picture in pictures]
             shown += [converter.convert(picture).copy() for _, picture in decoder.drain()]
     return np.stack(shown)

@@ -47,15 +47,13 @@ class Composed:
         picture = Rect.of_size(self.media.width, self.media.height)
         self.pictures: dict[int, av.VideoFrame] = {}
         for segment in store.catalog.segments(video.info):
-            fd, table = open_pack(store.parts.objects.path(segment.object_key))
+            reader, table = open_pack(store.parts.objects, segment.object_key)
             composers = [TileComposer(picture) for _ in segment.frames]
             for cell, packed in zip(segment.cells, table.cells, strict=True):
                 context = strict_decoder(packed.codec, packed.extradata)
                 decoded: list[av.VideoFrame] = []
-                with open(fd, "rb", closefd=False) as file:
-                    for start, end in zip(packed.offsets, packed.offsets[1:], strict=False):
-                        file.seek(start)
-                        decoded += context.decode(av.Packet(file.read(end - start)))
+                for start, end in zip(packed.offsets, packed.offsets[1:], strict=False):
+                    decoded += context.decode(av.Packet(reader.read(start, end - start)))
                 decoded += context.decode(None)
                 if packed.siting is not None:
                     decoded = [SitingSetter(packed.siting).convert(tile) for tile in decoded]

@@ -6,16 +6,15 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 from blake3 import blake3
 
-from vfsd.disk.safe_open import CHUNK, UNREADABLE, DirectFile, open_stored
+from vfsd.disk.object_reader import LocalReader, ObjectReader
+from vfsd.disk.safe_open import CHUNK, UNREADABLE, DirectFile
 from vfsd.errors import DamagedFileError, IntegrityError
 
 BLOCK_BYTES = 1 << 15
@@ -140,9 +139,11 @@ class VerifiedBlocks:
         return len(self.seen) + len(self.sums.sums)
 
 
-FindBlocks = Callable[[int], VerifiedBlocks | None]
-"""Returns the state of the blocks of an open file, by descriptor; None: there are no checksums.
+FindBlocks = Callable[[ObjectReader], VerifiedBlocks | None]
+"""Returns the state of the blocks of an open file; None: there are no checksums.
 Raises `IntegrityError` if the file must not be read without."""
+OpenReader = Callable[[], ObjectReader]
+"""Opens the file that has a name now. Raises `OSError`."""
 Report = Callable[[Sequence[range], bool], DamagedFileError]
 """Makes the error for damaged byte ranges; True if they were read and differ."""
 
@@ -151,22 +152,22 @@ class ChecksummedFile:
     """An open file that is read at offsets and compared with its checksums. Thread-safe.
 
     Bytes other than the stored ones are never returned. A block that looks damaged or cannot be
-    read is read once more from the disk. If another file has the name by then, for instance a
+    read is read once more, past the caches. If another file has the name by then, for instance a
     restored copy, that one is read from then on.
     """
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
-        fd: int,
+        name: str,
+        reader: ObjectReader,
         find: FindBlocks,
         report: Report,
-        name: str | None = None,
+        reopen: OpenReader,
     ) -> None:
-        """`fd` becomes owned by this object; `name` is used in messages (default: `path`)."""
-        self.fd = fd
-        self.name = os.fspath(path) if name is None else name
-        self._path = path
+        """`reader` becomes owned by this object; `name` is used in messages."""
+        self.name = name
+        self._reader = reader
+        self._reopen = reopen
         self._find = find
         self._report = report
         self._is_looked_up = False
@@ -177,7 +178,16 @@ class ChecksummedFile:
     @property
     def size(self) -> int:
         """Size of the file in bytes."""
-        return os.fstat(self.fd).st_size
+        return self._reader.size
+
+    @property
+    def identity(self) -> Hashable:
+        """See `ObjectReader.identity`."""
+        return self._reader.identity
+
+    def descriptor(self) -> int:
+        """Return a descriptor of all bytes; see `ObjectReader.descriptor`."""
+        return self._reader.descriptor()
 
     @property
     def sums(self) -> BlockChecksums | None:
@@ -192,12 +202,12 @@ class ChecksummedFile:
         """
         blocks = self._blocks if self._is_looked_up else self._look_up()
         if blocks is None:
-            return os.pread(self.fd, size, position)
+            return self._reader.read(position, size)
         sums = blocks.sums
         end = min(position + size, position // sums.block * sums.block + _READ_BYTES, sums.size)
         wanted = sums.blocks(position, end)
         if not wanted or blocks.seen.find(0, wanted.start, wanted.stop) < 0:
-            data = os.pread(self.fd, max(0, end - position), position)
+            data = self._reader.read(position, max(0, end - position))
             return data if self._is_current(blocks) else self.read_some(position, size)
         start = wanted.start * sums.block
         data = self._read(start, wanted.stop * sums.block - start)
@@ -224,7 +234,7 @@ class ChecksummedFile:
             end = -(-(position + len(buffer)) // block)
             if blocks.seen.find(0, position // block, end) >= 0:
                 self.require(position, len(buffer))
-        count = os.preadv(self.fd, (buffer,), position)
+        count = self._reader.readinto(buffer, position)
         return count if self._is_current(blocks) else self.readinto(buffer, position)
 
     def known(self, position: int, size: int) -> int:
@@ -276,21 +286,23 @@ class ChecksummedFile:
         return damaged, is_read
 
     def close(self) -> None:
-        if self.fd >= 0:
-            os.close(self.fd)
-        self.fd = -1
+        self._reader.close()
+
+    def prefetch(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Start to fetch half-open ranges that will be read; see `ObjectReader.prefetch`."""
+        self._reader.prefetch(ranges)
 
     # -- internals
 
     def _look_up(self) -> VerifiedBlocks | None:
-        self._blocks = self._find(self.fd)
+        self._blocks = self._find(self._reader)
         self._is_looked_up = True
         return self._blocks
 
     def _read(self, position: int, size: int) -> bytes:
         """Return bytes of the file, or nothing on a read error."""
         try:
-            return os.pread(self.fd, size, position)
+            return self._reader.read(position, size)
         except OSError:
             return b""
 
@@ -311,52 +323,50 @@ class ChecksummedFile:
         return all_right
 
     def _read_again(self, blocks: VerifiedBlocks, number: int) -> bytes | None:
-        """Read a block from the disk again; None on a read error."""
+        """Read a block again, past the caches; None on a read error."""
         own = blocks.sums.bytes_of(number)
-        data = self._from_disk(own)
+        data = self._past_caches(own)
         if data is not None and blocks.sums.is_right(number, data):
             blocks.seen[number] = 1
         elif self._switch_to_successor(blocks):
-            return self._from_disk(own)
+            return self._past_caches(own)
         return data
 
-    def _from_disk(self, own: range) -> bytes | None:
-        """Read bytes from the disk instead of the page cache; None on a read error."""
-        with suppress(OSError):
-            os.posix_fadvise(self.fd, own.start, len(own), os.POSIX_FADV_DONTNEED)
+    def _past_caches(self, own: range) -> bytes | None:
+        """Read bytes from where they are stored; None on a read error."""
         try:
-            return os.pread(self.fd, len(own), own.start)
+            return self._reader.read_again(own.start, len(own))
         except OSError:
             return None
 
     def _switch_to_successor(self, blocks: VerifiedBlocks) -> bool:
         """Switch to the file that has the name now; return False if it is still the same.
 
-        The descriptor number stays, for threads that are using it.
+        The reader stays the same object, for threads that are using it.
         """
         with self._switch_lock:
             if blocks is not self._blocks:
                 return True  # another thread has switched already
             try:
-                fd = open_stored(self._path)
+                reader = self._reopen()
             except OSError:
                 return False
             try:
-                if os.path.samestat(os.fstat(fd), os.fstat(self.fd)):
+                if reader.identity == self._reader.identity:
                     return False
                 try:
-                    found = self._find(fd)
+                    found = self._find(reader)
                 except IntegrityError:
                     return False  # a file indexed in place that was replaced
                 if found is None:
                     return False
                 # Not yet `found`: other readers may have verified its blocks already.
                 self._switching = self._blocks = VerifiedBlocks(found.sums)
-                os.dup2(fd, self.fd, inheritable=False)
+                self._reader.switch_to(reader)
                 self._blocks = found
                 return True
             finally:
-                os.close(fd)
+                reader.close()
 
     def _is_current(self, blocks: VerifiedBlocks | None) -> bool:
         """Return whether bytes just read without comparison belong to the file of `blocks`."""
@@ -366,38 +376,38 @@ class ChecksummedFile:
             return False
 
 
-class StoredFile(os.PathLike[str]):
-    """The path of an original, opened as a `ChecksummedFile`."""
+class StoredFile:
+    """An original, opened as a `ChecksummedFile`."""
 
     def __init__(
         self,
-        path: Path,
+        name: str,
         find: FindBlocks,
         report: Report,
-        opener: Callable[[], int],
-        name: str | None = None,
+        opener: OpenReader,
+        reopen: OpenReader | None = None,
     ) -> None:
-        """`opener` returns a descriptor; `name` is used in messages (default: `path`)."""
-        self.path = path
-        self._name = os.fspath(path) if name is None else name
+        """`name` is used in messages.
+
+        `reopen` opens the file that has the name after damage (default: `opener`).
+        """
+        self.name = name
         self._find = find
         self._report = report
         self._opener = opener
-
-    def __fspath__(self) -> str:
-        return os.fspath(self.path)
+        self._reopen = reopen or opener
 
     def __str__(self) -> str:
-        return str(self.path)
+        return self.name
 
     def open(self) -> ChecksummedFile:
         """Open the file. Raises `OSError`, `IntegrityError` if it is missing or must not be
         opened."""
         return self.of(self._opener())
 
-    def of(self, fd: int) -> ChecksummedFile:
-        """Return the file for a descriptor, which it then owns."""
-        return ChecksummedFile(self.path, fd, self._find, self._report, self._name)
+    def of(self, reader: ObjectReader) -> ChecksummedFile:
+        """Return the file for a reader, which it then owns."""
+        return ChecksummedFile(self.name, reader, self._find, self._report, self._reopen)
 
 
 class OpenFile(NamedTuple):
@@ -410,7 +420,7 @@ class OpenFile(NamedTuple):
     size: int  #: bytes
 
 
-MediaFile = str | os.PathLike[str] | int | OpenFile | ChecksummedFile
+MediaFile = str | os.PathLike[str] | int | OpenFile | StoredFile | ChecksummedFile
 """A path, a descriptor, or an open file."""
 
 
@@ -418,37 +428,42 @@ class MediaSource:
     """A file that is read at given offsets.
 
     Opens and closes a path; a descriptor or another open file stays the caller's. Reads use `pread`
-    only, so several sources may share a descriptor. Data of a `StoredFile` or `ChecksummedFile` is
+    only, so several sources may share a file. Data of a `StoredFile` or `ChecksummedFile` is
     checked against its checksums.
     """
 
     def __init__(self, file: MediaFile) -> None:
-        self._owned = isinstance(file, (str, os.PathLike))
-        self._summed: ChecksummedFile | None = None
+        self._owned = isinstance(file, (str, os.PathLike, StoredFile))
         self._given: OpenFile | None = None
+        self._file: ChecksummedFile | LocalReader
         if isinstance(file, (StoredFile, ChecksummedFile)):
-            self._summed = file.open() if isinstance(file, StoredFile) else file
-            self.fd, self.name = self._summed.fd, self._summed.name
+            self._file = file.open() if isinstance(file, StoredFile) else file
+            self.name = file.name
         elif isinstance(file, OpenFile):
             self._given = file
-            self.fd, self.name = file.fd, f"descriptor {file.fd}"
+            self._file, self.name = LocalReader(file.fd), f"descriptor {file.fd}"
         elif isinstance(file, int):
-            self.fd, self.name = file, f"descriptor {file}"
+            self._file, self.name = LocalReader(file), f"descriptor {file}"
         else:
-            self.fd, self.name = os.open(file, os.O_RDONLY | os.O_CLOEXEC), os.fspath(file)
+            self._file = LocalReader(os.open(file, os.O_RDONLY | os.O_CLOEXEC))
+            self.name = os.fspath(file)
         self.interrupted_by: BaseException | None = None
 
     @property
     def shared(self) -> int | OpenFile | ChecksummedFile:
         """The open file, from which other sources can be made as long as this one is open."""
-        if self._summed is not None:
-            return self._summed
-        return self.fd if self._given is None else self._given
+        if isinstance(self._file, ChecksummedFile):
+            return self._file
+        return self._file.fd if self._given is None else self._given
 
     @property
     def size(self) -> int:
         """The size of the file in bytes."""
-        return self._given.size if self._given is not None else os.fstat(self.fd).st_size
+        return self._given.size if self._given is not None else self._file.size
+
+    def prefetch(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Start to fetch half-open ranges that will be read; see `ObjectReader.prefetch`."""
+        self._file.prefetch(ranges)
 
     def read_at(self, position: int, size: int) -> bytes:
         """Return `size` bytes from `position` on; fewer only at the end of the file."""
@@ -465,9 +480,7 @@ class MediaSource:
 
         Raises `DamagedFileError` if the first byte is damaged.
         """
-        if self._summed is not None:
-            return self._summed.read_some(position, size)
-        return os.pread(self.fd, size, position)
+        return self._file.read_some(position, size)
 
     def check(self) -> None:
         """Raise the error that interrupted a read inside FFmpeg, which may have ignored it."""
@@ -475,11 +488,10 @@ class MediaSource:
             raise self.interrupted_by
 
     def close(self) -> None:
-        if self._owned and self._summed is not None:
-            self._summed.close()
-        elif self._owned and self.fd >= 0:
-            os.close(self.fd)
-        self.fd = -1
+        if self._owned:
+            self._file.close()
+        else:  # later reads fail, whatever becomes of the caller's file
+            self._file = LocalReader(-1)
 
     def __enter__(self) -> MediaSource:
         return self

@@ -29,7 +29,7 @@ class ObjectReader(Protocol):
         ...
 
     def read(self, position: int, size: int) -> bytes:
-        """Return 1 to `size` bytes from `position`; empty at the end."""
+        """Return `size` bytes from `position`; fewer only at the end."""
         ...
 
     def readinto(self, buffer: memoryview, position: int) -> int:
@@ -59,6 +59,18 @@ class ObjectReader(Protocol):
         """Return a descriptor of a local file with all bytes, which stays the reader's.
 
         Remote objects are fetched completely first.
+        """
+        ...
+
+    def duplicate(self) -> ObjectReader:
+        """Return another reader of the same bytes, which is closed separately."""
+        ...
+
+    def switch_to(self, other: ObjectReader) -> None:
+        """Read the bytes of `other` from now on, which stays the caller's.
+
+        Called if the name of a local file leads to another file now. A remote object never changes,
+        so its reader may do nothing.
         """
         ...
 
@@ -115,6 +127,8 @@ class LocalReader:
     def readinto(self, buffer: memoryview, position: int) -> int:
         return os.preadv(self.fd, (buffer,), position)
 
+    read_some = read
+
     def read_many(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         return [os.pread(self.fd, end - start, start) for start, end in ranges]
 
@@ -132,6 +146,13 @@ class LocalReader:
 
     def descriptor(self) -> int:
         return self.fd
+
+    def duplicate(self) -> LocalReader:
+        return LocalReader(os.dup(self.fd))
+
+    def switch_to(self, other: ObjectReader) -> None:
+        # The number stays: other threads and the kernel's passthrough use it.
+        os.dup2(other.descriptor(), self.fd, inheritable=False)
 
     def close(self) -> None:
         # A number that was closed may belong to another file soon.

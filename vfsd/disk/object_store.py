@@ -14,7 +14,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from io import FileIO
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +22,7 @@ from typing import NamedTuple
 from blake3 import blake3
 
 from vfsd.disk.checksums import BlockChecksummer, BlockChecksums
+from vfsd.disk.object_reader import LocalReader
 from vfsd.disk.safe_open import UNREADABLE, open_stored, remove, remove_directory, stored_chunks
 from vfsd.disk.store_layout import StoreDirectory, fsync_path, list_directory, not_of_one_disk
 from vfsd.disk.tempfiles import (
@@ -81,6 +82,14 @@ class ObjectStore:
             raise IntegrityError(f"an object's name must be its hash, got {key[:80]!r}")
         return self._root.joinpath(key[:2], key[2:])
 
+    def open(self, key: str) -> LocalReader:
+        """Open an object. Raises `IntegrityError` for an invalid key, `OSError`."""
+        return LocalReader(open_stored(self.path(key)))
+
+    def local_path(self, key: str) -> Path:
+        """Return the path of an object; see `StoredObjects.local_path`."""
+        return self.path(key)
+
     def exists(self, key: str) -> bool:
         return self.size(key) is not None
 
@@ -94,10 +103,9 @@ class ObjectStore:
         Reads all of it, unless its size differs from `size`. False if it cannot be read.
         """
         try:
-            with open(self.path(key), "rb", buffering=0, opener=open_stored) as file:
-                found = os.fstat(file.fileno())
+            with closing(self.open(key)) as file:
                 # The size is compared first: it costs nothing, and finds files that were cut off.
-                return size in (None, found.st_size) and digest(file.fileno()).key == key
+                return size in (None, file.size) and digest(file.fd).key == key
         except FileNotFoundError:
             return False
         except OSError as error:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -28,7 +27,7 @@ from vfsd.codecs.frames.color import InterlaceSetter, blank_like
 from vfsd.codecs.frames.planes import plane_samples, plane_subsampling
 from vfsd.core.model import Segment
 from vfsd.core.process_control import leak, reset_after_fork
-from vfsd.disk.object_store import ObjectStore
+from vfsd.disk.object_reader import StoredObjects
 from vfsd.errors import ClosedError, DamagedPackError, IntegrityError
 from vfsd.tiling.cost import JOINED_LEFT, JOINED_RIGHT, LOSSLESS, DecodeWork
 
@@ -137,10 +136,10 @@ class OpenPack:
     Raises `DamagedPackError` for an invalid pack, `OSError` if it is gone.
     """
 
-    def __init__(self, objects: ObjectStore, key: str) -> None:
+    def __init__(self, objects: StoredObjects, key: str) -> None:
         self._key = key
         try:
-            self._fd, table = open_pack(objects.path(key))
+            self._reader, table = open_pack(objects, key)
         except IntegrityError as error:
             raise DamagedPackError(str(error), key) from error
         self.cells = table.cells
@@ -171,7 +170,7 @@ class OpenPack:
             while upto < end and offsets[upto + 1] - offsets[first] <= _READ_BYTES:
                 upto += 1
             base = offsets[first]
-            data = os.pread(self._fd, offsets[upto] - base, base)
+            data = self._reader.read(base, offsets[upto] - base)
             if len(data) < offsets[upto] - base:
                 raise DamagedPackError("a pack of tiles is truncated", self._key)
             view = memoryview(data)
@@ -183,8 +182,8 @@ class OpenPack:
             first = upto
 
     def __del__(self) -> None:
-        if hasattr(self, "_fd"):
-            os.close(self._fd)
+        if hasattr(self, "_reader"):
+            self._reader.close()
 
 
 class _IdleCellDecoder:
@@ -200,7 +199,7 @@ class _IdleCellDecoder:
 class PackPool:
     """Reads cells of packs.  Thread-safe; after a fork the child starts with an empty pool."""
 
-    def __init__(self, objects: ObjectStore) -> None:
+    def __init__(self, objects: StoredObjects) -> None:
         self._objects = objects
         self._is_closed = False
         self._begin_empty()

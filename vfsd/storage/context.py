@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from vfsd.catalog import Catalog, Transaction
 from vfsd.core.model import ByteLocation, PhysicalVideo
-from vfsd.disk.checksums import BlockChecksums, ChecksummedFile, version_of
+from vfsd.disk.checksums import BlockChecksums, ChecksummedFile
 from vfsd.disk.disk_reserve import keep_reserve, with_reserve
 from vfsd.disk.object_store import ObjectStore, Progress, digest
 from vfsd.disk.store_config import StoreSettings
@@ -196,11 +196,11 @@ class StoreContext:
                 on_progress(compared + done, compared + total)
 
         with closing(self.originals.file_of(physical).open()) as file:
-            before = version_of(os.fstat(file.fd))
+            before = file.identity
             self._require_stored(file, physical, name, add_compared)
             try:
                 found = self.examine_stream(
-                    file.fd,
+                    file.descriptor(),
                     name,
                     physical.media.stream_index,
                     in_largest_size=physical.media.in_largest_size,
@@ -219,9 +219,9 @@ class StoreContext:
         Raises as `examine`.
         """
         with closing(self.originals.file_of(physical).open()) as file:
-            before = version_of(os.fstat(file.fd))
+            before = file.identity
             self._require_stored(file, physical, name, lambda _: None)
-            found = self.examiner.inventory_open(file.fd, physical.media, name)
+            found = self.examiner.inventory_open(file.descriptor(), physical.media, name)
             _require_unwritten(file, name, before)
             return found
 
@@ -235,8 +235,9 @@ class StoreContext:
         location = physical.place
         expected = self._digest_without_checksums(file, location)
         if expected is not None:
-            mtime_ns = None if location.link_path is None else os.fstat(file.fd).st_mtime_ns
-            found = digest(file.fd, on_progress=on_progress)
+            fd = file.descriptor()
+            mtime_ns = None if location.link_path is None else os.fstat(fd).st_mtime_ns
+            found = digest(fd, on_progress=on_progress)
             if found.key != expected and location.link_path is not None:
                 raise IntegrityError(
                     f"{name} has changed since it was indexed",
@@ -294,8 +295,8 @@ def _changed_bytes_error(message: str) -> IntegrityError:
     return IntegrityError(message, hint="run `vfsd scrub --from BACKUP` to restore a good copy")
 
 
-def _require_unwritten(file: ChecksummedFile, name: str, before: tuple[int, int, int]) -> None:
-    if version_of(os.fstat(file.fd)) != before:
+def _require_unwritten(file: ChecksummedFile, name: str, before: Hashable) -> None:
+    if file.identity != before:
         raise IntegrityError(
             f"{name} was written to while it was examined",
             hint="run `vfsd scrub` to compare it with its checksums; for a file indexed in place, "

@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -21,9 +21,9 @@ from vfsd.core.model import ByteLocation, LogicalVideo, PhysicalVideo
 from vfsd.core.process_control import reset_after_fork
 from vfsd.disk.checksums import ChecksummedFile, StoredFile, VerifiedBlocks, ranges_text
 from vfsd.disk.external_files import open_linked
-from vfsd.disk.object_store import ObjectStore
+from vfsd.disk.object_reader import LocalReader, ObjectReader, StoredObjects
 from vfsd.disk.safe_open import open_stored
-from vfsd.errors import DamagedFileError, IntegrityError, NotFoundError, VfsdError
+from vfsd.errors import DamagedFileError, IntegrityError, NotFoundError, UsageError, VfsdError
 
 _log = logging.getLogger(__name__)
 
@@ -44,19 +44,17 @@ class OriginalFiles:
     Damage is logged once for each block, and recorded in the catalog if that can be written.
     """
 
-    def __init__(self, catalog: Catalog, objects: ObjectStore, root: Path) -> None:
+    def __init__(self, catalog: Catalog, objects: StoredObjects, root: Path) -> None:
         """`root` is the directory of the store."""
         self._catalog = catalog
         self._objects = objects
         self._root = root
-        self._blocks: OrderedDict[tuple[ByteLocation, tuple[int, ...]], VerifiedBlocks] = (
-            OrderedDict()
-        )
+        self._blocks: OrderedDict[tuple[ByteLocation, Hashable], VerifiedBlocks] = OrderedDict()
         self._missing: dict[ByteLocation, float] = {}  # monotonic time of the lookup
         self._reported: set[tuple[ByteLocation, int]] = (
             set()
         )  # location and first byte of the damage
-        self._held: dict[ByteLocation, tuple[int, int]] = {}  # descriptor, number of holders
+        self._held: dict[ByteLocation, tuple[ObjectReader, int]] = {}  # reader, number of holders
         self._guard = threading.Lock()
         reset_after_fork(self)
 
@@ -65,13 +63,25 @@ class OriginalFiles:
         self._guard = threading.Lock()
 
     def path_of(self, physical: PhysicalVideo) -> Path:
-        """Return the path of an original, for callers that do not read it."""
+        """Return the path of an original, for callers that do not read it.
+
+        Raises as `path_at`.
+        """
         return self.path_at(physical.place)
 
     def path_at(self, location: ByteLocation) -> Path:
-        """Return the path of stored bytes."""
+        """Return the path of stored bytes. Raises `UsageError` if they are on a server."""
+        found = self._local_path(location)
+        if found is None:
+            raise UsageError(
+                f"object {location.object_key} is not on this host",
+                hint="read it with vfsd, or copy it with `vfsd export`",
+            )
+        return found
+
+    def _local_path(self, location: ByteLocation) -> Path | None:
         if location.object_key is not None:
-            return self._objects.path(location.object_key)
+            return self._objects.local_path(location.object_key)
         assert location.link_path is not None
         return Path(location.link_path)
 
@@ -86,15 +96,16 @@ class OriginalFiles:
 
     def opened(self, location: ByteLocation, fd: int) -> ChecksummedFile:
         """Return the file of an original that is open as `fd`, and take over `fd`."""
-        return self._file_at(location).of(fd)
+        return self._file_at(location).of(LocalReader(fd))
 
     def _file_at(self, location: ByteLocation) -> StoredFile:
-        path = self.path_at(location)
+        path = self._local_path(location)
         return StoredFile(
-            path,
-            lambda fd: self._find(location, fd),
+            f"object {location.object_key}" if path is None else os.fspath(path),
+            lambda reader: self._find(location, reader),
             lambda ranges, is_proven: self._report(location, ranges, is_proven),
-            lambda: self._open(path, location),
+            lambda: self._open(location),
+            lambda: self._reopen(location),
         )
 
     @contextmanager
@@ -104,14 +115,14 @@ class OriginalFiles:
         Best effort: not if the object cannot be opened, or if `_MAX_HELD` are held already.
         """
         location = physical.place
-        is_held = self._hold(self.path_at(location), location)
+        is_held = self._hold(location)
         try:
             yield
         finally:
             if is_held:
                 self._let_go(location)
 
-    def _hold(self, path: Path, location: ByteLocation) -> bool:
+    def _hold(self, location: ByteLocation) -> bool:
         """Hold an object open; return whether that was possible."""
         if location.object_key is None:
             return False  # removing a video leaves the file where it is
@@ -121,41 +132,42 @@ class OriginalFiles:
             if len(self._held) >= _MAX_HELD:
                 return False
         try:
-            fd = open_stored(path)
+            reader = self._objects.open(location.object_key)
         except OSError:
             return False
         with self._guard:
             if self._hold_again(location):
-                os.close(fd)
+                reader.close()
             else:
-                self._held[location] = fd, 1
+                self._held[location] = reader, 1
         return True
 
     def _hold_again(self, location: ByteLocation) -> bool:
         """Add a holder if the object is held already; return whether it was."""
-        fd, count = self._held.get(location, (-1, 0))
-        if count:
-            self._held[location] = fd, count + 1
-        return count > 0
+        held = self._held.get(location)
+        if held is not None:
+            self._held[location] = held[0], held[1] + 1
+        return held is not None
 
     def _let_go(self, location: ByteLocation) -> None:
         with self._guard:
-            fd, count = self._held.pop(location)
+            reader, count = self._held.pop(location)
             if count > 1:
-                self._held[location] = fd, count - 1
+                self._held[location] = reader, count - 1
             else:
-                os.close(fd)
+                reader.close()
 
-    def _open(self, path: Path, location: ByteLocation) -> int:
+    def _open(self, location: ByteLocation) -> ObjectReader:
         """Open an original.
 
         Raises `DamagedFileError` if an object is missing or is not a regular file. Raises
         `NotFoundError` if no video uses it and no reader holds it.
         """
         if location.object_key is None:
-            return open_linked(path, self._root)
+            assert location.link_path is not None
+            return LocalReader(open_linked(location.link_path, self._root))
         try:
-            return open_stored(path)
+            return self._objects.open(location.object_key)
         except OSError as error:
             if error.errno not in _LOST_ERRORS:
                 raise
@@ -165,18 +177,23 @@ class OriginalFiles:
             except NotFoundError:
                 with self._guard:
                     if location in self._held:
-                        return os.dup(self._held[location][0])
+                        return self._held[location][0].duplicate()
                 raise
             # Not recorded: the user may put the file back.
             raise self._report(location, [range(size or 1)], False) from error
 
+    def _reopen(self, location: ByteLocation) -> ObjectReader:
+        """Open the file that has the name of an original now. Raises `OSError`."""
+        if location.object_key is not None:
+            return self._objects.open(location.object_key)
+        return LocalReader(open_stored(location.link_path or ""))
+
     # -- sums
 
-    def _find(self, location: ByteLocation, fd: int) -> VerifiedBlocks | None:
-        found = os.fstat(fd)
+    def _find(self, location: ByteLocation, reader: ObjectReader) -> VerifiedBlocks | None:
         # The identity includes the stat of the file, as the file may be replaced or written to.
         # It includes the location, as inode numbers are reused and users can set times.
-        identity = location, (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+        identity = location, reader.identity
         with self._guard:
             blocks = self._blocks.get(identity)
             if blocks is not None:
@@ -191,7 +208,7 @@ class OriginalFiles:
             _log.warning("%s is read without comparison: %s", location, error)
             known = None
         if location.link_path is not None:
-            _require_as_indexed(location, found, known)
+            _require_as_indexed(location, os.fstat(reader.descriptor()), known)
         with self._guard:
             if known is None:
                 self._missing[location] = time.monotonic()
@@ -271,14 +288,13 @@ class OriginalFiles:
 def _growing_file(path: Path, name: str) -> StoredFile:
     """Return a file of this process that is in no catalog; `name` is used in messages."""
     return StoredFile(
-        path,
-        lambda fd: None,
+        name,
+        lambda reader: None,
         lambda ranges, is_proven: DamagedFileError(
             f"{name}: bytes {ranges_text(ranges)} cannot be read", ranges, is_proven=is_proven
         ),
         # The path leads through /proc to an open descriptor.
-        lambda: os.open(path, os.O_RDONLY | os.O_CLOEXEC),
-        name,
+        lambda: LocalReader(os.open(path, os.O_RDONLY | os.O_CLOEXEC)),
     )
 
 

@@ -5,11 +5,9 @@ damaged packs. Rows are deleted first and synced; the files follow.
 from __future__ import annotations
 
 import logging
-import os
-import stat
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +16,7 @@ from vfsd.core.model import ByteLocation, Segment
 from vfsd.disk import view_cache_dir
 from vfsd.disk.disk_reserve import keep_reserve
 from vfsd.disk.object_store import digest
-from vfsd.disk.safe_open import STAYS, open_stored, remove
+from vfsd.disk.safe_open import STAYS, remove
 from vfsd.errors import DamagedPackError, NotFoundError, StoreError, VfsdError
 from vfsd.storage.context import StoreContext
 from vfsd.storage.enforce_budget import make_room_in_store
@@ -226,13 +224,8 @@ def _drop_if_damaged(parts: StoreContext, object_key: str) -> list[Segment]:
 
     A failed read of the disk does not prove damage.  Raises `OSError`.
     """
-    with suppress(FileNotFoundError):
-        fd = open_stored(parts.objects.path(object_key))
-        try:
-            found = digest(fd).key
-        finally:
-            os.close(fd)
-        if found == object_key:
+    with suppress(FileNotFoundError), closing(parts.objects.open(object_key)) as file:
+        if digest(file.descriptor()).key == object_key:
             return []
     with parts.catalog.reading() as seen:
         mine = seen.segments.of_pack(object_key)
@@ -253,7 +246,8 @@ def restore_object(
         known = seen.integrity.inspection(place)
         size = seen.objects.size(object_key)
     is_damaged = is_damaged or bool(known and known.damage)
-    if not is_damaged and _has_size(parts.objects.path(object_key), size):
+    there = parts.objects.size(object_key)
+    if not is_damaged and there is not None and size in (None, there):
         return False
     with parts.objects.verified_copy(path, object_key) as copy, parts.catalog.writing() as change:
         if change.objects.is_needed(object_key):
@@ -261,15 +255,6 @@ def restore_object(
             parts.objects.exchange(copy, object_key)
             change.objects.record(object_key, size, now_ns=time.time_ns())
     return True
-
-
-def _has_size(path: Path, size: int | None) -> bool:
-    """Return whether a file of `size` bytes exists; of any size if `size` is None."""
-    try:
-        found = path.lstat()
-    except FileNotFoundError:
-        return False
-    return stat.S_ISREG(found.st_mode) and size in (None, found.st_size)
 
 
 def drop_segments(parts: StoreContext, segments: list[Segment]) -> None:

@@ -8,6 +8,7 @@ import dataclasses
 import os
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from io import FileIO
@@ -26,7 +27,6 @@ from vfsd.core.model import NO_CROP_MARGINS, FileState, MediaInfo, Node, Physica
 from vfsd.disk.checksums import merged, version_of
 from vfsd.disk.external_files import open_linked
 from vfsd.disk.object_store import Digest, digest
-from vfsd.disk.safe_open import open_stored
 from vfsd.errors import IntegrityError, NotFoundError, RefusedMediaError
 from vfsd.read.read_context import VideoContext
 from vfsd.storage.context import StoreContext
@@ -482,7 +482,8 @@ def _reexamine(parts: StoreContext, node: Node) -> _Reexamination | None:
 def _open_original(parts: StoreContext, node: Node) -> FileIO:
     if node.link_path is not None:
         return FileIO(open_linked(node.link_path, parts.directory.top))
-    return FileIO(open_stored(parts.objects.path(node.object_key or "")))
+    with closing(parts.objects.open(node.object_key or "")) as file:
+        return FileIO(os.dup(file.descriptor()))
 
 
 def _has_stored_bytes(seen: Transaction, node: Node, key: str) -> bool:

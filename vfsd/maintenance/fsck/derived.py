@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 
 from vfsd.codecs.cells.pack import open_pack
 from vfsd.core.model import Segment
@@ -40,7 +39,7 @@ def tiles(run: CheckRun) -> Iterator[Finding]:
         except OSError as error:
             if error.errno not in UNREADABLE and not isinstance(error, PermissionError):
                 raise
-            path = context.objects.path(segment.object_key)
+            path = context.objects.local_path(segment.object_key)
             is_proven = not context.objects.exists(segment.object_key)  # else the disk may recover
             fault = f"their pack {path} cannot be read: {error.strerror}"
         if fault is None or not _is_same(context, segment):
@@ -65,13 +64,13 @@ def _is_same(context: StoreContext, segment: Segment) -> bool:
 def _pack_fault(context: StoreContext, segment: Segment, expected: int) -> str | None:
     """Return what is wrong with a pack of `expected` bytes, or None.  Raises `OSError`."""
     try:
-        fd, table = open_pack(context.objects.path(segment.object_key))
+        reader, table = open_pack(context.objects, segment.object_key)
     except FileNotFoundError:
         return f"their pack {segment.object_key} is missing"
     except IntegrityError as error:
         return str(error)
-    size = os.fstat(fd).st_size
-    os.close(fd)
+    with closing(reader):
+        size = reader.size
     if size != expected:
         return f"their pack must have {expected} bytes, got {size}"
     try:

@@ -5,10 +5,9 @@ bytes against their digest and block checksums.
 from __future__ import annotations
 
 import os
-import stat
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from vfsd.disk import view_cache_dir
 from vfsd.disk.checksums import VerifyResult, ranges_text, verify_stored_file
 from vfsd.disk.external_files import require_linked
 from vfsd.disk.object_store import digest, is_key
-from vfsd.disk.safe_open import OF_THE_PROCESS, STAYS, UNREADABLE, open_stored, remove
+from vfsd.disk.safe_open import OF_THE_PROCESS, STAYS, UNREADABLE, remove
 from vfsd.errors import IntegrityError, NoSpaceError, NotFoundError, ReadOnlyError
 from vfsd.maintenance.fsck.finding import CheckRun, Finding
 from vfsd.storage.context import StoreContext
@@ -37,9 +36,9 @@ def objects(run: CheckRun) -> Iterator[Finding]:
         if not is_key(key):
             yield Finding("objects", f"an object's name must be its hash, got {key[:80]!r}")
             continue
-        path = run.context.objects.path(key)
-        fault = _fault(path, size)
-        if key in packs and (fault is None or _fault(path, packs[key])):
+        there = run.context.objects.size(key)
+        fault = _fault(run.context, key, there, size)
+        if key in packs and (fault is None or there != packs[key]):
             continue  # the check "tiles" reports it
         # The object may have been removed since the first look.
         if fault is not None and _is_recorded(run.context, key):
@@ -99,15 +98,10 @@ def _record(context: StoreContext, key: str) -> bool:
 def _proven_size(context: StoreContext, key: str) -> int | None:
     """Return the bytes of an object that hashes to its name, or None if it does not."""
     try:
-        fd = open_stored(context.objects.path(key))
+        with closing(context.objects.open(key)) as file:
+            found = digest(file.descriptor())
     except OSError:
         return None
-    try:
-        found = digest(fd)
-    except OSError:
-        return None
-    finally:
-        os.close(fd)
     return found.size if found.key == key else None
 
 
@@ -122,14 +116,13 @@ def _is_recorded(context: StoreContext, key: str) -> bool:
         return seen.objects.is_recorded(key)
 
 
-def _fault(path: Path, size: int) -> str | None:
-    try:
-        found = path.lstat()
-    except (FileNotFoundError, NotADirectoryError):
+def _fault(context: StoreContext, key: str, there: int | None, size: int) -> str | None:
+    """Return what is wrong with an object that has `there` bytes and must have `size`."""
+    if there is None:
+        if os.path.lexists(context.objects.local_path(key)):
+            return f"must be a file of {size} bytes, got a directory, link or device"
         return f"is missing ({size} bytes)"
-    if not stat.S_ISREG(found.st_mode):
-        return f"must be a file of {size} bytes, got a directory, link or device"
-    return None if found.st_size == size else f"must have {size} bytes, got {found.st_size}"
+    return None if there == size else f"must have {size} bytes, got {there}"
 
 
 def _use(context: StoreContext, key: str) -> str:
