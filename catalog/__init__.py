@@ -5,7 +5,7 @@ Only this package knows SQLAlchemy; it returns values of `vfsd.core.model`.
 
 from vfsd.catalog.catalog import Catalog, Transaction
 from vfsd.catalog.database_url import absolute_url, has_password, redacted_url
-from vfsd.catalog.engine import BUSY_SECONDS, ChangeWatch
+from vfsd.catalog.engine import BUSY_SECONDS, DEFAULT_STALENESS, ChangeWatch
 from vfsd.catalog.open_catalog import database_taken_error
 from vfsd.catalog.schema import ROOT
 from vfsd.catalog.sqlite_connections import checkpoint_if_closed
@@ -15,6 +15,7 @@ from vfsd.catalog.videos import Objects, Videos
 
 __all__ = [
     "BUSY_SECONDS",
+    "DEFAULT_STALENESS",
     "NAME_BYTES",
     "ROOT",
     "Catalog",

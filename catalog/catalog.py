@@ -16,7 +16,7 @@ from vfsd.catalog.audio_tracks import AudioTracks
 from vfsd.catalog.clock_history import ClockHistory
 from vfsd.catalog.database_url import redacted_url
 from vfsd.catalog.derived_usage import DerivedUsage, EvictionLog, SegmentGain
-from vfsd.catalog.engine import ChangeWatch, Database
+from vfsd.catalog.engine import DEFAULT_STALENESS, ChangeWatch, Database
 from vfsd.catalog.integrity import IntegrityLog
 from vfsd.catalog.open_catalog import (
     copy_database,
@@ -89,6 +89,7 @@ class Catalog:
         *,
         read_only: bool = False,
         store_id: str | None = None,
+        staleness: float | None = DEFAULT_STALENESS,
         require_in_place: Callable[[], None] = lambda: None,
     ) -> Self:
         """Open an existing catalog, and upgrade its schema unless `read_only`.
@@ -101,12 +102,18 @@ class Catalog:
             read_only: Refuse to write.
             store_id: The id of the store that must own the catalog.  Unless `read_only`, it is
                 set if the catalog has no owner yet.
+            staleness: Seconds that a `watch` on a server may miss changes of other processes;
+                None: it never notices them.
             require_in_place: Called after each connection and before each change; raises if another
                 store has replaced this one.
         """
         return cls(
             open_database(
-                url, read_only=read_only, store_id=store_id, require_in_place=require_in_place
+                url,
+                read_only=read_only,
+                store_id=store_id,
+                staleness=staleness,
+                require_in_place=require_in_place,
             )
         )
 
@@ -190,6 +197,11 @@ class Catalog:
     @property
     def read_only(self) -> bool:
         return self._database.read_only
+
+    @property
+    def staleness(self) -> float | None:
+        """As given to `open`."""
+        return self._database.staleness
 
     def copy_to(self, path: Path) -> None:
         """Copy a consistent snapshot of an SQLite catalog to a new file.

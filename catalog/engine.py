@@ -6,8 +6,9 @@ one connection for writing: usually no other process writes, so its page cache s
 database server, readers have a snapshot, too (REPEATABLE READ), and writers take turns by locking
 the only row of Alembic's table.
 
-SQLite's `user_version` counts the transactions that other processes should notice.  The frequent
-ones of `Database.unwatched_writing` do not count, so caches stay valid while reads are logged.
+SQLite's `user_version`, or `catalog_state` on a server, counts the transactions that other
+processes should notice.  The frequent ones of `Database.unwatched_writing` do not count, so caches
+stay valid while reads are logged.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import sqlalchemy as sa
 from sqlalchemy import event
@@ -44,7 +45,13 @@ from vfsd.catalog.sqlite_connections import (
     copy_snapshot,
     sync_log,
 )
-from vfsd.core.process_control import ForkGate, leak, prepare_before_fork, reset_after_fork
+from vfsd.core.process_control import (
+    ForkGate,
+    lazy,
+    leak,
+    prepare_before_fork,
+    reset_after_fork,
+)
 from vfsd.disk.safe_open import require_regular
 from vfsd.errors import (
     BusyError,
@@ -54,6 +61,9 @@ from vfsd.errors import (
     StoreError,
     UnreachableError,
 )
+
+if TYPE_CHECKING:
+    from vfsd.catalog.server_connections import Server
 
 _log = logging.getLogger(__name__)
 
@@ -68,27 +78,11 @@ or a large transaction takes more.
 """
 _FORK_SECONDS = 2
 """How long a fork waits for transactions of other threads."""
+DEFAULT_STALENESS = 1.0
 _MOST_CHANGES = 1 << 31
 """`user_version` has 31 bits."""
 
 _EXPLICIT_BEGIN = {"vfsd_begin": None}
-_LOCK_CATALOG = "SELECT version_num FROM alembic_version FOR UPDATE"
-_LOCK_EMPTY_DATABASE = "SELECT pg_advisory_xact_lock(7813594)"
-"""For an empty database, which has no row to lock.  The number is an arbitrary key of PostgreSQL's
-advisory locks.  On other servers, the second process to create the tables fails.
-"""
-_LIBPQ_DRIVERS = ("psycopg", "psycopg2")
-"""Drivers that pass connection options to libpq."""
-_CONNECT_OPTIONS: dict[str, int] = {
-    "connect_timeout": BUSY_SECONDS,
-    "keepalives_idle": 30,
-    "keepalives_interval": 10,
-    "keepalives_count": 3,
-    "tcp_user_timeout": BUSY_SECONDS * 1000,
-}
-"""A server that does not answer for a minute, for example after a network failure, counts as gone.
-The defaults take hours.  Options in the URL take precedence.
-"""
 
 
 class MovableConnection(sqlite3.Connection):
@@ -148,6 +142,7 @@ class Database:
         *,
         read_only: bool = False,
         patience: float | None = None,
+        staleness: float | None = DEFAULT_STALENESS,
         require_in_place: Callable[[], None] = lambda: None,
     ) -> None:
         """Open nothing yet.  Raises as `require_database` and `require_regular` do.
@@ -156,6 +151,8 @@ class Database:
             url: The database URL.
             read_only: Refuse to write.
             patience: Seconds that readers wait for a locked SQLite file (default: `BUSY_SECONDS`).
+            staleness: Seconds that a `ChangeWatch` on a server may miss changes of other
+                processes; None: it never notices them.
             require_in_place: Called after each connection and before each change; raises if another
                 store has replaced the one with this catalog.
         """
@@ -168,6 +165,7 @@ class Database:
         self._patience = BUSY_SECONDS if patience is None else patience
         self._immutable = ReadOnlyDatabase.at(self.path) if read_only and self.path else None
         self._is_closed = False
+        self.staleness = staleness
         self._is_unreachable = False  #: at the last access
         self._watches: weakref.WeakSet[ChangeWatch] = weakref.WeakSet()
         self._begin_unconnected()
@@ -276,26 +274,40 @@ class Database:
         if self._is_writing:
             raise AssertionError("a nested write transaction would deadlock")
         seconds = BUSY_SECONDS if patience is None else patience
-        with self._mapped_errors(seconds), self._transaction(seconds) as connection:
+        with self._mapped_errors(seconds):
             if not self.is_sqlite:
-                self._lock_for_writing(connection)
+                server = self.server
+                with (
+                    self._transaction(seconds) as connection,
+                    server.counted(connection) as numbers,
+                ):
+                    yield connection
+                for number in numbers:
+                    server.counter.note_own(number)
+                return
+            with self._transaction(seconds) as connection:
+                driver: Any = connection.connection.driver_connection
+                before = driver.total_changes
                 yield connection
-                return
-            driver: Any = connection.connection.driver_connection
-            before = driver.total_changes
-            yield connection
-            if driver.total_changes != before:
-                _count_change(driver)
+                if driver.total_changes != before:
+                    _count_change(driver)
 
-    def _lock_for_writing(self, connection: Connection) -> None:
-        """On a server: wait for other writers, and lock them out."""
-        if current_revision(connection) is None:
-            if connection.dialect.name != "postgresql":
-                return
-            connection.exec_driver_sql(_LOCK_EMPTY_DATABASE)
-            if current_revision(connection) is None:
-                return
-        connection.exec_driver_sql(_LOCK_CATALOG)
+    @lazy
+    def server(self) -> Server:
+        """The database server; only for catalogs on one."""
+        from vfsd.catalog.server_connections import Server
+
+        return Server(self.url, self._ask_changes, self.staleness)
+
+    def _ask_changes(self) -> int:
+        from vfsd.catalog.server_connections import read_changes
+
+        with (
+            self._mapped_errors(self._patience),
+            # One statement is a snapshot of its own.
+            self.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection,
+        ):
+            return read_changes(connection)
 
     @contextmanager
     def unwatched_writing(self) -> Iterator[Connection]:
@@ -307,11 +319,9 @@ class Database:
             raise ReadOnlyError("the store was opened read-only")
         if self._is_writing:
             raise locked_error("this thread", 0)
+        # On a server, too, it takes the write lock.  Otherwise two writers could deadlock on rows,
+        # and rows found here could be deleted before they are updated.
         with self._mapped_errors(_NOTE_SECONDS), self._transaction(_NOTE_SECONDS) as connection:
-            if not self.is_sqlite:
-                # Without the lock, two writers could deadlock on rows, and rows found here could be
-                # deleted before they are updated.
-                self._lock_for_writing(connection)
             yield connection
 
     @property
@@ -366,12 +376,7 @@ class Database:
                 with self.gate.entered(), self._writer.transaction(patience) as connection:
                     yield connection
                 return
-            connected = self.engine.connect().execution_options(isolation_level="READ COMMITTED")
-            with connected as connection, connection.begin():
-                if self.url.get_backend_name() == "postgresql":
-                    # The default is to wait for ever, which 0 means as well.
-                    milliseconds = max(1, int(patience * 1000))
-                    connection.exec_driver_sql(f"SET LOCAL lock_timeout = {milliseconds}")
+            with self.server.transaction(self.engine, patience) as connection:
                 yield connection
         finally:
             self._writing.active = False
@@ -442,26 +447,13 @@ class Database:
         ]
 
     def _make_engine(self) -> Engine:
-        pool: dict[str, Any] = {
-            "pool_size": 8,
-            "max_overflow": 56,
+        options: dict[str, Any] = {
             "pool_timeout": BUSY_SECONDS,
             "json_deserializer": parsed_json,
         }
         if not self.is_sqlite:
-            given = self.url.query
-            is_libpq = self.url.get_dialect().driver in _LIBPQ_DRIVERS
-            return sa.create_engine(
-                self.url,
-                pool_pre_ping=True,
-                isolation_level="REPEATABLE READ",
-                connect_args={
-                    name: value
-                    for name, value in _CONNECT_OPTIONS.items()
-                    if is_libpq and name not in given
-                },
-                **pool,
-            )
+            return self.server.make_engine(**options)
+        options |= {"pool_size": 8, "max_overflow": 56}
         arguments: dict[str, Any] = {
             "check_same_thread": False,
             "timeout": self._patience,
@@ -470,7 +462,7 @@ class Database:
         more: dict[str, Any] = {}
         if self._immutable is not None:
             more["creator"] = partial(self._immutable.connect, **arguments)
-        engine = sa.create_engine(self.url, connect_args=arguments, **pool, **more)
+        engine = sa.create_engine(self.url, connect_args=arguments, **options, **more)
         read_only, path = self.read_only, self.path
         require_in_place = self._require_in_place
 
@@ -539,8 +531,8 @@ class ChangeWatch:
     """Detects whether any process has changed the catalog since the last call.
 
     On SQLite, it owns a connection and checks its `data_version`, which takes microseconds.  If
-    that has changed, the count of noticeable changes decides.  On servers, the answer is always
-    yes.
+    that has changed, the count of noticeable changes decides.  On a server, the `ChangeCounter` of
+    the database decides.
     """
 
     def __init__(self, database: Database) -> None:
@@ -559,12 +551,27 @@ class ChangeWatch:
         leak(self._connection)
         self._begin_unconnected()
 
-    def changed(self) -> bool:
-        """Return whether the catalog may have changed; True also on errors, which the next read
-        reports.
+    @property
+    def may_lag(self) -> bool:
+        """Whether changes by other processes may be noticed later."""
+        return not self._database.is_sqlite and self._database.server.counter.may_lag
+
+    @property
+    def sees_all(self) -> bool:
+        """Whether `changed` never takes a change of another process for one of its own."""
+        return not self._database.is_sqlite and not self._database.server.counter.is_away
+
+    def changed(self, *, now: bool = False) -> bool:
+        """Return whether the catalog may have changed.
+
+        On SQLite, True also on errors, which the next read reports.  False while a server is
+        unreachable.  With `now`, a server is asked in any case, and its errors are raised.
         """
         if not self._database.is_sqlite:
-            return True
+            number = self._database.server.counter.number(now=now)
+            with self._guard:
+                before, self._seen = self._seen, number
+            return number is None or number != before
         with self._database.gate.entered(), self._guard:
             try:
                 return self._has_new_version()

@@ -13,12 +13,12 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from vfsd.catalog.database_url import redacted_url
-from vfsd.catalog.engine import Database, current_revision
+from vfsd.catalog.engine import DEFAULT_STALENESS, Database, current_revision
 from vfsd.catalog.error_mapping import RECOVERY_HINT, SERVER_RECOVERY_HINT
 from vfsd.catalog.schema import store_identity
 from vfsd.errors import ExistsError, NoStoreError, StoreError, StoreVersionError
 
-REVISIONS = ("v1", "v2")
+REVISIONS = ("v1", "v2", "v3")
 """Every revision in `vfsd.catalog.migrations.versions`, in order; a test compares them."""
 _SCRIPTS = "vfsd.catalog:migrations"
 """Alembic's directory with the revisions."""
@@ -29,15 +29,20 @@ def open_database(
     *,
     read_only: bool = False,
     store_id: str | None = None,
+    staleness: float | None = DEFAULT_STALENESS,
     require_in_place: Callable[[], None] = lambda: None,
 ) -> Database:
     """Open an existing catalog; see `Catalog.open`."""
-    database = Database(url, read_only=read_only, require_in_place=require_in_place)
+    database = Database(
+        url, read_only=read_only, staleness=staleness, require_in_place=require_in_place
+    )
     try:
         with database.reading() as connection:
             revision, owner = current_revision(connection), _read_owner(connection)
         _require_known_revision(revision)
         _require_there(database, revision)
+        if not database.is_sqlite:
+            database.server.note_catalog()
         if read_only and revision != newest_revision():
             raise StoreVersionError(
                 f"the catalog is at revision {revision} and must be upgraded to "

@@ -231,3 +231,16 @@ def decibels(value: SupportsFloat) -> float:
     if not found >= 0:  # also false for NaN
         raise UsageError(f"psnr must be 0 dB or more, got {shown(value)}", hint="for example 42")
     return found
+
+
+def seconds_or_more(value: SupportsFloat, what: str) -> float:
+    """Return a number of seconds, 0 or more and finite.  Raises `UsageError`."""
+    try:
+        found = math.nan if isinstance(value, str | bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        found = math.nan
+    if not 0 <= found < math.inf:
+        raise UsageError(
+            f"{what} must be 0 or more seconds, got {shown(value)}", hint="for example 0.5"
+        )
+    return found

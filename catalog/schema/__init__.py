@@ -14,7 +14,7 @@ in ``_ns`` are Unix time in nanoseconds.  A change here needs a migration.
     semantic    labelled boxes, their sources, and examined frames
 """
 
-from vfsd.catalog.schema.columns import homes, metadata, mounts, store_identity
+from vfsd.catalog.schema.columns import catalog_state, homes, metadata, mounts, store_identity
 from vfsd.catalog.schema.file_tables import (
     IS_ROOT,
     ROOT,
@@ -30,7 +30,14 @@ from vfsd.catalog.schema.file_tables import (
     scrubs,
     xattrs,
 )
-from vfsd.catalog.schema.usage_tables import budgets, decisions, evictions, pins, reads
+from vfsd.catalog.schema.usage_tables import (
+    budgets,
+    decisions,
+    evictions,
+    pins,
+    read_notes,
+    reads,
+)
 from vfsd.catalog.schema.video_tables import (
     cells,
     costs,
@@ -52,6 +59,7 @@ __all__ = [
     "ROOT",
     "block_sums",
     "budgets",
+    "catalog_state",
     "cells",
     "costs",
     "decisions",
@@ -73,6 +81,7 @@ __all__ = [
     "physical_videos",
     "pins",
     "policies",
+    "read_notes",
     "reads",
     "scrubs",
     "segments",

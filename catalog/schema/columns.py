@@ -128,3 +128,23 @@ mounts = Table(
     ),
     comment="The lease of each home's mount.",
 )
+
+catalog_state = Table(
+    "catalog_state",
+    metadata,
+    Column(
+        "one",
+        Integer,
+        primary_key=True,
+        autoincrement=False,
+        comment="always 1: there is only one row",
+    ),
+    Column(
+        "changes",
+        BigInteger,
+        nullable=False,
+        comment="number of transactions that caches must notice; 0 on SQLite, which has its own",
+    ),
+    CheckConstraint("one = 1", name="one"),
+    comment="State of the catalog on a server as a whole.",
+)

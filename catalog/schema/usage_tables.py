@@ -77,6 +77,16 @@ reads = Table(
     sqlite_autoincrement=True,
 )
 
+read_notes = Table(
+    "read_notes",
+    metadata,
+    row_id("ascending, with gaps"),
+    Column("digest", String(64), nullable=False, comment="digest of the bytes that were read"),
+    Column("read", JSON, nullable=False, comment="the columns of reads, and the segments used"),
+    comment="Reads on a server that are not in reads yet: adding them takes no lock.",
+    sqlite_autoincrement=True,
+)
+
 decisions = Table(
     "decisions",
     metadata,

@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 from uuid import uuid4
 
+import pytest
 import sqlalchemy as sa
 
 
@@ -27,6 +28,10 @@ class PostgresqlServer:
     def __init__(self, programs: Path, *, options: str = "-c fsync=off") -> None:
         """Create a database cluster and start it; `options` are those of `postgres`."""
         self._programs = programs
+        library = (programs / "initdb").resolve().parent.parent / "lib" / "pg_stat_statements.so"
+        self.counts_statements = library.exists()
+        if self.counts_statements:
+            options += " -c shared_preload_libraries=pg_stat_statements"
         self._options = options
         # PostgreSQL refuses to run as root; its own account exists where the package does.  Folders
         # of pytest are closed to other accounts, again and again by every later run.
@@ -63,6 +68,35 @@ class PostgresqlServer:
             connection.exec_driver_sql(f"CREATE DATABASE {name}")
         engine.dispose()
         return self.url_of(name)
+
+    def statements(self, database: str) -> dict[str, int]:
+        """Return the statements that arrived at a database since the last call, with their counts.
+
+        Begins, commits and rollbacks are left out.  Skips the test without pg_stat_statements.
+        """
+        if not self.counts_statements:
+            pytest.skip("PostgreSQL has no pg_stat_statements")
+        engine = sa.create_engine(self.url, isolation_level="AUTOCOMMIT")
+        name = sa.make_url(database).database
+        with engine.connect() as connection:
+            connection.exec_driver_sql("CREATE EXTENSION IF NOT EXISTS pg_stat_statements")
+            found = connection.execute(
+                sa.text(
+                    "SELECT query, CAST(sum(calls) AS integer) FROM pg_stat_statements "
+                    "JOIN pg_database ON pg_database.oid = dbid WHERE datname = :name "
+                    "AND query !~* '^(BEGIN|COMMIT|ROLLBACK)' GROUP BY query"
+                ),
+                {"name": name},
+            ).all()
+            connection.execute(
+                sa.text(
+                    "SELECT pg_stat_statements_reset(0, oid, 0) FROM pg_database "
+                    "WHERE datname = :name"
+                ),
+                {"name": name},
+            )
+        engine.dispose()
+        return {str(query): int(calls) for query, calls in found}
 
     def close(self) -> None:
         """Stop the server, and delete it."""

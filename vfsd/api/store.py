@@ -12,6 +12,7 @@ from reprlib import repr as shown
 from typing import TYPE_CHECKING, TypeVar, Unpack, overload
 
 from vfsd.catalog import (
+    DEFAULT_STALENESS,
     Catalog,
     FindOptions,
     Transaction,
@@ -31,7 +32,14 @@ from vfsd.errors import (
     UsageError,
 )
 from vfsd.storage.context import StoreContext
-from vfsd.validation import boolean, is_pattern, local_path, no_such_file, whole_number
+from vfsd.validation import (
+    boolean,
+    is_pattern,
+    local_path,
+    no_such_file,
+    seconds_or_more,
+    whole_number,
+)
 
 if TYPE_CHECKING:
     import duckdb
@@ -125,12 +133,16 @@ class Store(Mapping[str, "Video"]):
         *,
         read_only: bool = False,
         threads: int | None = None,
+        staleness: float | None = DEFAULT_STALENESS,
     ) -> Store:
         """Open a store.
 
         `threads` is the number of decoding threads; default: one for each core that this process
         may use.  A single one needs the least CPU time for a read, which is best where each core
         has a process of its own.
+
+        `staleness` is for a catalog on a server: reads notice changes of other processes after at
+        most that many seconds.  With 0 each read asks the server, with None none does.
 
         Raises `NoStoreError`, `StoreVersionError` for a store of a newer vfsd, `StoreError` where
         a part of the store is not a regular file or the catalog belongs to another store,
@@ -142,7 +154,11 @@ class Store(Mapping[str, "Video"]):
             threads = whole_number(threads, "threads")
             if threads < 1:
                 raise UsageError(f"threads must be at least 1, got {threads}")
-        parts = StoreContext.open(local_path(path, "a store"), read_only=read_only)
+        if staleness is not None:
+            staleness = seconds_or_more(staleness, "staleness")
+        parts = StoreContext.open(
+            local_path(path, "a store"), read_only=read_only, staleness=staleness
+        )
         return cls(parts, threads)
 
     def close(self) -> None:

@@ -57,10 +57,7 @@ class _VideoTiles(NamedTuple):
 
 
 class CatalogChanges:
-    """Counts the changes of the catalog, by any process, that a cache has to notice.  Thread-safe.
-
-    On a server the count grows with every call, since only SQLite tells cheaply of changes.
-    """
+    """Counts the changes of the catalog, by any process, that caches must notice.  Thread-safe."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._watch = catalog.watch()
@@ -74,10 +71,15 @@ class CatalogChanges:
 
     def count(self) -> int:
         """Return the present count.  Ask before a query whose result is to be cached."""
-        with self._guard:
+        # Threads that may know less do not wait while another one asks a server.
+        if not self._guard.acquire(blocking=not self._watch.may_lag or not self._count):
+            return self._count
+        try:
             if self._watch.changed():
                 self._count += 1
             return self._count
+        finally:
+            self._guard.release()
 
     def close(self) -> None:
         self._watch.close()
@@ -211,9 +213,12 @@ class ReadContext:
         """How another process opens the same store."""
         from vfsd.read.shared_store import StoreAddress
 
-        root = str(self.parts.directory.root.absolute())
         return StoreAddress(
-            root, self.parts.directory.id, self.parts.read_only, self._chosen_threads
+            root=str(self.parts.directory.root.absolute()),
+            store_id=self.parts.directory.id,
+            read_only=self.parts.read_only,
+            threads=self._chosen_threads,
+            staleness=self.parts.catalog.staleness,
         )
 
     @property

@@ -8,6 +8,7 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
+from vfsd.catalog import DEFAULT_STALENESS
 from vfsd.core.open_once import OpenOnce
 from vfsd.core.process_control import available_cores, lazy, reset_after_fork
 from vfsd.errors import StoreError
@@ -23,6 +24,7 @@ class StoreAddress:
     store_id: str
     read_only: bool
     threads: int | None  #: for decoding; None: one per core of that process
+    staleness: float | None = DEFAULT_STALENESS
 
 
 class SharedReadContext(ReadContext):
@@ -61,7 +63,11 @@ class SharedReadContext(ReadContext):
             self.parts.close()
 
     def _open(self) -> StoreContext:
-        parts = StoreContext.open(Path(self._address.root), read_only=self._address.read_only)
+        parts = StoreContext.open(
+            Path(self._address.root),
+            read_only=self._address.read_only,
+            staleness=self._address.staleness,
+        )
         if parts.directory.id != self._address.store_id:
             parts.close()
             raise StoreError(

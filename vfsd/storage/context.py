@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from vfsd.catalog import Catalog, Transaction
+from vfsd.catalog import DEFAULT_STALENESS, Catalog, Transaction
 from vfsd.core.model import ByteLocation, PhysicalVideo
 from vfsd.disk.checksums import BlockChecksums, ChecksummedFile
 from vfsd.disk.disk_reserve import keep_reserve, with_reserve
@@ -51,17 +51,30 @@ class StoreContext:
     on_close: Callable[[], None] = lambda: None
 
     @classmethod
-    def open(cls, path: Path, *, read_only: bool = False) -> StoreContext:
+    def open(
+        cls,
+        path: Path,
+        *,
+        read_only: bool = False,
+        staleness: float | None = DEFAULT_STALENESS,
+    ) -> StoreContext:
         """Open the store in the directory `path`. Raises as `vfsd.Store.open`."""
         directory = StoreDirectory.open_watched(path)
         try:
-            return replace(cls.of(directory, read_only=read_only), on_close=directory.close)
+            parts = cls.of(directory, read_only=read_only, staleness=staleness)
+            return replace(parts, on_close=directory.close)
         except BaseException:
             directory.close()
             raise
 
     @classmethod
-    def of(cls, directory: StoreDirectory, *, read_only: bool = False) -> StoreContext:
+    def of(
+        cls,
+        directory: StoreDirectory,
+        *,
+        read_only: bool = False,
+        staleness: float | None = DEFAULT_STALENESS,
+    ) -> StoreContext:
         """Open the store of a directory that the caller has opened, and closes.
 
         Raises as `vfsd.Store.open`.
@@ -77,6 +90,7 @@ class StoreContext:
                     directory.catalog_url,
                     read_only=read_only,
                     store_id=directory.id,
+                    staleness=staleness,
                     require_in_place=directory.require_in_place,
                 ),
             )

@@ -403,13 +403,23 @@ class DentryCache:
         ino = None if entries is None else entries.get(name)
         return None if ino is None else self._nodes.get(ino)
 
+    def require_current(self) -> None:
+        """Notice all changes that other processes have committed so far.
+
+        Raises `UnreachableError` while the server of the catalog is away.
+        """
+        if self._watch.may_lag and self._watch.changed(now=True):
+            self._may_be_stale = True
+            self._check_current()
+
     def _check_current(self) -> bool:
         """Clear the cache if another process changed the tree.
 
         Return False if that cannot be checked without waiting.
         """
         now = time.monotonic()
-        if self._watch.changed() or now - self._last_compare > _COMPARE_SECONDS:
+        is_due = not self._watch.sees_all and now - self._last_compare > _COMPARE_SECONDS
+        if self._watch.changed() or is_due:
             self._may_be_stale = True
         if not self._may_be_stale:
             self._last_check = now

@@ -344,6 +344,7 @@ class Filesystem:
 
         Only the access mode, O_TRUNC and O_APPEND of `flags` are used. Use `create` for new files.
         """
+        self._names.require_current()  # closed on another host: the bytes must be those of now
         found = self._find(path)
         if isinstance(found, Node):
             if flags & os.O_TRUNC and flags & os.O_ACCMODE == os.O_RDONLY and found.is_file:

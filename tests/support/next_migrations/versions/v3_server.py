@@ -1,0 +1,1 @@
+../../../../catalog/migrations/versions/v3_server.py
