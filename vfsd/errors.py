@@ -18,7 +18,7 @@ the same in Python, in a shell and in a mount.
     ├── StoreError                 10   EIO        the store cannot be used
     │   ├── NoStoreError           10   ENOENT     no store found in this directory
     │   ├── ClosedError            10   EIO        the store was closed
-    │   ├── UnreachableError       10   EIO        the database server does not answer
+    │   ├── UnreachableError       10   EIO        a server does not answer
     │   ├── StoreVersionError      11   EPROTO     written by a newer vfsd
     │   ├── BusyError              12   EBUSY      in use by another process; try again
     │   │   └── OutdatedError      12   EBUSY      the data has changed since it was read
@@ -175,7 +175,7 @@ class ClosedError(StoreError, RuntimeError):
 
 
 class UnreachableError(StoreError):
-    """The database server of the catalog does not answer or refuses the login; retry later."""
+    """The server of the catalog or the objects does not answer or refuses access; retry later."""
 
     exit_code = 10
 

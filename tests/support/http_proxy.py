@@ -135,7 +135,7 @@ class HttpProxy:
             faults.short -= 1
             data = (await answers.readexactly(left))[:-1]
             writer.write(head.replace(b": %d\r\n" % left, b": %d\r\n" % len(data)) + data)
-            return False
+            return True
         writer.write(head)
         if method != "HEAD" and b"chunked" in _header(head, b"transfer-encoding").lower():
             while True:
