@@ -8,6 +8,7 @@ from vfsd.catalog.database_url import absolute_url, has_password, redacted_url
 from vfsd.catalog.engine import BUSY_SECONDS, DEFAULT_STALENESS, ChangeWatch
 from vfsd.catalog.open_catalog import database_taken_error
 from vfsd.catalog.schema import ROOT
+from vfsd.catalog.segments import TileState
 from vfsd.catalog.sqlite_connections import checkpoint_if_closed
 from vfsd.catalog.tree import NAME_BYTES, Tree, not_found_error, require_name, split_path
 from vfsd.catalog.video_query import FindOptions, VideoFilter, VideoQuery
@@ -22,6 +23,7 @@ __all__ = [
     "ChangeWatch",
     "FindOptions",
     "Objects",
+    "TileState",
     "Transaction",
     "Tree",
     "VideoFilter",

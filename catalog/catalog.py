@@ -17,7 +17,7 @@ from vfsd.catalog.clock_history import ClockHistory
 from vfsd.catalog.database_url import redacted_url
 from vfsd.catalog.derived_usage import DerivedUsage, EvictionLog, SegmentGain
 from vfsd.catalog.engine import DEFAULT_STALENESS, ChangeWatch, Database
-from vfsd.catalog.integrity import IntegrityLog
+from vfsd.catalog.integrity import IntegrityLog, StoredChecksums
 from vfsd.catalog.open_catalog import (
     copy_database,
     create_database,
@@ -28,7 +28,7 @@ from vfsd.catalog.open_catalog import (
 from vfsd.catalog.read_history import LoggedReads, TilingDecisions
 from vfsd.catalog.retention import OriginalPolicies
 from vfsd.catalog.rows import require_json_keys
-from vfsd.catalog.segments import MeasuredCosts, Segments
+from vfsd.catalog.segments import MeasuredCosts, Segments, TileState
 from vfsd.catalog.tree import Tree
 from vfsd.catalog.video_query import (
     Interval,
@@ -183,6 +183,12 @@ class Catalog:
         with self._database.writing(patience) as connection:
             yield Transaction(connection)
 
+    @contextmanager
+    def _querying(self) -> Iterator[Transaction]:
+        """Yield a transaction for one statement, or for several that need no common state."""
+        with self._database.querying() as connection:
+            yield Transaction(connection)
+
     def connected(self) -> AbstractContextManager[Connection]:
         """Return a context with a connection for queries; see `reading`."""
         return self._database.reading()
@@ -299,6 +305,13 @@ class Catalog:
 
     def video(self, name: str) -> LogicalVideo:
         """Return the video with that name.  Raises `NotFoundError`, also for other files."""
+        if self._database.is_postgresql:
+            from vfsd.catalog.server_queries import video_at
+
+            with self._database.querying() as connection:
+                found = video_at(connection, name)
+            if found is not None:
+                return found
         with self.reading() as seen:
             return seen.videos.by_node(seen.tree.resolve(name), name)
 
@@ -370,6 +383,11 @@ class Catalog:
             found = seen.integrity.inspection(original.place)
         return () if found is None else found.damage
 
+    def checksums(self, place: ByteLocation) -> StoredChecksums | None:
+        """Return the stored checksums of bytes, or None.  Raises `IntegrityError` if invalid."""
+        with self._querying() as seen:
+            return seen.integrity.checksums(place)
+
     def cost_factor(self, video: LogicalVideo) -> float | None:
         """Return the measured decoding time of the original relative to its codec's cost model, or
         None.
@@ -377,6 +395,29 @@ class Catalog:
         require_video(video)
         with self.reading() as seen:
             return seen.videos.cost_factor(video.original.id)
+
+    def tile_state(self, video: LogicalVideo, host: str) -> TileState:
+        """Return all that decides from which tiles a video is read on a host."""
+        require_video(video)
+        if self._database.is_postgresql:
+            from vfsd.catalog.server_queries import tile_state
+
+            with self._database.querying() as connection:
+                state, is_damaged = tile_state(connection, video, host)
+            if not is_damaged or not (state.segments or state.joined):
+                return state
+            return state._replace(unreadable=tuple(self.unreadable_frames(video)))
+        key = video.original.id
+        with self.reading() as seen:
+            segments = seen.segments.active(key) + seen.segments.renditions(key)
+            joined = seen.segments.joined(key)
+            factor = seen.videos.cost_factor(key)
+            measured = {cost.name: cost.decode for cost in seen.costs.of_host(host)}
+            if not segments and not joined:  # the rest only matters for the choice of tiles
+                return TileState([], [], (), factor, measured, None)
+            reads = seen.retention.policy(video.ino).reads
+        unreadable = tuple(self.unreadable_frames(video))
+        return TileState(segments, joined, unreadable, factor, measured, reads)
 
     def policy(self, video: LogicalVideo) -> RetentionPolicy:
         """Return the policy of a video, its own or that of a directory above."""
@@ -484,13 +525,13 @@ class Catalog:
                 hint="use the table of the original; `Catalog.segments` and `renditions` list the "
                 "frames of other encodings",
             )
-        with self.reading() as seen:
+        with self._querying() as seen:
             bounds = seen.videos.page_bounds(physical.id)
             if not bounds:
                 seen.videos.require_there(physical.id)
 
         def fetch(ordinal: int) -> bytes:
-            with self.reading() as later:
+            with self._querying() as later:
                 return later.videos.page(physical.id, ordinal)
 
         table = FrameTable(

@@ -263,6 +263,26 @@ class Database:
         if self._immutable is not None:
             self._immutable.require_unchanged()
 
+    @property
+    def is_postgresql(self) -> bool:
+        return self.url.get_backend_name() == "postgresql"
+
+    @contextmanager
+    def querying(self) -> Iterator[Connection]:
+        """Like `reading`, but on a server each statement sees a state of its own.
+
+        That saves the round trips for the begin and the end of a transaction.
+        """
+        if self.is_sqlite:
+            with self.reading() as connection:
+                yield connection
+            return
+        with (
+            self._mapped_errors(self._patience),
+            self.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection,
+        ):
+            yield connection
+
     @contextmanager
     def writing(self, patience: float | None = None) -> Iterator[Connection]:
         """Yield a connection for one transaction, committed at the end or rolled back on an error.
@@ -302,11 +322,7 @@ class Database:
     def _ask_changes(self) -> int:
         from vfsd.catalog.server_connections import read_changes
 
-        with (
-            self._mapped_errors(self._patience),
-            # One statement is a snapshot of its own.
-            self.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection,
-        ):
+        with self.querying() as connection:
             return read_changes(connection)
 
     @contextmanager

@@ -81,7 +81,7 @@ class IntegrityLog:
     def checksums(self, place: ByteLocation) -> StoredChecksums | None:
         """Return stored checksums, or None.  Raises `IntegrityError` if they are inconsistent."""
         row = self._connection.execute(
-            sa.select(block_sums).where(_is_at(block_sums, place))
+            sa.select(block_sums).where(is_at(block_sums, place))
         ).first()
         if row is None:
             return None
@@ -103,7 +103,7 @@ class IntegrityLog:
         )
 
     def drop_checksums(self, place: ByteLocation) -> None:
-        self._connection.execute(sa.delete(block_sums).where(_is_at(block_sums, place)))
+        self._connection.execute(sa.delete(block_sums).where(is_at(block_sums, place)))
 
     def with_checksums(self) -> set[ByteLocation]:
         rows = self._connection.execute(sa.select(block_sums.c.object_key, block_sums.c.link_path))
@@ -136,7 +136,7 @@ class IntegrityLog:
 
     def inspection(self, place: ByteLocation) -> Inspection | None:
         row = self._connection.execute(
-            sa.select(inspections).where(_is_at(inspections, place))
+            sa.select(inspections).where(is_at(inspections, place))
         ).first()
         return None if row is None else _inspection_from_row(row)
 
@@ -182,7 +182,7 @@ class IntegrityLog:
         self._connection.execute(sa.delete(inspections))
 
     def forget_inspection(self, place: ByteLocation) -> None:
-        self._connection.execute(sa.delete(inspections).where(_is_at(inspections, place)))
+        self._connection.execute(sa.delete(inspections).where(is_at(inspections, place)))
 
     def forget_unlinked(self) -> None:
         """Drop checksums and inspections of files in which no video is indexed any more."""
@@ -243,7 +243,7 @@ class IntegrityLog:
         """Return the ids of the videos with these bytes as their original."""
         rows = self._connection.execute(
             sa.select(physical_videos.c.video_id)
-            .where(physical_videos.c.role == Role.ORIGINAL.value, _is_at(physical_videos, place))
+            .where(physical_videos.c.role == Role.ORIGINAL.value, is_at(physical_videos, place))
             .order_by(physical_videos.c.video_id)
         )
         return [row.video_id for row in rows]
@@ -300,7 +300,8 @@ def _columns(place: ByteLocation) -> dict[str, str | bytes | None]:
     return {"object_key": place.object_key, "link_path": path}
 
 
-def _is_at(table: sa.Table, place: ByteLocation) -> sa.ColumnElement[bool]:
+def is_at(table: sa.Table, place: ByteLocation) -> sa.ColumnElement[bool]:
+    """Return the condition that a row is about the bytes at a location."""
     if place.object_key is not None:
         return table.c.object_key == place.object_key
     return table.c.link_path == os.fsencode(place.link_path or "")

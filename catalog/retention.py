@@ -227,7 +227,7 @@ class OriginalPolicies:
         chosen = sa.select(policies)
         if inos is not None:
             chosen = chosen.where(policies.c.ino.in_(inos))
-        return {row.ino: _policy_from_row(row) for row in self._connection.execute(chosen)}
+        return {row.ino: policy_from_row(row) for row in self._connection.execute(chosen)}
 
     def _of_directories(self, ino: int) -> list[tuple[int, RetentionPolicy]]:
         """Return for each directory with a name of the file: (directory of the policy, policy)."""
@@ -290,7 +290,7 @@ def _policy_to_row(policy: RetentionPolicy) -> dict[str, Any]:
 
 
 @reads_row(policies)
-def _policy_from_row(row: Row[Any]) -> RetentionPolicy:
+def policy_from_row(row: Row[Any]) -> RetentionPolicy:
     return RetentionPolicy(
         Fate(row.original), **{name: getattr(row, name) for name in _PLAIN_COLUMNS}
     )

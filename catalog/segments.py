@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
@@ -22,7 +22,20 @@ from vfsd.validation import is_storable
 
 _VIEW_PREFIX = "view-"
 """Prefix of the codec in rows about encoding views; their decode terms are 0."""
+IS_OF_DECODING = ~costs.c.name.startswith(_VIEW_PREFIX, autoescape=True)
+"""The condition that a row of `costs` is not about encoding."""
 _TERMS = tuple(field.name for field in dataclasses.fields(DecodeCost))
+
+
+class TileState(NamedTuple):
+    """Everything in the catalog that decides from which encodings a video is read."""
+
+    segments: list[Segment]  #: active tiles and renditions
+    joined: list[Segment]
+    unreadable: tuple[range, ...]  #: frames of the original; empty without tiles
+    factor: float | None  #: cost factor of the original, if measured
+    measured: dict[str, DecodeCost]
+    reads: float | None  #: minimum luma dB of the policy; None for the store's default
 
 
 class MeasuredCosts:
@@ -36,23 +49,9 @@ class MeasuredCosts:
         if not is_storable(host):
             return []
         rows = self._connection.execute(
-            sa.select(costs)
-            .where(costs.c.host == host, ~costs.c.name.startswith(_VIEW_PREFIX, autoescape=True))
-            .order_by(costs.c.name)
+            sa.select(costs).where(costs.c.host == host, IS_OF_DECODING).order_by(costs.c.name)
         )
-        return [
-            MeasuredCost(
-                host=row.host,
-                name=row.name,
-                decode=DecodeCost(**{term: getattr(row, term) for term in _TERMS}),
-                encode_pixel=row.encode_pixel,
-                r2=row.r2,
-                samples=row.samples,
-                software=row.software,
-                measured_ns=row.measured_ns,
-            )
-            for row in rows
-        ]
+        return [_cost_from_row(row) for row in rows]
 
     def of_encoding(self, host: str) -> dict[str, float]:
         """Return CPU seconds per pixel of an encoded view on a host, by codec."""
@@ -320,8 +319,8 @@ class Segments:
         )
         found: dict[int, list[Cell]] = {}
         for row in self._connection.execute(mine):
-            found.setdefault(row.segment_id, []).append(_cell_from_row(row))
-        return [_segment_from_row(row, tuple(found.get(row.id, ()))) for row in rows]
+            found.setdefault(row.segment_id, []).append(cell_from_row(row))
+        return [segment_from_row(row, tuple(found.get(row.id, ()))) for row in rows]
 
     def _active_within(
         self, original_id: int, frames: range, alike: sa.ColumnElement[bool]
@@ -398,8 +397,26 @@ def _is_like(physical_id: int) -> sa.ColumnElement[bool]:
     return segments.c.physical_id.in_(found)
 
 
+def decode_cost_from_row(row: Any) -> DecodeCost:
+    """Return the cost in a row of `costs`."""
+    return DecodeCost(**{term: getattr(row, term) for term in _TERMS})
+
+
+def _cost_from_row(row: Row[Any]) -> MeasuredCost:
+    return MeasuredCost(
+        host=row.host,
+        name=row.name,
+        decode=decode_cost_from_row(row),
+        encode_pixel=row.encode_pixel,
+        r2=row.r2,
+        samples=row.samples,
+        software=row.software,
+        measured_ns=row.measured_ns,
+    )
+
+
 @reads_row(segments)
-def _segment_from_row(row: Row[Any], mine: tuple[Cell, ...]) -> Segment:
+def segment_from_row(row: Row[Any], mine: tuple[Cell, ...]) -> Segment:
     return Segment(
         id=row.id,
         physical_id=row.physical_id,
@@ -419,7 +436,7 @@ def _segment_from_row(row: Row[Any], mine: tuple[Cell, ...]) -> Segment:
 
 
 @reads_row(cells)
-def _cell_from_row(row: Row[Any]) -> Cell:
+def cell_from_row(row: Row[Any]) -> Cell:
     return Cell(
         tile=row.tile,
         rect=Rect(row.x1, row.y1, row.x2, row.y2),

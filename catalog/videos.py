@@ -456,15 +456,13 @@ class Videos:
         for row in self._connection.execute(sa.select(tags).where(tags.c.video_id.in_(numbers))):
             words.setdefault(row.video_id, set()).add(row.tag)
         return [
-            _video_from_row(row, names[row.ino], originals.get(row.id), words.get(row.id, set()))
+            video_from_row(row, names[row.ino], originals.get(row.id), words.get(row.id, set()))
             for row in rows
         ]
 
 
-def _video_from_row(
-    row: Row[Any], name: str, original: Row[Any] | None, words: Iterable[str]
-) -> LogicalVideo:
-    """Convert a row.  Raises `IntegrityError` for a video without an original."""
+def video_from_row(row: Any, name: str, original: Any, words: Iterable[str]) -> LogicalVideo:
+    """Convert rows of `_SELECT_VIDEO` and of the original.  Raises `IntegrityError` without one."""
     if original is None:
         raise IntegrityError(f"video {name!r} has no original", hint="run `vfsd fsck`")
     return LogicalVideo(

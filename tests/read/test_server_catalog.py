@@ -12,7 +12,13 @@ import sqlalchemy as sa
 
 from tests.support.postgresql import PostgresqlServer
 from vfsd.api.store import Store
-from vfsd.errors import UsageError
+from vfsd.catalog import ROOT
+from vfsd.catalog.engine import Database
+from vfsd.core.model import MeasuredCost
+from vfsd.core.retention_policy import RetentionPolicy
+from vfsd.derive.tile_encoder import TileSettings
+from vfsd.errors import NotFoundError, UsageError
+from vfsd.tiling.cost import DecodeCost
 
 _POLL = "catalog_state"
 
@@ -63,6 +69,59 @@ def test_reads_ask_once_a_second(
     found = postgresql.statements(own_database)
     assert all(_POLL in statement for statement in found), found
     assert 1 <= sum(found.values()) <= 3
+
+
+def test_statements_of_a_first_read(
+    postgresql: PostgresqlServer, own_database: str, opened: Store
+) -> None:
+    postgresql.statements(own_database)
+    video = opened["cam1/a.mp4"]
+    assert sum(postgresql.statements(own_database).values()) <= 2
+    assert len(video[5]) > 0
+    video.read(frames=[6], region=(10, 10, 200, 200))
+    assert sum(postgresql.statements(own_database).values()) <= 4
+
+
+def test_single_statements_find_the_same(
+    home: Path, wide_clip: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those that work on each database, for plain videos and odd ones."""
+    names = ["cam1/a.mp4", "cam1/b.mp4", "c.mp4", "cam1/deep/er/d.mp4"]
+    with Store.open(home) as store:
+        catalog = store.catalog
+        lossless = TileSettings("lossless")
+        store.ingest(wide_clip, names[1]).tiles.retile(
+            "uniform:1x2", span=(0, 1), settings=lossless
+        )
+        store.ingest(wide_clip, names[2])
+        store.ingest(wide_clip, names[3]).tiles.retile("uniform:1x2", span=(1, 2))
+        catalog.tag(catalog.video(names[1]), "night", "rain")
+        catalog.set_metadata(catalog.video(names[2]), site=3)
+        place = catalog.video(names[0]).original.place
+        with catalog.writing() as change:
+            cost = DecodeCost(1.0, 2.0, 3.5, 4.0)
+            change.costs.put(MeasuredCost("h", "h264", cost, None, 1.0, 9, "", 7))
+            policy = RetentionPolicy(reads=41.0)
+            change.retention.set_policy(change.tree.resolve("cam1").ino, policy)
+            linked = change.tree.resolve(names[2]).ino
+            change.tree.link(linked, ROOT, "another.mp4", now_ns=1)
+            change.integrity.add_damage(place, [range(5000, 9000)], now_ns=1)
+        paths = [f"/{name}/" for name in [*names, "another.mp4"]]
+        for host in ("h", "", "other"):
+            videos = [catalog.video(path) for path in paths]
+            found = [catalog.tile_state(video, host) for video in videos]
+            with monkeypatch.context() as patch:
+                patch.setattr(Database, "is_postgresql", False)
+                assert [catalog.video(path) for path in paths] == videos
+                expected = [catalog.tile_state(video, host) for video in videos]
+            # Without tiles, the policy does not matter.
+            assert [one if one.segments else one._replace(reads=None) for one in found] == expected
+        assert [bool(one.segments) for one in found] == [True, True, False, True, False]
+        assert found[0].unreadable
+        assert found[0].reads == 41.0
+        for missing in ("cam1", "", "cam1/a.mp4/x", "cam2/a.mp4", "a\udcff"):
+            with pytest.raises(NotFoundError):
+                catalog.video(missing)
 
 
 def test_changes_are_noticed_as_asked(home: Path) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from vfsd.catalog import Catalog, Transaction
+from vfsd.catalog import Catalog, TileState, Transaction
 from vfsd.core.frame_table import FrameTable
 from vfsd.core.frames import Frame, FrameTimes
 from vfsd.core.model import LogicalVideo, PhysicalVideo, Segment
@@ -43,17 +43,6 @@ _NEW_SAMPLE_WEIGHT = 0.2
 """Weight of a new measurement in the moving average of a cost factor."""
 _MIN_MEASURED_SECONDS = 1e-3
 """A shorter time measures the clock rather than the encoding."""
-
-
-class _VideoTiles(NamedTuple):
-    """The catalog's state of a video."""
-
-    segments: list[Segment]
-    joined: list[Segment]
-    unreadable: tuple[range, ...]
-    factor: float | None  #: of the original, if measured
-    measured: dict[str, DecodeCost]
-    reads: float | None  #: minimum luma dB of the policy; None for the store's default
 
 
 class CatalogChanges:
@@ -93,7 +82,7 @@ class TileIndex:
         self._threads = threads
         self._changes = changes
         # by id of the original
-        self._videos: OrderedDict[int, tuple[int, _VideoTiles]] = OrderedDict()
+        self._videos: OrderedDict[int, tuple[int, TileState]] = OrderedDict()
         self._measured: dict[str, DecodeCost] = {}
         self._factors: dict[int, float] = {}  # by id of the encoding, from reads of this process
         self._guard = threading.Lock()
@@ -115,7 +104,7 @@ class TileIndex:
         with self._guard:
             known, found = self._videos.get(key, (-1, None))
         if found is None or known != changes:
-            loaded = self._load(video)
+            loaded = self._catalog.tile_state(video, host_name())
             # Cached plans and views refer to the object, and most changes concern other videos.
             found = found if found == loaded else loaded
         with self._guard:
@@ -130,19 +119,6 @@ class TileIndex:
             return AvailableTiles((), costs, luma)
         wanted = min(luma if found.reads is None else found.reads, video.original.psnr)
         return AvailableTiles(found.segments, costs, wanted, found.joined, found.unreadable)
-
-    def _load(self, video: LogicalVideo) -> _VideoTiles:
-        key = video.original.id
-        with self._catalog.reading() as seen:
-            segments = seen.segments.active(key) + seen.segments.renditions(key)
-            joined = seen.segments.joined(key)
-            factor = seen.videos.cost_factor(key)
-            measured = {cost.name: cost.decode for cost in seen.costs.of_host(host_name())}
-            if not segments and not joined:  # the rest only matters for the choice of tiles
-                return _VideoTiles([], [], (), factor, measured, None)
-            reads = seen.retention.policy(video.ino).reads
-        unreadable = tuple(self._catalog.unreadable_frames(video))
-        return _VideoTiles(segments, joined, unreadable, factor, measured, reads)
 
     def note(self, segment: Segment, work: DecodeWork, seconds: float) -> None:
         """Record the CPU seconds of decoding some tiles of a segment."""

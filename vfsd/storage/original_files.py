@@ -202,8 +202,7 @@ class OriginalFiles:
             if time.monotonic() - self._missing.get(location, -_MISSING_SECONDS) < _MISSING_SECONDS:
                 return None
         try:
-            with self._catalog.reading() as seen:
-                known = seen.integrity.checksums(location)
+            known = self._catalog.checksums(location)
         except IntegrityError as error:
             _log.warning("%s is read without comparison: %s", location, error)
             known = None
