@@ -5,8 +5,9 @@ A `Transaction` has a repository for each subject, created at its first use.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -54,7 +55,14 @@ from vfsd.core.model import (
 )
 from vfsd.core.process_control import lazy
 from vfsd.core.retention_policy import RetentionPolicy
-from vfsd.errors import IntegrityError, NotFoundError, UsageError
+from vfsd.errors import (
+    BusyError,
+    IntegrityError,
+    NotFoundError,
+    ReadOnlyError,
+    UnreachableError,
+    UsageError,
+)
 from vfsd.validation import non_negative, whole_number, within_64_bits
 
 if TYPE_CHECKING:
@@ -79,6 +87,8 @@ class Catalog:
     def __init__(self, database: Database) -> None:
         """Use `open` or `create`."""
         self._database = database
+        self._kept_reads: int | None = None  #: by the last `note_reads`
+        self._fold_at = 0.0  #: on the monotonic clock
 
     # -- opening
 
@@ -447,6 +457,7 @@ class Catalog:
         if since is not None:
             hint = "give a Unix time in nanoseconds"
             since = within_64_bits(whole_number(since, "since"), "since: ", hint=hint)
+        self.fold_reads()
         before: int | None = None
         while True:
             with self.reading() as seen:
@@ -464,6 +475,7 @@ class Catalog:
     def read_areas(self, video: LogicalVideo, frames: range) -> list[ReadArea]:
         """Return the areas of reads that touched some of `frames`, most frequent first."""
         require_video(video)
+        self.fold_reads()
         with self.reading() as seen:
             return seen.read_log.areas(video.id, frames)
 
@@ -478,14 +490,49 @@ class Catalog:
 
         The uses of segments are counted, too.  The newest `keep` reads are kept.  A `watch` does
         not report this change.  Raises `BusyError` after a second of waiting for other writers, and
-        `NoSpaceError`.
+        `NoSpaceError`.  On PostgreSQL, the reads are in the log after half a minute, or when it is
+        used.
         """
+        if self._database.is_postgresql:
+            self._note_on_server(done, keep)
+            return
         with self._database.unwatched_writing() as connection:
             reads = LoggedReads(connection)
             if reads.add(done):
                 usage = DerivedUsage(connection)
                 usage.record_used(_segment_gains(done, usage.newest_read()))
                 reads.keep(keep)
+
+    def _note_on_server(self, done: Sequence[tuple[str, LoggedRead]], keep: int) -> None:
+        from vfsd.catalog.read_notes import FOLD_SECONDS, add_notes, fold_notes, may_fold
+
+        if self.read_only:
+            raise ReadOnlyError("the store was opened read-only")
+        self._kept_reads = keep
+        with self._database.querying() as connection:
+            add_notes(connection, done)
+        if time.monotonic() < self._fold_at:
+            return
+        self._fold_at = time.monotonic() + FOLD_SECONDS
+        # The reads are noted by now: another process can move them, or this one later.
+        with (
+            suppress(BusyError, ReadOnlyError, UnreachableError),
+            self._database.rarely_writing(lambda seen: may_fold(seen, time.time_ns())) as found,
+        ):
+            if found is not None:
+                fold_notes(found, keep)
+
+    def fold_reads(self) -> None:
+        """On PostgreSQL, add the reads that all processes have noted to the log.
+
+        Not while another process keeps writing, or in a store that was opened read-only.
+        """
+        if not self._database.is_postgresql or self.read_only:
+            return
+        from vfsd.catalog.read_notes import fold_notes
+
+        with suppress(BusyError, ReadOnlyError), self._database.unwatched_writing() as connection:
+            fold_notes(connection, self._kept_reads)
 
     def record_inspections(self, places: Sequence[tuple[ByteLocation, int]]) -> None:
         """Record that the bytes at these locations were examined at these times and found intact.
@@ -507,6 +554,7 @@ class Catalog:
         """Drop the logged reads of a video, or of all videos, and return their number."""
         _require_info_or_none(video)
         with self.writing() as change:
+            change.fold_reads()
             return change.read_log.remove(None if video is None else video.id)
 
     def frame_table(self, physical: PhysicalVideo) -> FrameTable:
@@ -664,6 +712,13 @@ class Transaction:
     @lazy
     def read_log(self) -> LoggedReads:
         return LoggedReads(self._connection)
+
+    def fold_reads(self) -> None:
+        """On PostgreSQL, add the noted reads to the log; see `Catalog.note_reads`."""
+        if self._connection.dialect.name == "postgresql":
+            from vfsd.catalog.read_notes import fold_notes
+
+            fold_notes(self._connection, None)
 
     @lazy
     def tiling_decisions(self) -> TilingDecisions:

@@ -340,6 +340,21 @@ class Database:
         with self._mapped_errors(_NOTE_SECONDS), self._transaction(_NOTE_SECONDS) as connection:
             yield connection
 
+    @contextmanager
+    def rarely_writing(self, is_due: Callable[[Connection], bool]) -> Iterator[Connection | None]:
+        """Like `unwatched_writing`, but yield None, without the write lock, unless `is_due`.
+
+        Only for PostgreSQL.
+        """
+        with self._mapped_errors(_NOTE_SECONDS):
+            connected = self.engine.connect().execution_options(isolation_level="READ COMMITTED")
+            with connected as connection, connection.begin():
+                if not is_due(connection):
+                    yield None
+                    return
+                self.server.lock(connection, _NOTE_SECONDS)
+                yield connection
+
     @property
     def _is_writing(self) -> bool:
         """Whether the current thread is in a write transaction."""

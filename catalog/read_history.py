@@ -47,7 +47,7 @@ class LoggedReads:
             chosen = chosen.where(reads.c.at_ns >= since_ns)
         if before_id is not None:
             chosen = chosen.where(reads.c.id < before_id)
-        return [_read_from_row(row) for row in self._connection.execute(chosen)]
+        return [read_from_row(row) for row in self._connection.execute(chosen)]
 
     def areas(self, video_id: int, frames: range) -> list[ReadArea]:
         """Return the areas of reads of a video that touched some of `frames`, most frequent first.
@@ -93,7 +93,7 @@ class LoggedReads:
             sa.select(videos.c.id, videos.c.digest).where(videos.c.id.in_(numbers))
         )
         current = {(row.id, row.digest) for row in known}
-        kept = [_read_to_row(read) for digest, read in rows if (read.video_id, digest) in current]
+        kept = [read_to_row(read) for digest, read in rows if (read.video_id, digest) in current]
         if kept:
             self._connection.execute(sa.insert(reads), kept)
         return len(kept)
@@ -117,7 +117,7 @@ def _clauses(stored: list[list[str]]) -> tuple[tuple[str, ...], ...]:
 
 
 @reads_row(reads)
-def _read_from_row(row: Row[Any]) -> LoggedRead:
+def read_from_row(row: Row[Any]) -> LoggedRead:
     return LoggedRead(
         id=row.id,
         video_id=row.video_id,
@@ -141,7 +141,7 @@ def _read_from_row(row: Row[Any]) -> LoggedRead:
     )
 
 
-def _read_to_row(read: LoggedRead) -> dict[str, Any]:
+def read_to_row(read: LoggedRead) -> dict[str, Any]:
     region = read.region
     width, height = read.size or (None, None)
     return {

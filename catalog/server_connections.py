@@ -117,7 +117,7 @@ class Server:
             if is_merged:
                 _begin(connection, patience)
             else:
-                self._lock(connection, patience)
+                self.lock(connection, patience)
             yield connection
 
     @contextmanager
@@ -136,7 +136,8 @@ class Server:
         if not is_new or sa.inspect(connection).has_table(catalog_state.name):
             numbers.append(_count_change(connection))
 
-    def _lock(self, connection: Connection, patience: float) -> None:
+    def lock(self, connection: Connection, patience: float) -> None:
+        """Wait up to `patience` seconds for other writers, and lock them out."""
         if connection.dialect.name == "postgresql":
             connection.exec_driver_sql(f"SET LOCAL lock_timeout = {_milliseconds(patience)}")
         if not self._is_catalog and current_revision(connection) is None:

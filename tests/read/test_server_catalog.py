@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from tests.support.postgresql import PostgresqlServer
 from vfsd.api.store import Store
 from vfsd.catalog import ROOT
 from vfsd.catalog.engine import Database
-from vfsd.core.model import MeasuredCost
+from vfsd.core.model import MeasuredCost, SegmentUse
 from vfsd.core.retention_policy import RetentionPolicy
 from vfsd.derive.tile_encoder import TileSettings
 from vfsd.errors import NotFoundError, UsageError
@@ -38,8 +40,12 @@ def opened(home: Path) -> Iterator[Store]:
         yield store
 
 
-def _until_asked_again() -> None:
-    time.sleep(1.05)
+@contextmanager
+def connected(url: str) -> Iterator[sa.Connection]:
+    engine = sa.create_engine(url)
+    with engine.connect() as connection:
+        yield connection
+    engine.dispose()
 
 
 def test_warm_frames_need_no_statement(
@@ -196,3 +202,87 @@ def test_idle_connections_are_closed(
             assert time.monotonic() < deadline
         assert "cam1/a.mp4" in store  # it connects again
     engine.dispose()
+
+
+def _noted(url: str) -> int:
+    with connected(url) as connection:
+        found = connection.exec_driver_sql("SELECT count(*) FROM read_notes").scalar_one()
+    return int(found)
+
+
+def test_reads_are_noted_while_another_process_writes(own_database: str, home: Path) -> None:
+    with Store.open(home) as store, Store.open(home) as other:
+        video = store["cam1/a.mp4"]
+        video.read(frames=[3], region=(10, 10, 200, 200))
+        video.read(frames=[5])
+        with other.catalog.writing():
+            store.tools.read_log.flush()
+            assert store.tools.read_log.dropped == 0  # type: ignore[attr-defined]
+            assert _noted(own_database) == 2
+            store.catalog.fold_reads()  # waits for a second, and gives up
+            assert _noted(own_database) == 2
+        found = list(other.catalog.reads())
+        assert [one.first_frame for one in found] == [5, 3]
+        assert _noted(own_database) == 0
+        with store.catalog.reading() as seen:
+            used = seen.derived_usage.segments(None)
+        uses = sum(one.segments for one in found)
+        assert sum(one.uses for one in used) == pytest.approx(uses, rel=0.01)
+
+
+def test_notes_are_the_reads_themselves(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Store.open(home) as store:
+        video = store["cam1/a.mp4"]
+        video.read(frames=range(3, 40, 7), size=(96, 54))
+        store.tools.read_log.flush()
+        (read,) = store.catalog.reads()
+        with monkeypatch.context() as patch:
+            patch.setattr(Database, "is_postgresql", False)
+            store.catalog.note_reads([(video.info.digest, read)], keep=10)
+        first, second = store.catalog.reads()
+        assert replace(first, id=second.id) == second
+
+
+def test_notes_are_moved_after_half_a_minute_by_one_process(own_database: str, home: Path) -> None:
+    with Store.open(home) as store, Store.open(home) as other:
+        store["cam1/a.mp4"].read(frames=[3])
+        store.tools.read_log.flush()
+        (read,) = store.catalog.reads()
+        old = replace(read, at_ns=time.time_ns() - 31_000_000_000)
+        digest = store["cam1/a.mp4"].info.digest
+        with connected(own_database) as holder, holder.begin():
+            holder.exec_driver_sql("SELECT pg_advisory_xact_lock(7813595)")
+            other.catalog.note_reads([(digest, old)], keep=100)
+            assert _noted(own_database) == 1
+        store.catalog.note_reads([(digest, replace(read, at_ns=time.time_ns()))], keep=100)
+        assert _noted(own_database) == 2  # this process has looked at its first note
+        with Store.open(home) as third:
+            third.catalog.note_reads([(digest, old)], keep=2)
+        assert _noted(own_database) == 0
+        assert len(list(store.catalog.reads())) == 2
+
+
+def test_many_reads_at_once_are_sampled(own_database: str, home: Path) -> None:
+    with Store.open(home) as store:
+        video = store["cam1/a.mp4"]
+        video.read(frames=[3], region=(10, 10, 200, 200))
+        store.tools.read_log.flush()
+        (read,) = store.catalog.reads()
+        (segment, *_) = store.catalog.segments(video.info)
+        used = replace(read, uses=(SegmentUse(segment.id, 0.5),))
+        store.catalog.note_reads([(video.info.digest, used)] * 2500, keep=10_000)
+        assert _noted(own_database) == 834
+        store.catalog.fold_reads()
+        with store.catalog.reading() as seen:
+            (found,) = [one for one in seen.derived_usage.segments(None) if one.id == segment.id]
+        assert found.uses == pytest.approx(834 * 3, rel=0.01)
+        assert found.saved == pytest.approx(834 * 3 * 0.5, rel=0.01)
+
+
+def test_reads_of_a_removed_video_are_forgotten(own_database: str, home: Path) -> None:
+    with Store.open(home) as store:
+        store["cam1/a.mp4"].read(frames=[3])
+        store.tools.read_log.flush()
+        store.remove("cam1/a.mp4")
+        assert list(store.catalog.reads()) == []
+        assert _noted(own_database) == 0

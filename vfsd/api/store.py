@@ -773,6 +773,7 @@ class Store(Mapping[str, "Video"]):
 
     def _read_lately(self) -> list[VideoContext]:
         """The videos with entries in the read log."""
+        self.catalog.fold_reads()
         found = []
         with self.catalog.reading() as seen:
             for number in seen.read_log.videos():

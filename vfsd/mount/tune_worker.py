@@ -194,6 +194,7 @@ class TuneLoop:
 
     def _videos(self) -> Iterator[Video]:
         """Yield the videos in the read log, without those to avoid."""
+        self._store.catalog.fold_reads()
         with self._store.catalog.reading() as seen:
             numbers = seen.read_log.videos()
         for number in numbers:

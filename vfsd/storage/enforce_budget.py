@@ -57,6 +57,7 @@ def make_room(
         excess = exceeded(change, scope)
         if excess is None or excess <= 0:
             continue
+        change.fold_reads()
         read = change.derived_usage.newest_read()
         held = change.derived_usage.segments(scope)
         chosen = choose_victims(change, held, excess, read=read, keep={made, *keep}, worth=worth)
@@ -97,6 +98,7 @@ def make_room_in_store(change: Transaction, *, now_ns: int) -> list[ChargedSegme
     excess = exceeded(change, None)
     if excess is None or excess <= 0:
         return []
+    change.fold_reads()
     read = change.derived_usage.newest_read()
     chosen = choose_victims(change, change.derived_usage.segments(None), excess, read=read) or []
     return evict(change, chosen, None, read=read, now_ns=now_ns)
