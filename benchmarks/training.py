@@ -17,6 +17,7 @@ from vfsd.tiling.policy import (
     ByteDensity,
     CostRates,
     Ledger,
+    LedgerParameters,
     Query,
     ScaledFrames,
     SizeWorld,
@@ -28,7 +29,7 @@ from vfsd.tiling.policy.interface import Retile, TilingPolicy
 
 WORST = 1.10
 OURS, ORIGINAL = "ours", "GOP 250"
-_RATE = 25
+_RATE, _GOP = 25, 250
 _SIZE, _SMALL = (1920, 1080), ScaledFrames(320, 180)
 _ORIGINAL_DENSITY, _DENSITY = 0.05, 0.3  # bytes per pixel; small pictures have more
 _FIXED = (1, 4, 8, 25)
@@ -38,7 +39,7 @@ class LongGops:
     """The original, with a key frame every 250 frames."""
 
     def work(self, first: int, last: int, since: int | None) -> DecodeWork:
-        start = first - first % 250
+        start = first - first % _GOP
         if since is not None:
             start = max(start, since)
         pictures = last - start + 1
@@ -74,23 +75,21 @@ def training_costs(seconds: int, epochs: Sequence[float], seed: int = 7) -> dict
     An epoch reads as many frames as the video has.
     """
     frames = seconds * _RATE
-    sots = [range(first, first + _RATE) for first in range(0, frames, _RATE)]
+    # The tuner makes such renditions in segments of one GOP of the original.
+    sots = [range(first, min(frames, first + _GOP)) for first in range(0, frames, _GOP)]
     profile = VideoProfile(*_SIZE, sots, [{} for _ in sots], LayoutRules(), LongGops())
     rates = CostRates(
         DEFAULT_COSTS["h264"], DEFAULT_COSTS["fast"], ENCODE_FAST, ByteDensity(_DENSITY, 0.0)
     )
-    world = SizeWorld(profile, rates, gops=(1, 4, 8))
+    world = SizeWorld(profile, rates, gops=_FIXED)
     rng = np.random.default_rng(seed)
     starts = rng.integers(0, frames - 32, round(max(epochs) * frames / 16)).tolist()
     queries = [Query(range(at, at + 31, 2), frozenset([_SMALL])) for at in starts]
     layout = TileLayout.untiled(_SMALL.width, _SMALL.height)
     policies: dict[str, TilingPolicy] = {
-        OURS: Ledger(world),
+        OURS: Ledger(world, LedgerParameters(persistence=1.0)),
         ORIGINAL: _Never(world, Tiling.whole(layout)),
-        **{
-            f"GOP {gop}": _AtOnce(world, Tiling.whole(layout, None if gop == _RATE else gop))
-            for gop in _FIXED
-        },
+        **{f"GOP {gop}": _AtOnce(world, Tiling.whole(layout, gop)) for gop in _FIXED},
     }
     found = {}
     for name, policy in policies.items():

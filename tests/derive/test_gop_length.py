@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
 
 import av
 import numpy as np
 import pytest
 
-from sample_videos import FOLDER
+from sample_videos import FOLDER, Encoding, Scene, write
 from tests.support.composed_tiles import take_tiles
 from tests.support.remembered_reads import region_read, remember
 from tests.support.selection import one_in
@@ -253,6 +255,23 @@ def test_tuner_makes_random_frames_in_full_size_cheaper(store: Store, video: Vid
     assert {one.picture for one in renditions} == {full}
     assert all(one.gop_frames <= 8 for one in renditions)
     assert not store.catalog.segments(video.info)
+
+
+def test_renditions_for_random_reads_have_the_gops_of_the_original(
+    store: Store, tmp_path: Path
+) -> None:
+    scene = Scene(320, 240, frames=240, rate=Fraction(30), density=0.03, noise=0.0, seed=3)
+    write(scene, Encoding(gop=120), tmp_path / "long.mp4")
+    video = store.ingest(tmp_path / "long.mp4")
+    numbers = np.random.default_rng(2).permutation(len(video)).tolist()
+    remember(store, video, *[random_read(video, one, SMALL) for one in numbers], times=10)
+    store.tune()
+    renditions = store.catalog.renditions(video.info)
+    assert sorted(one.first_frame for one in renditions) == [0, 120]
+    assert {one.gop_frames for one in renditions} <= {1, 4, 8, 30}
+    exact = video.read(frames=numbers[:5], size=SMALL, psnr=float("inf")).data
+    found = video.read(frames=numbers[:5], size=SMALL)
+    assert psnr_of(found.data, exact) > found.psnr - FRAME_TOLERANCE
 
 
 def test_sequential_reads_in_full_size_need_no_rendition(store: Store, video: Video) -> None:

@@ -26,7 +26,7 @@ class TableWorld:
     rows: Sequence[tuple[float, Mapping[Tiling, float]]] = ()
     aims: Sequence[Aims] = ()
     sots: range = field(default=range(1))
-    gops: Sequence[int] = ()
+    gops: Sequence[int | None] = (None,)
 
     def query(self, number: int) -> Query:
         return Query(range(number, number + 1), self.aims[number])

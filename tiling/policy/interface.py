@@ -151,8 +151,8 @@ class World(Protocol):
         """The numbers of all SOTs."""
 
     @property
-    def gops(self) -> Sequence[int]:
-        """GOP lengths to consider for tilings, besides one GOP in each SOT."""
+    def gops(self) -> Sequence[int | None]:
+        """GOP lengths to consider for tilings; None: one GOP in each SOT."""
 
     def touched(self, query: Query) -> Sequence[int]:
         """Return the SOTs that a query has to decode, ascending."""
@@ -180,7 +180,7 @@ def tilings_around(world: World, sot: int, aims: Aims) -> list[Tiling]:
     found = world.tiling_around(sot, aims)
     if found is None:
         return []
-    return [found, *(replace(found, gop=gop) for gop in world.gops)]
+    return [replace(found, gop=gop) for gop in world.gops]
 
 
 class TilingPolicy(Protocol):

@@ -41,6 +41,8 @@ class LedgerParameters:
     """
     horizon: float = 50.0
     """Number of queries that are forecast, and that the forecast is based on; 1: no forecast."""
+    persistence: float = 0.0
+    """Queries to come for each query so far; counts where that is more than `horizon`."""
     doubt: float = 8.0
     """Weight, in reads, of the assumption that a SOT is read like the rest of the video."""
     byte_seconds: float = 0.0
@@ -49,8 +51,12 @@ class LedgerParameters:
     """Maximum number of candidates per SOT; later ones are not considered."""
 
     def __post_init__(self) -> None:
-        if min(self.eta, self.most) <= 0 or min(self.stake, self.doubt, self.byte_seconds) < 0:
-            raise UsageError(f"eta, most, stake, doubt or byte_seconds is too small: {self}")
+        if min(self.eta, self.most) <= 0 or (
+            min(self.stake, self.doubt, self.byte_seconds, self.persistence) < 0
+        ):
+            raise UsageError(
+                f"eta, most, stake, doubt, byte_seconds or persistence is too small: {self}"
+            )
         if self.lead <= 1 or min(self.caution, self.horizon) < 1:
             raise UsageError(
                 f"lead must be above 1, and caution and horizon at least 1, got {self}"
@@ -74,7 +80,7 @@ class LedgerParameters:
 
 
 class ReadForecast:
-    """Forecasts the next `horizon` queries of a video from the latest ones.
+    """Forecasts the next queries of a video from the latest ones.
 
     Each query has 1 - 1 / `horizon` of the weight of its successor, so the total weight T
     approaches `horizon`.  Let n be the weighted reads of a SOT, m their mean over all SOTs and V
@@ -88,11 +94,16 @@ class ReadForecast:
     1991).  If SOTs are read alike, the mean is the forecast for each, however often it happened to
     be read.  If some are preferred, their own reads are.  1 - 1 / T is the probability of another
     query at all, about which the first query says nothing.
+
+    With a `persistence`, the number of forecast queries grows with those so far.  This suits
+    training, which reads a video again and again.
     """
 
-    def __init__(self, sots: int, horizon: float) -> None:
+    def __init__(self, sots: int, horizon: float, persistence: float = 0.0) -> None:
+        """`horizon` and `persistence` are those of `LedgerParameters`."""
         self._sots = sots
         self._horizon = horizon
+        self._persistence = persistence
         self.fading = 1 - 1 / horizon  #: weight of a query relative to its successor
         self.number = 0  #: number of the last query
         self._reads: dict[
@@ -131,7 +142,7 @@ class ReadForecast:
         return self._sum / self._sots
 
     def expected_reads(self, sot: int) -> float:
-        """Return the expected reads of a SOT in the next `horizon` queries."""
+        """Return the expected reads of a SOT in the forecast queries."""
         variance = self._squares / self._sots - self.mean**2
         chance = self.mean * self._all_squared / self._all
         own = 1 - chance / variance if variance > chance else 0.0
@@ -139,7 +150,8 @@ class ReadForecast:
 
     def expected(self, reads: float) -> float:
         """Return the expected reads for a number of weighted recent reads."""
-        return self._horizon * (1 - 1 / self._all) * reads / self._all
+        coming = max(self._horizon, self._persistence * self.number)
+        return coming * (1 - 1 / self._all) * reads / self._all
 
     def share(self, aims: Aims) -> float:
         """Return the weighted share of queries that have no aims other than `aims`."""
@@ -287,7 +299,9 @@ class Ledger:
         self._world = world
         self._terms = terms or LedgerParameters()
         self._current = CurrentTilings(world, self._terms.byte_seconds)
-        self._outlook = outlook or ReadForecast(len(world.sots), self._terms.horizon)
+        self._outlook = outlook or ReadForecast(
+            len(world.sots), self._terms.horizon, self._terms.persistence
+        )
         self._sots: dict[int, _SotState] = {}
         self._spent = 0.0  #: seconds of decoding, of all SOTs
         self._saved = 0.0  #: seconds saved by tiles, of all SOTs

@@ -207,8 +207,8 @@ class BoxWorld:
         return range(len(self._video.sots))
 
     @property
-    def gops(self) -> Sequence[int]:
-        return ()
+    def gops(self) -> Sequence[int | None]:
+        return (None,)
 
     def touched(self, query: Query) -> list[int]:
         if not query.frames:
@@ -382,12 +382,13 @@ class SizeWorld:
         rates: CostRates,
         reading: ReadStrategy | None = None,
         cached_bytes: CachedBytes | None = None,
-        gops: Sequence[int] = (),
+        gops: Sequence[int | None] = (None,),
     ) -> None:
         """`video` must have an original; its boxes are not used.
 
-        `cached_bytes` returns cached frames that need not be encoded; None: there are none.  With
-        `gops`, renditions in full size are possible, too.
+        `cached_bytes` returns cached frames that need not be encoded; None: there are none.  `gops`
+        are the GOP lengths of renditions; with any but None, renditions in full size are possible,
+        too.
         """
         assert video.original is not None
         self._original = video.original
@@ -398,6 +399,7 @@ class SizeWorld:
         self._cached_bytes = cached_bytes or _no_cached_bytes
         self._full = video.width, video.height
         self._gops = tuple(gops)
+        self._has_short_gops = any(gop is not None for gop in gops)
         self._spent = lru_cache(_CACHED_EXTENTS)(self._work_of_frames)
         self.tiling_around = lru_cache(maxsize=None)(self._tiling_around)
         self.making_cost = lru_cache(maxsize=None)(self._making_cost)
@@ -407,7 +409,7 @@ class SizeWorld:
         return range(len(self._sots))
 
     @property
-    def gops(self) -> Sequence[int]:
+    def gops(self) -> Sequence[int | None]:
         return self._gops
 
     def touched(self, query: Query) -> list[int]:
@@ -466,7 +468,7 @@ class SizeWorld:
         """Return the smallest rendition that serves all aims, or None."""
         for size in sorted(_sizes(aims), key=lambda size: size.width):
             layout = TileLayout.untiled(size.width, size.height)
-            if _serves(layout, aims) and (self._gops or _picture(layout) != self._full):
+            if _serves(layout, aims) and (self._has_short_gops or _picture(layout) != self._full):
                 return Tiling.whole(layout)
         return None
 

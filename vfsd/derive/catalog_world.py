@@ -403,12 +403,18 @@ def size_world(
     video: VideoContext,
     settings: TileSettings | None = None,
     cached: CachedBytes | None = None,
-    gops: Sequence[int] = (),
+    *,
+    sots: Sequence[range] | None = None,
+    gops: Sequence[int | None] = (None,),
 ) -> SizeWorld:
     """Return the costs of reading a video with and without renditions, for policies.
 
-    Sizes are those of stored pictures.  `cached` gives the frames that need no encoding.  `gops`
-    are GOP lengths of renditions to consider, besides about a second.
+    Args:
+        video: Its sizes are those of stored pictures.
+        settings: The settings of new renditions.
+        cached: Gives the frames that need no encoding.
+        sots: The segments of renditions (default: about a second each).
+        gops: The GOP lengths of renditions to consider; None: one GOP in each segment.
     """
     settings = value_or_default(settings, TileSettings)
     tiles = video.usual_tiles(video.info)
@@ -417,10 +423,10 @@ def size_world(
     measured = video.parts.catalog.costs(host_name())
     table = FrameTableOriginal(video.table, media.width * media.height)
     like = [one for one in tiles.segments if one.picture != (media.width, media.height)]
-    sequences = video.sequences()
-    nothing: list[dict[str, LabelBoxes]] = [{} for _ in sequences]
+    sots = video.sequences() if sots is None else sots
+    nothing: list[dict[str, LabelBoxes]] = [{} for _ in sots]
     return SizeWorld(
-        VideoProfile(media.width, media.height, sequences, nothing, codec.rules, table),
+        VideoProfile(media.width, media.height, sots, nothing, codec.rules, table),
         cost_rates(video.original, table.whole, codec, tiles.costs, measured, like),
         PlannerReading(),
         cached,

@@ -27,6 +27,20 @@ MAX_GOP = 300
 """The longest segment has as many frames."""
 
 
+def random_read_segments(video: VideoContext) -> tuple[list[range], tuple[int | None, ...]]:
+    """Return the segments of renditions for random reads, and the GOP lengths to consider.
+
+    A segment has about a GOP of the original, at least a second and at most `MAX_GOP` frames.  Its
+    last second alone would cost nearly as much, since it needs the same frames of the original.
+    """
+    seconds = video.sequences()
+    keys = max(1, len(video.table.keyframes()))
+    longer = video.sequences(gop=min(MAX_GOP, len(video.table) // keys))
+    if len(longer) == len(seconds):
+        return seconds, (None, *GOP_LENGTHS)
+    return longer, (*GOP_LENGTHS, round(len(video.table) / len(seconds)))
+
+
 def gop_frames(
     video: VideoContext,
     gop: GopLength,
@@ -63,7 +77,7 @@ def best_gop(
         return None
     aims = frozenset([ScaledFrames(width, height)])
     queries = [Query(frames, aims) for read in reads for frames in frame_runs(read)]
-    world = size_world(video, settings, gops=GOP_LENGTHS)
+    world = size_world(video, settings)
     layout = TileLayout.untiled(width, height)
 
     def cost(gop: int | None) -> float:

@@ -29,7 +29,7 @@ from vfsd.core.model import (
     required_psnr,
 )
 from vfsd.derive.catalog_world import box_world, size_world
-from vfsd.derive.gop_length import GOP_LENGTHS
+from vfsd.derive.gop_length import random_read_segments
 from vfsd.derive.promotion_candidates import CachedRun, CandidateIndex, PromotionCandidate
 from vfsd.derive.tile_encoder import PlannedSegment, TileSettings
 from vfsd.derive.workload import LoggedQuery, is_random, queries_of_reads, sizes_of_reads
@@ -52,6 +52,9 @@ from vfsd.tiling.policy import (
 _PROMOTABLE_FORMATS = frozenset[str]().union(
     *(codec.pixel_formats for codec in VIEW_CODECS.values())
 )
+
+_PERSISTENCE = 1.0
+"""`LedgerParameters.persistence` for videos that are read in random order, as training does."""
 
 # Read entries times touched SOTs that are replayed: about 20 us each.
 _MAX_WEIGHED = 500_000
@@ -271,7 +274,9 @@ def proposals_for(
         encodings = {one.id: one for one in seen.videos.physicals(info.id)}
         undone = seen.tiling_decisions.undone(info.id)
     reads = list(parts.catalog.reads(info))
-    sots = video.sequences() if reads else []
+    if not reads:
+        return []
+    sots = video.sequences()
     minimum = min(default_psnr(parts, info), info.original.psnr)
     found: list[Proposal] = []
     for asked, segments, is_tiled in (
@@ -281,6 +286,10 @@ def proposals_for(
         settings = settings_like(segments, encodings, minimum)
         if not _can_be_made(info, settings):
             continue
+        gops: tuple[int | None, ...] = (None,)
+        if not is_tiled and any(is_random(one, media) for one in reads):
+            sots, gops = random_read_segments(video)
+            terms = replace(terms, persistence=_PERSISTENCE)
         # An undone decision must not be proposed again for the reads that led to it.
         mine = [one for one in undone if (_role(one, media) is Role.TILED) == is_tiled]
         logged = _newest_queries(list(_since_undone(asked, sots, mine)), sots)
@@ -291,15 +300,14 @@ def proposals_for(
                 tilings = _policy_tilings(world, logged, terms)
             else:
                 cached = CachedSegments.of(parts, info, segments, minimum)
-                gops = GOP_LENGTHS if any(is_random(one, media) for one in reads) else ()
-                sizes = size_world(video, settings, cached.frames, gops)
+                sizes = size_world(video, settings, cached.frames, sots=sots, gops=gops)
                 existing = ExistingLayouts(sizes, sots, segments, minimum)
                 tilings = _policy_tilings(sizes, logged, terms)
                 found += _promotion_proposals(
                     info, sots, logged, sizes, existing, tilings, cached, terms
                 )
                 tilings = cached.left(tilings, sots)
-                world = size_world(video, settings, gops=gops)
+                world = size_world(video, settings, sots=sots, gops=gops)
             found += _tiling_proposals(
                 info, sots, logged, world, existing, tilings, settings, encodings, terms
             )

@@ -107,7 +107,7 @@ class ExistingTilingsWorld:
         return self._world.sots
 
     @property
-    def gops(self) -> Sequence[int]:
+    def gops(self) -> Sequence[int | None]:
         return self._world.gops
 
     def touched(self, query: Query) -> Sequence[int]:

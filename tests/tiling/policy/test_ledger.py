@@ -55,6 +55,7 @@ some_terms = st.builds(
     lead=st.sampled_from([1.05, 1.25, 2.0]),
     stake=st.sampled_from([0.0, 0.1, 5.0]),
     horizon=st.sampled_from([1.0, 5.0, 50.0, 1000.0]),
+    persistence=st.sampled_from([0.0, 1.0]),
     doubt=st.sampled_from([0.0, 8.0]),
 )
 

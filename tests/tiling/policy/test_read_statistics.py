@@ -88,6 +88,17 @@ def test_first_query_predicts_nothing() -> None:
     assert told(3, 50.0, [[0, 1, 2]]).expected_reads(0) == 0.0
 
 
+def test_persistence_expects_as_many_queries_as_there_were() -> None:
+    few, many = ([[0, 1]] * count for count in (20, 400))
+    for queries, coming in ((few, 50), (many, 400)):
+        outlook = ReadForecast(2, 50.0, persistence=1.0)
+        for touched in queries:
+            outlook.observe(A, touched)
+        assert outlook.expected_reads(0) / told(2, 50.0, queries).expected_reads(0) == (
+            pytest.approx(coming / 50)
+        )
+
+
 def test_shares_count_exclusive_queries_only() -> None:
     outlook = ReadForecast(1, 1000.0)
     for aims in (A, A, B, A | B):
