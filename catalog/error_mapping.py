@@ -128,7 +128,7 @@ _MEANINGS: dict[str, tuple[type[StoreError] | type[ReadOnlyError], str, str]] = 
     "53300": (
         BusyError,
         "the catalog's server has no connection left",
-        "try again, or raise max_connections: a process of vfsd uses up to 64",
+        "try again, or raise max_connections: a process of vfsd uses up to 8",
     ),
     "53": (StoreError, "the catalog's server is out of resources", "see the log of the server"),
     "40001": (BusyError, "another process changed the catalog at the same time", _RETRY_HINT),

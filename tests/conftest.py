@@ -21,6 +21,7 @@ from sample_videos import Encoding, Scene, write
 from tests.support.examiner import RememberingExaminer
 from tests.support.http_proxy import HttpProxy
 from tests.support.mount_starter import MountStarter
+from tests.support.pgbouncer import PgBouncer, pgbouncer_program
 from tests.support.postgresql import PostgresqlServer, postgresql_programs
 from tests.support.seaweedfs import SeaweedServer, seaweedfs_program
 from tests.support.selection import (
@@ -214,6 +215,17 @@ def s3_proxy(seaweedfs: SeaweedServer) -> Iterator[HttpProxy]:
 def own_database(postgresql: PostgresqlServer) -> str:
     """The URL of an empty database on PostgreSQL."""
     return postgresql.new_database()
+
+
+@pytest.fixture(scope="session")
+def pgbouncer(postgresql: PostgresqlServer) -> Iterator[PgBouncer]:
+    """A pooler in transaction mode, in front of the server."""
+    program = pgbouncer_program()
+    if program is None:
+        pytest.skip("PgBouncer is not installed")
+    pooler = PgBouncer(program, postgresql)
+    yield pooler
+    pooler.close()
 
 
 @pytest.fixture(scope="session")

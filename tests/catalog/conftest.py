@@ -17,12 +17,18 @@ def catalog(tmp_path: Path) -> Iterator[Catalog]:
         yield opened
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+_POOLED = pytest.param("pgbouncer", marks=pytest.mark.thorough)
+
+
+@pytest.fixture(params=["sqlite", "postgresql", _POOLED])
 def there(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Catalog]:
-    """An empty catalog on SQLite or PostgreSQL."""
+    """An empty catalog on SQLite or PostgreSQL, or behind a pooler."""
     if request.param == "sqlite":
         with new_catalog(tmp_path / "catalog.sqlite3") as opened:
             yield opened
         return
-    with Catalog.create(request.getfixturevalue("own_database")) as opened:
+    url = request.getfixturevalue("own_database")
+    if request.param == "pgbouncer":
+        url = request.getfixturevalue("pgbouncer").url_of(url)
+    with Catalog.create(url) as opened:
         yield opened
