@@ -24,7 +24,7 @@ class Faults:
     cut: float = 0.0  #: share of responses that end in the middle of their body
     short: int = 0  #: this many bodies lose their last byte, with the right Content-Length for it
     byte_seconds: float = 0.0  #: time that each byte of a body takes
-    random: random.Random = field(default_factory=lambda: random.Random(1))
+    random: random.Random = field(default_factory=lambda: random.Random(3))
 
 
 @dataclass

@@ -16,8 +16,10 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
+from http import HTTPStatus
 from pathlib import Path
 
 ACCESS_KEY = "vfsd-tests"
@@ -25,6 +27,7 @@ SECRET_KEY = "not-a-secret"
 REGION = "us-east-1"
 _START_SECONDS = 60.0
 _POLL_SECONDS = 0.05
+_PROBES, _PROBE_BYTES, _PROBE_SECONDS = 4, 1 << 20, 2.0
 
 
 def seaweedfs_program() -> Path | None:
@@ -52,8 +55,11 @@ class SeaweedServer:
         }
         (self.home / "s3.json").write_text(json.dumps({"identities": [identity]}))
         (self.home / "data").mkdir()
-        self.start()
-        self._create_bucket()
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def port(self) -> int:
@@ -98,7 +104,8 @@ class SeaweedServer:
                 command, stdout=log, stderr=log, cwd=self.home, start_new_session=True
             )
         deadline = time.monotonic() + _START_SECONDS
-        while not self._answers():
+        # Its parts start one after the other, and its first volumes take some seconds.
+        while not self._stores():
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise OSError(
                     f"SeaweedFS does not start: {(self.home / 'log').read_text()[-2000:]}"
@@ -127,35 +134,40 @@ class SeaweedServer:
             if name.endswith(".grpc"):  # sockets with fixed names
                 Path(f"/tmp/seaweedfs-{name.removesuffix('.grpc')}-grpc-{port}.sock").unlink(True)
 
-    def _answers(self) -> bool:
+    def _stores(self) -> bool:
+        """Return whether the bucket exists, and files of some size can be written."""
         try:
-            self._request("GET", "/")
+            with suppress_conflict():
+                self._request("PUT", f"/{self.bucket}")
+            for number in range(_PROBES):
+                self._request("PUT", f"/{self.bucket}/probe{number}", bytes(_PROBE_BYTES))
+                self._request("DELETE", f"/{self.bucket}/probe{number}")
         except (OSError, urllib.error.URLError):
             return False
         return True
 
-    def _create_bucket(self) -> None:
-        deadline = time.monotonic() + _START_SECONDS
-        while True:
-            try:
-                self._request("PUT", f"/{self.bucket}")
-                self._request("PUT", f"/{self.bucket}/probe")
-                self._request("DELETE", f"/{self.bucket}/probe")
-                return
-            except (OSError, urllib.error.URLError):  # its parts start one after the other
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(_POLL_SECONDS)
-
-    def _request(self, method: str, path: str) -> bytes:
+    def _request(self, method: str, path: str, body: bytes | None = None) -> bytes:
         """Make a request with signature version 2, which needs no client. Raises `OSError`."""
         date = datetime.now(UTC).strftime("%a, %d %b %Y %H:%M:%S GMT")
-        text = f"{method}\n\n\n{date}\n{path}".encode()
+        kind = "application/octet-stream" if body else ""
+        text = f"{method}\n\n{kind}\n{date}\n{path}".encode()
         digest = base64.b64encode(hmac.digest(SECRET_KEY.encode(), text, hashlib.sha1)).decode()
         headers = {"Date": date, "Authorization": f"AWS {ACCESS_KEY}:{digest}"}
-        request = urllib.request.Request(self.endpoint + path, method=method, headers=headers)
-        with urllib.request.urlopen(request, timeout=5) as answer:
+        if body:
+            headers["Content-Type"] = kind
+        request = urllib.request.Request(self.endpoint + path, body, method=method, headers=headers)
+        with urllib.request.urlopen(request, timeout=_PROBE_SECONDS) as answer:
             return bytes(answer.read())
+
+
+@contextmanager
+def suppress_conflict() -> Iterator[None]:
+    """Ignore that a bucket exists already."""
+    try:
+        yield
+    except urllib.error.HTTPError as error:
+        if error.code != HTTPStatus.CONFLICT:
+            raise
 
 
 def free_ports(count: int) -> list[int]:

@@ -34,7 +34,7 @@ _MOST_BYTES = 128 << 20
 # S3 allows 10,000 parts.
 _MOST_PARTS = 9000
 _MOST_DELETED = 1000
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 _CONNECT_SECONDS = "3s"
 # How often a waiting request looks whether the bucket answers others.
 _LOOK_SECONDS = 0.25
