@@ -9,12 +9,15 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.support.forking import exit_code_of_child
 from tests.support.remote_objects import RemoteObjects, wait_until
+from tests.support.seaweedfs import ACCESS_KEY, SECRET_KEY
 from vfsd.disk.object_reader import ObjectReader
-from vfsd.errors import ClosedError, IntegrityError, StoreError, UsageError
+from vfsd.errors import ClosedError, IntegrityError, StoreError, UnreachableError, UsageError
+from vfsd.remote.fetch_client import FetchClient
 from vfsd.remote.fetch_protocol import fetch_settings
 
 _MIB = 1 << 20
@@ -291,6 +294,42 @@ def test_wrong_credentials(objects: RemoteObjects, monkeypatch: pytest.MonkeyPat
     with pytest.raises(StoreError, match="refuses access") as caught:
         objects.client().size("store.json")
     assert "credentials" in str(caught.value.hint)
+    # A new process has the new environment.
+    wait_until(lambda: objects.process() is None)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
+    assert objects.client().size("store.json") is None
+
+
+def test_new_credentials_in_profile(
+    objects: RemoteObjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in objects.server.environment:
+        monkeypatch.delenv(name)
+    file = objects.folder / "credentials"
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(file))
+    text = "[default]\naws_access_key_id = {}\naws_secret_access_key = {}\n"
+    file.write_text(text.format(ACCESS_KEY, SECRET_KEY))
+    client = objects.client()
+    assert client.size("store.json") is None
+    file.write_text(text.format(ACCESS_KEY, "expired"))
+    assert client.size("store.json") is None
+    pid = objects.process()
+    objects.kill()
+    with pytest.raises(UnreachableError, match="refuses access"):
+        client.size("store.json")
+    file.write_text(text.format(ACCESS_KEY, SECRET_KEY))
+    assert client.size("store.json") is None
+    assert objects.process() != pid
+
+
+def test_settings_that_the_process_refuses(objects: RemoteObjects) -> None:
+    wrong = msgspec.structs.replace(objects.settings(), options={"checksum": "nonsense"})
+    client = FetchClient(wrong)
+    with pytest.raises(StoreError, match="cannot be opened"):
+        client.size("store.json")
+    client.close()
+    # A client with other settings replaces the process.
+    assert objects.client().size("store.json") is None
 
 
 @pytest.mark.parametrize(

@@ -141,16 +141,24 @@ class Bucket:
         self._seconds = settings.seconds
         # A silent server is tried twice.
         self._attempt_seconds = settings.seconds / 2
-        self._store = _open_store(settings, self._attempt_seconds)
+        self._settings = settings
+        self._config = _config(settings)
+        self._store = _open_store(settings, self._config, self._attempt_seconds)
         self._meter = CostMeter()
         self.limiter = StreamLimiter()
         self._succeeded = 0.0  # time of the last answer
+        self._is_refused = False
         self.gets = self.got_bytes = self.retries = self.puts = self.put_bytes = 0
         self.failure: str | None = None
 
     @property
     def cost(self) -> FetchCost:
         return self._meter.cost(int(self.limiter.limit))
+
+    @property
+    def has_wrong_credentials(self) -> bool:
+        """Whether the bucket has refused each request so far."""
+        return self._is_refused and not self._succeeded
 
     @property
     def most_at_once(self) -> int:
@@ -303,10 +311,13 @@ class Bucket:
                 self._succeeded = time.monotonic()
                 raise
             except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
-                raise self._failed(
-                    f"{self._url} refuses access: {_text(error)}",
-                    "check the credentials in the environment, or the profile",
-                ) from None
+                reason = _text(error)
+                if not self._renew_credentials():
+                    self._is_refused = True
+                    raise self._failed(
+                        f"{self._url} refuses access: {reason}",
+                        "check the credentials in the environment, or the profile",
+                    ) from None
             except (exceptions.BaseError, TimeoutError, _ShortError) as error:
                 reason = _text(error) or f"no answer to the request for {name}"
             finally:
@@ -322,6 +333,15 @@ class Bucket:
             await asyncio.sleep(wait)
             await self._take_stream(size)
             pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _renew_credentials(self) -> bool:
+        """Open the bucket with credentials that a tool has written to the profile since."""
+        config = _config(self._settings)
+        if config == self._config:
+            return False
+        self._config = config
+        self._store = _open_store(self._settings, config, self._attempt_seconds)
+        return True
 
     async def _take_stream(self, size: int) -> None:
         """Wait for a stream, as long as the bucket answers others. Raises `UnreachableError`."""
@@ -359,14 +379,19 @@ def _text(error: BaseException) -> str:
     return str(error).partition("\n")[0][:_MAX_TEXT]
 
 
-def _open_store(settings: FetchSettings, attempt_seconds: float) -> Any:
+def _config(settings: FetchSettings) -> dict[str, str | bool]:
+    is_s3 = settings.url.startswith("s3://")
+    return s3_config(settings.options, os.environ) if is_s3 else {}
+
+
+def _open_store(
+    settings: FetchSettings, config: Mapping[str, str | bool], attempt_seconds: float
+) -> Any:
     from obstore.exceptions import BaseError
     from obstore.store import LocalStore, from_url
 
     if settings.url.startswith("file://"):
         return LocalStore(settings.url.removeprefix("file://"), mkdir=True)
-    is_s3 = settings.url.startswith("s3://")
-    config = s3_config(settings.options, os.environ) if is_s3 else {}
     client = {"timeout": f"{int(attempt_seconds * 1000)}ms", "connect_timeout": _CONNECT_SECONDS}
     if str(config.get("endpoint", "")).startswith("http://"):
         client["allow_http"] = "true"

@@ -281,6 +281,8 @@ class FetchClient:
                 end.connect(path)
             connection = _Connection(end)
             answer, _ = connection.ask(Hello(VERSION, self.settings.digest))
+            if answer.error is not None:
+                answer.error.throw()
             if answer.value == OTHER_SETTINGS:
                 end.close()
                 return None

@@ -12,6 +12,7 @@ import fcntl
 import importlib.util
 import logging
 import os
+import resource
 import signal
 import socket
 import sys
@@ -84,6 +85,7 @@ def main(arguments: list[str]) -> None:
         os.write(1, STARTED)
         os._exit(0)
     _detach()
+    _allow_descriptors()
     os.pwrite(lock, b"%-20d\n" % os.getpid(), 0)  # for people who look for the process
     try:
         asyncio.run(_serve(settings, listening))
@@ -135,6 +137,13 @@ def _detach() -> None:
         logging.getLogger().addHandler(handler)
 
 
+def _allow_descriptors() -> None:
+    """Each thread of each client has a connection."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 async def _serve(settings: FetchSettings, listening: socket.socket) -> None:
     server = FetchServer(settings)
     loop = asyncio.get_running_loop()
@@ -155,21 +164,22 @@ class FetchServer:
         self._clients = 0
         self._stop = asyncio.Event()
         self._changed = asyncio.Event()
-        self._failure: VfsdError | None = None
+        self._failure: VfsdError | None = None  #: of the settings
         self._fetcher: Any = None
         self._bucket: Any = None
         self._lock: int | None = None
         try:
             self._open()
         except VfsdError as error:
-            self._failure = error  # told to each client
+            self._failure = error
 
     def _open(self) -> None:
         from vfsd.remote.block_cache import BlockCache
         from vfsd.remote.bucket import Bucket
         from vfsd.remote.fetcher import Fetcher
 
-        cache = Path(self._settings.cache)
+        # The process has its folder as its own: another home may get the path.
+        cache = Path(self._settings.cache if self._inline else ".")
         self._bucket = Bucket(self._settings)
         if self._inline:
             # Another process may be writing the cache; then this one only reads it.
@@ -214,7 +224,8 @@ class FetchServer:
                     writer.write(part)
                     await writer.drain()
                 await writer.drain()
-                if answer.value == OTHER_SETTINGS:
+                if answer.value == OTHER_SETTINGS or self._is_useless:
+                    # The next process has the environment of the client that starts it.
                     self.stop()
                     break
         except (OSError, asyncio.IncompleteReadError, msgspec.MsgspecError) as error:
@@ -224,6 +235,11 @@ class FetchServer:
             self._clients -= 1
             self._changed.set()
             writer.close()
+
+    @property
+    def _is_useless(self) -> bool:
+        """Whether no request can succeed: the settings or the credentials are wrong."""
+        return self._failure is not None or self._bucket.has_wrong_credentials
 
     async def _answered(
         self, request: Request, writer: asyncio.StreamWriter
@@ -238,7 +254,9 @@ class FetchServer:
     async def answer(self, request: Request) -> tuple[Answer, list[bytes | memoryview]]:
         """Return the answer to a request, and the bytes that follow it."""
         try:
-            if self._failure is not None and not isinstance(request, Hello):
+            if isinstance(request, Hello) and not self._is_meant(request):
+                return Answer(value=OTHER_SETTINGS), []
+            if self._failure is not None:
                 raise self._failure
             if isinstance(request, Get):
                 found = await self._fetcher.get(request)
@@ -249,13 +267,15 @@ class FetchServer:
                 _log.exception("a request failed")
             return Answer(error=Failure.of(error)), []
 
+    def _is_meant(self, hello: Hello) -> bool:
+        return (hello.version, hello.digest) == (VERSION, self._settings.digest)
+
     async def _small(self, request: Request) -> tuple[Answer, list[bytes | memoryview]]:
         value: object = None
         work: Coroutine[Any, Any, object] | None = None
         match request:
             case Hello():
-                same = (request.version, request.digest) == (VERSION, self._settings.digest)
-                value = None if same else OTHER_SETTINGS
+                pass
             case Prefetch():
                 self._fetcher.prefetch(request)
             case Head():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -144,8 +145,8 @@ class RemoteReader:
         self._require_open()
         if self._copy is None:
             # Not the file of the cache: its blocks may be evicted at any time.
-            fd = os.open(self._client.cache, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
-            copy = LocalReader(fd)
+            with tempfile.TemporaryFile(dir=self._client.cache) as file:
+                copy = LocalReader(fd := os.dup(file.fileno()))
             try:
                 for at in range(0, self._size, _BATCH_BYTES):
                     data = memoryview(self.read(at, _BATCH_BYTES))
