@@ -7,7 +7,9 @@ another one.
 from __future__ import annotations
 
 import logging
+import queue
 import select
+import sys
 import threading
 import time
 import weakref
@@ -36,6 +38,8 @@ _IDLE_SECONDS = 60
 """The connections that are kept are closed when a process has used none for this long."""
 _AWAY_SECONDS = 1.0
 """How often an unreachable server is asked at most."""
+_ANSWER_SECONDS = 2.0
+"""How long a read waits for the number of changes."""
 _LOG_SECONDS = 60
 
 _CONNECT_OPTIONS: dict[str, int] = {
@@ -278,11 +282,13 @@ class ChangeCounter:
         self._own = 0  #: number of commits of this process
         self._logged = -float(_LOG_SECONDS)
         self._asking = threading.Lock()
+        self._asker: threading.Thread | None = None
         reset_after_fork(self)
 
     def after_fork(self) -> None:
         """See `vfsd.core.process_control`."""
         self._asking = threading.Lock()
+        self._asker = None
 
     @property
     def is_away(self) -> bool:
@@ -317,6 +323,31 @@ class ChangeCounter:
         self._own += 1
         self._number = number
 
+    def _ask_briefly(self) -> int:
+        """Like `_ask`, but raise `UnreachableError` where a server is silent."""
+        if self._number is None or sys.is_finalizing():
+            return self._ask()
+        answers: queue.SimpleQueue[int | Exception] = queue.SimpleQueue()
+
+        def ask() -> None:
+            try:
+                answers.put(self._ask())
+            except Exception as error:
+                answers.put(error)
+
+        seconds = 0.0  # the last question is still without an answer
+        if self._asker is None or not self._asker.is_alive():
+            seconds = _ANSWER_SECONDS
+            self._asker = threading.Thread(target=ask, name="vfsd-changes", daemon=True)
+            self._asker.start()
+        try:
+            found = answers.get(timeout=seconds)
+        except queue.Empty:
+            raise UnreachableError("the catalog's server does not answer in time") from None
+        if isinstance(found, Exception):
+            raise found
+        return found
+
     def _is_fresh(self) -> bool:
         if self.staleness is None and self._number is not None:
             return True
@@ -325,7 +356,8 @@ class ChangeCounter:
     def _update(self, now: bool) -> None:
         began, own = time.monotonic(), self._own
         try:
-            found = self._ask()
+            # An answer that is needed is waited for, like that of any query.
+            found = self._ask() if now or not self.may_lag else self._ask_briefly()
         except (BusyError, UnreachableError) as error:
             # Caches stay valid until the server can be asked; other queries report the error.
             self._due = time.monotonic() + max(self.staleness or 0.0, _AWAY_SECONDS)
