@@ -4,7 +4,7 @@ Only this package knows SQLAlchemy; it returns values of `vfsd.core.model`.
 """
 
 from vfsd.catalog.catalog import Catalog, Transaction
-from vfsd.catalog.database_url import absolute_url, has_password, redacted_url
+from vfsd.catalog.database_url import absolute_url, has_password, is_shareable, redacted_url
 from vfsd.catalog.engine import BUSY_SECONDS, DEFAULT_STALENESS, ChangeWatch
 from vfsd.catalog.open_catalog import database_taken_error
 from vfsd.catalog.schema import ROOT
@@ -33,6 +33,7 @@ __all__ = [
     "checkpoint_if_closed",
     "database_taken_error",
     "has_password",
+    "is_shareable",
     "not_found_error",
     "redacted_url",
     "require_name",

@@ -43,6 +43,7 @@ from vfsd.core.model import (
     ByteLocation,
     ByteRange,
     Gop,
+    Home,
     LoggedRead,
     LogicalVideo,
     MeasuredCost,
@@ -68,6 +69,7 @@ from vfsd.validation import non_negative, whole_number, within_64_bits
 if TYPE_CHECKING:
     from vfsd.catalog.catalog_detections import CatalogDetections
     from vfsd.catalog.detections import Detections
+    from vfsd.catalog.homes import Homes, Lease
     from vfsd.core.frame_table import FrameTable
 
 _READS_AT_ONCE = 1000
@@ -100,6 +102,7 @@ class Catalog:
         read_only: bool = False,
         store_id: str | None = None,
         staleness: float | None = DEFAULT_STALENESS,
+        home: str | None = None,
         require_in_place: Callable[[], None] = lambda: None,
     ) -> Self:
         """Open an existing catalog, and upgrade its schema unless `read_only`.
@@ -114,6 +117,7 @@ class Catalog:
                 set if the catalog has no owner yet.
             staleness: Seconds that a `watch` on a server may miss changes of other processes;
                 None: it never notices them.
+            home: The id of the home of this process; ignored unless the catalog can have several.
             require_in_place: Called after each connection and before each change; raises if another
                 store has replaced this one.
         """
@@ -123,6 +127,7 @@ class Catalog:
                 read_only=read_only,
                 store_id=store_id,
                 staleness=staleness,
+                home=home,
                 require_in_place=require_in_place,
             )
         )
@@ -180,7 +185,7 @@ class Catalog:
         Raises `BusyError` if other threads of this process keep all connections for a minute.
         """
         with self._database.reading() as connection:
-            yield Transaction(connection)
+            yield Transaction(connection, self._database.home)
 
     @contextmanager
     def writing(self, patience: float | None = None) -> Iterator[Transaction]:
@@ -191,13 +196,13 @@ class Catalog:
         `BUSY_SECONDS`), `NoSpaceError`, and `ReadOnlyError`.
         """
         with self._database.writing(patience) as connection:
-            yield Transaction(connection)
+            yield Transaction(connection, self._database.home)
 
     @contextmanager
     def _querying(self) -> Iterator[Transaction]:
         """Yield a transaction for one statement, or for several that need no common state."""
         with self._database.querying() as connection:
-            yield Transaction(connection)
+            yield Transaction(connection, self._database.home)
 
     def connected(self) -> AbstractContextManager[Connection]:
         """Return a context with a connection for queries; see `reading`."""
@@ -218,6 +223,38 @@ class Catalog:
     def staleness(self) -> float | None:
         """As given to `open`."""
         return self._database.staleness
+
+    @property
+    def home(self) -> str | None:
+        """The id of the home of this process; None for a catalog that cannot have several."""
+        return self._database.home
+
+    @property
+    def known_home(self) -> Home | None:
+        """The row of `home` when the catalog was opened; None if there was none."""
+        return self._database.known_home
+
+    def disown(self) -> None:
+        """Treat the private files of all homes as those of others, for a copy of a home."""
+        self._database.home = ""
+
+    def take_lease(self, home: Home, place: str) -> Lease:
+        """Make this process the only mount of its home: see `vfsd.catalog.homes`.
+
+        From then on, transactions that change anything fail if it has lost the lease.  Raises
+        `BusyError` where another host holds it.
+        """
+        from vfsd.catalog.homes import Lease
+
+        with self.writing() as change:
+            mount = change.homes.take_lease(home, place)
+        self._database.lease = lease = Lease(mount, self._database.querying)
+        return lease
+
+    def require_lease(self) -> None:
+        """Raise `StoreError` if this process is a mount that has lost its lease."""
+        if self._database.lease is not None:
+            self._database.lease.require()
 
     def copy_to(self, path: Path) -> None:
         """Copy a consistent snapshot of an SQLite catalog to a new file.
@@ -680,12 +717,19 @@ class Transaction:
     Repositories are created at first use: most transactions need two or three.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, home: str | None = None) -> None:
         self._connection = connection
+        self._home = home
 
     @lazy
     def tree(self) -> Tree:
-        return Tree(self._connection)
+        return Tree(self._connection, self._home)
+
+    @lazy
+    def homes(self) -> Homes:
+        from vfsd.catalog.homes import Homes  # SQLite catalogs have none
+
+        return Homes(self._connection)
 
     @lazy
     def videos(self) -> Videos:

@@ -61,6 +61,11 @@ def has_password(url: str) -> bool:
     return parsed.password is not None or any(name.lower() in _SECRETS for name in parsed.query)
 
 
+def is_shareable(url: str) -> bool:
+    """Return whether several store directories can use one catalog at this URL."""
+    return parsed_url(url).get_backend_name() == "postgresql"
+
+
 def require_database(url: str) -> None:
     """Check that a URL could be that of a catalog, without opening anything.
 

@@ -63,7 +63,9 @@ from vfsd.errors import (
 )
 
 if TYPE_CHECKING:
+    from vfsd.catalog.homes import Lease
     from vfsd.catalog.server_connections import Server
+    from vfsd.core.model import Home
 
 _log = logging.getLogger(__name__)
 
@@ -168,6 +170,9 @@ class Database:
         self.staleness = staleness
         self._is_unreachable = False  #: at the last access
         self._watches: weakref.WeakSet[ChangeWatch] = weakref.WeakSet()
+        self.home: str | None = None  #: id of the home of this process, if there may be several
+        self.known_home: Home | None = None
+        self.lease: Lease | None = None  #: that this process holds as a mount
         self._begin_unconnected()
         reset_after_fork(self)
         prepare_before_fork(self)
@@ -297,11 +302,11 @@ class Database:
         with self._mapped_errors(seconds):
             if not self.is_sqlite:
                 server = self.server
-                with (
-                    self._transaction(seconds) as connection,
-                    server.counted(connection) as numbers,
-                ):
-                    yield connection
+                with self._transaction(seconds) as connection:
+                    if self.lease is not None:
+                        self.lease.renew(connection)
+                    with server.counted(connection) as numbers:
+                        yield connection
                 for number in numbers:
                     server.counter.note_own(number)
                 return

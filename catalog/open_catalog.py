@@ -12,7 +12,7 @@ from pathlib import Path
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from vfsd.catalog.database_url import redacted_url
+from vfsd.catalog.database_url import is_shareable, redacted_url
 from vfsd.catalog.engine import DEFAULT_STALENESS, Database, current_revision
 from vfsd.catalog.error_mapping import RECOVERY_HINT, SERVER_RECOVERY_HINT
 from vfsd.catalog.schema import store_identity
@@ -30,15 +30,22 @@ def open_database(
     read_only: bool = False,
     store_id: str | None = None,
     staleness: float | None = DEFAULT_STALENESS,
+    home: str | None = None,
     require_in_place: Callable[[], None] = lambda: None,
 ) -> Database:
     """Open an existing catalog; see `Catalog.open`."""
     database = Database(
         url, read_only=read_only, staleness=staleness, require_in_place=require_in_place
     )
+    if database.is_postgresql:
+        database.home = home
     try:
         with database.reading() as connection:
             revision, owner = current_revision(connection), _read_owner(connection)
+            if database.is_postgresql and home is not None and revision == newest_revision():
+                from vfsd.catalog.homes import Homes  # SQLite catalogs have none
+
+                database.known_home = Homes(connection).find(home)
         _require_known_revision(revision)
         _require_there(database, revision)
         if not database.is_sqlite:
@@ -118,10 +125,10 @@ def newest_revision() -> str:
 
 def database_taken_error(url: str) -> ExistsError:
     """Return the error for creating a catalog where another store has its own."""
-    return ExistsError(
-        f"there is already a catalog at {redacted_url(url)}",
-        hint="give another database: every store has its own",
-    )
+    hint = "give another database: every store has its own"
+    if is_shareable(url):
+        hint += "; `vfsd join` makes another directory for the store that has this one"
+    return ExistsError(f"there is already a catalog at {redacted_url(url)}", hint=hint)
 
 
 def _require_known_revision(revision: str | None) -> None:

@@ -102,8 +102,10 @@ _XATTRS = PreparedStatement(
 class TreeReader:
     """The tree, for reading."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, home: str | None = None) -> None:
+        """`home` is the home of this process, where the catalog may have several."""
         self._connection = connection
+        self._home = home
         self._version: int | None = None
 
     def version(self) -> int:
@@ -118,7 +120,7 @@ class TreeReader:
 
     def node(self, ino: int) -> Node:
         """Return a node.  Raises `NotFoundError`."""
-        return _node_from_row(self._row(ino))
+        return node_from_row(self._row(ino))
 
     def nodes(self, inos: Iterable[int]) -> dict[int, Node]:
         """Return those of the nodes that exist."""
@@ -128,17 +130,17 @@ class TreeReader:
             rows = (row for ino in wanted for row in _NODE.rows(self._connection, {"ino": ino}))
         else:
             rows = self._connection.execute(_NODES, {"inos": wanted})
-        return {node.ino: node for node in map(_node_from_row, rows)}
+        return {node.ino: node for node in map(node_from_row, rows)}
 
     def lookup(self, parent: int, name: str) -> Node | None:
         """Return the node of `name` in the directory `parent`, or None."""
         rows = _LOOKUP.rows(self._connection, {"parent": parent, "name": os.fsencode(name)})
-        return _node_from_row(rows[0]) if rows else None
+        return node_from_row(rows[0]) if rows else None
 
     def children(self, parent: int) -> list[tuple[str, Node]]:
         """Return the entries of a directory, sorted by the bytes of their names."""
         rows = _CHILDREN.rows(self._connection, {"parent": parent})
-        return [(os.fsdecode(row[-1]), _node_from_row(row[:-1])) for row in rows]
+        return [(os.fsdecode(row[-1]), node_from_row(row[:-1])) for row in rows]
 
     def children_with_xattrs(self, parent: int) -> set[int]:
         """Return the inodes of a directory's entries that have extended attributes."""
@@ -211,7 +213,7 @@ class TreeReader:
 
     def all_nodes(self) -> Iterator[Node]:
         """Yield every inode, reachable or not."""
-        return (_node_from_row(row) for row in self._connection.execute(sa.select(nodes)).all())
+        return (node_from_row(row) for row in self._connection.execute(sa.select(nodes)).all())
 
     def all_names(self) -> list[DirectoryEntry]:
         """Return every name, reachable or not, by directory and bytes."""
@@ -226,8 +228,17 @@ class TreeReader:
         return self._connection.execute(query).first() is not None
 
     def files_in_state(self, state: FileState) -> list[Node]:
+        """Return the files in that state, private ones of other homes as well."""
         rows = self._connection.execute(sa.select(nodes).where(nodes.c.state == state.value))
-        return [_node_from_row(row) for row in rows]
+        return [node_from_row(row) for row in rows]
+
+    def own_files_in_state(self, state: FileState) -> list[Node]:
+        """Return the files in that state, without private files of other homes."""
+        return [node for node in self.files_in_state(state) if not self.is_elsewhere(node)]
+
+    def is_elsewhere(self, node: Node) -> bool:
+        """Return whether the bytes of a file are in the private file of another home."""
+        return node.home is not None and node.home != self._home
 
     def inodes_in_state(self, state: FileState) -> list[int]:
         """Return the numbers of inodes in that state, without reading their rows."""
@@ -235,19 +246,25 @@ class TreeReader:
         return list(found.scalars())
 
     def private_inodes(self) -> set[int]:
-        """Return the inodes with private files.
+        """Return the inodes with private files, without those of other homes.
 
         Inodes with an invalid state are included, as they may have one.
         """
         state = nodes.c.state
-        rows = self._connection.execute(
-            sa.select(nodes.c.ino).where(state.is_not(None), state != FileState.VIDEO.value)
-        )
-        return set(rows.scalars())
+        query = sa.select(nodes.c.ino).where(state.is_not(None), state != FileState.VIDEO.value)
+        if self._home is not None:
+            query = query.where(sa.or_(nodes.c.home.is_(None), nodes.c.home == self._home))
+        return set(self._connection.execute(query).scalars())
 
-    def orphans(self) -> list[tuple[int, tuple[int, str] | None]]:
-        """Return all orphans, each with the (parent, name) that it is to get back, or None."""
-        rows = self._connection.execute(sa.select(orphans)).all()
+    def orphans(self, home: str | None = None) -> list[tuple[int, tuple[int, str] | None]]:
+        """Return orphans, each with the (parent, name) that it is to get back, or None.
+
+        With `home`, those that other homes have open are left out.
+        """
+        query = sa.select(orphans)
+        if home is not None:
+            query = query.where(sa.or_(orphans.c.home.is_(None), orphans.c.home == home))
+        rows = self._connection.execute(query).all()
         return [
             (
                 row.ino,
@@ -257,6 +274,10 @@ class TreeReader:
             )
             for row in rows
         ]
+
+    def own_orphans(self) -> list[tuple[int, tuple[int, str] | None]]:
+        """Return the `orphans` of the home of this process."""
+        return self.orphans(self._home)
 
     def xattrs(self, ino: int) -> dict[bytes, bytes]:
         rows = _XATTRS.rows(self._connection, {"which": ino})
@@ -270,7 +291,7 @@ class TreeReader:
 
 
 @reads_row(nodes)
-def _node_from_row(row: Sequence[Any]) -> Node:
+def node_from_row(row: Sequence[Any]) -> Node:
     """Convert a row of `nodes`: its columns are in the order of the fields of `Node`."""
     ino, mode, uid, gid, nlink, size, atime_ns, mtime_ns, ctime_ns, rdev, *others = row
     target, state, object_key, link_path, reason, generation, home = others
@@ -299,6 +320,7 @@ def _node_from_row(row: Sequence[Any]) -> Node:
 
 _MODES = 0o777777
 _STATES = {state.value: state for state in FileState}
+_PRIVATE = (FileState.SPOOLED, FileState.PLAIN)
 assert tuple(nodes.c.keys()) == tuple(field.name for field in fields(Node))
 
 
@@ -309,10 +331,13 @@ _NEW_COLUMNS = (
     *("mode", "uid", "gid", "nlink", "size", "atime_ns", "mtime_ns", "ctime_ns"),
     *("rdev", "target", "state"),
 )
-_INSERT_NODE = PreparedStatement(
-    sa.insert(nodes)
-    .values({column: sa.bindparam(column) for column in _NEW_COLUMNS})
-    .returning(nodes.c.ino)
+_INSERT_NODE, _INSERT_NODE_OF_HOME = (
+    PreparedStatement(
+        sa.insert(nodes)
+        .values({column: sa.bindparam(column) for column in columns})
+        .returning(nodes.c.ino)
+    )
+    for columns in (_NEW_COLUMNS, (*_NEW_COLUMNS, "home"))
 )
 _DELETE_NODE = PreparedStatement(sa.delete(nodes).where(nodes.c.ino == sa.bindparam("which")))
 _INSERT_ENTRY = PreparedStatement(
@@ -356,8 +381,8 @@ def _update_node(columns: tuple[str, ...]) -> PreparedStatement:
 class Tree(TreeReader):
     """The tree, for reading and, in a write transaction, changing."""
 
-    def __init__(self, connection: Connection) -> None:
-        super().__init__(connection)
+    def __init__(self, connection: Connection, home: str | None = None) -> None:
+        super().__init__(connection, home)
         self._counted = False
 
     def create(
@@ -414,7 +439,11 @@ class Tree(TreeReader):
             "state": None if state is None else state.value,
         }
         self._count()
-        ((ino,),) = _INSERT_NODE.rows(self._connection, values)
+        home = self._home if state in _PRIVATE else None
+        if home is None:
+            ((ino,),) = _INSERT_NODE.rows(self._connection, values)
+        else:
+            ((ino,),) = _INSERT_NODE_OF_HOME.rows(self._connection, {**values, "home": home})
         return Node(
             ino=ino,
             mode=mode,
@@ -428,6 +457,7 @@ class Tree(TreeReader):
             rdev=rdev,
             target=target,
             state=state,
+            home=home,
         )
 
     def link(self, ino: int, parent: int, name: str, *, now_ns: int) -> Node:
@@ -504,9 +534,15 @@ class Tree(TreeReader):
         return self.node(ino)
 
     def alter(self, ino: int, **changes: Any) -> None:
-        """Change columns of a node; `state` takes a `FileState`.  Raises `NotFoundError`."""
-        if isinstance(changes.get("state"), FileState):
-            changes["state"] = changes["state"].value
+        """Change columns of a node; `state` takes a `FileState`.  Raises `NotFoundError`.
+
+        A file that becomes private belongs to the home of this process.
+        """
+        state = changes.get("state")
+        if isinstance(state, FileState):
+            changes["state"] = state.value
+            if self._home is not None:
+                changes["home"] = self._home if state in _PRIVATE else None
         if isinstance(changes.get("link_path"), str):
             changes["link_path"] = os.fsencode(changes["link_path"])
         if isinstance(changes.get("reason"), str):
@@ -536,6 +572,12 @@ class Tree(TreeReader):
         """Delete a node without names, with its attributes and its video."""
         self._change(_DELETE_NODE, {"which": ino})
 
+    def delete_with_names(self, ino: int) -> None:
+        """Delete a file with all of its names."""
+        self._count()
+        self._connection.execute(sa.delete(entries).where(entries.c.ino == ino))
+        self.delete(ino)
+
     def drop_name(self, name: DirectoryEntry) -> None:
         """Remove an invalid name, without changing any link count."""
         self._change(_DELETE_ENTRY, {"directory": name.parent, "entry": name.name})
@@ -552,6 +594,7 @@ class Tree(TreeReader):
                 former_parent=None if former is None else former[0],
                 former_name=None if former is None else os.fsencode(former[1]),
                 since_ns=now_ns,
+                **({} if self._home is None else {"home": self._home}),
             )
         )
 

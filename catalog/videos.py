@@ -528,6 +528,10 @@ class Objects:
         """
         self._connection.execute(sa.update(objects).where(objects.c.key == key).values(size=size))
 
+    def some(self, count: int) -> list[str]:
+        """Return up to `count` keys of recorded objects."""
+        return list(self._connection.execute(sa.select(objects.c.key).limit(count)).scalars())
+
     def sizes(self) -> dict[str, int]:
         """Return every recorded object with its size in bytes."""
         rows = self._connection.execute(sa.select(objects.c.key, objects.c.size))

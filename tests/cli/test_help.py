@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -171,10 +172,23 @@ def _film(place: Path) -> None:
         assert run_command("-s", "videos", "ingest", f"{name}.mp4", "--to", "cam1").code == 0
 
 
+def _shared(place: Path, example: str, url: str) -> str:
+    """Put a store with two homes in the place of `videos`; return the example with its names."""
+    shutil.rmtree(place / "videos")
+    assert run_command("init", "shared", "--catalog", url).code == 0
+    if example.startswith("vfsd join"):
+        objects = str(place / "shared" / "objects")
+        return re.sub(r"postgresql\S+", url, example).replace("/nfs/objects", objects)
+    home = run_command("join", "videos", "--catalog", url, "--json").object["home"]
+    return example.replace(" ID", f" {home}").replace("-s videos homes f", "-s shared homes f")
+
+
 @pytest.mark.parametrize(
     ("name", "example"), one_in(6, EXAMPLES), ids=[text for _, text in EXAMPLES]
 )
-def test_example(place: Path, name: str, example: str) -> None:
+def test_example(place: Path, name: str, example: str, request: pytest.FixtureRequest) -> None:
+    if name in ("join", "homes forget", "homes claim"):
+        example = _shared(place, example, request.getfixturevalue("own_database"))
     if name.startswith("layout "):
         assert run_command("-s", "videos", "retile", TRAFFIC, "--layout", "uniform:2x2").code == 0
     if name.startswith("rendition "):

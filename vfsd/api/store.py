@@ -328,7 +328,7 @@ class Store(Mapping[str, "Video"]):
         with suppress(FileNotFoundError, NotFoundError), self._parts.catalog.reading() as seen:
             node = seen.tree.resolve(name)
             if node.state is FileState.SPOOLED:
-                path = str(self._parts.directory.spool_file(node.ino))
+                path = str(self._parts.private_file(node))
                 is_spooled = partial(self._is_spooled, node.ino)
                 return GrowingVideo(GrowingContext(self._parts, self.tools, name, path, is_spooled))
         raise NotFoundError(

@@ -65,6 +65,7 @@ def fsck(session: Session, repair: bool, deep: bool) -> None:
     """
     from vfsd.maintenance import fsck
     from vfsd.storage import original_files
+    from vfsd.storage.homes import files_elsewhere
 
     with session.opened(session.root(), writing=repair) as store:
         with Progress("checking", None, shown=session.shows_progress) as progress:
@@ -76,9 +77,12 @@ def fsck(session: Session, repair: bool, deep: bool) -> None:
             findings = fsck.run(store.parts, repair=repair, deep=deep, on_progress=on_progress)
         unsummed = original_files.missing_checksums_message(store.catalog)
         unfinished = fsck.unfinished_file_count(store.parts)
+        elsewhere = files_elsewhere(store.parts)
         for finding in findings:
             line = _finding_line(finding.check, finding.message, finding.repaired)
             session.print_result(asdict(finding), line)
+    if elsewhere:
+        session.remark(elsewhere)
     if unsummed:
         session.remark(f"{unsummed}; {original_files.SUMS_ADVICE}")
     if unfinished:

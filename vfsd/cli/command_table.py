@@ -115,6 +115,10 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = MappingProxyType(
         },
         "Store": {
             "init": Entry("store", "Create a store."),
+            "join": Entry("homes", "Use a store from another host or directory."),
+            "homes": Entry("homes", "List the directories that share the catalog of a store."),
+            "homes forget": Entry("homes", "Remove a home that is gone for good."),
+            "homes claim": Entry("homes", "Use a directory that was moved here from another host."),
             "config": Entry("store", "Show or change the settings of a store."),
             "fsck": Entry("checks", "Check a store for problems."),
             "scrub": Entry("checks", "Read all stored data, and compare it with its checksums."),
@@ -154,6 +158,7 @@ TOPICS: Mapping[str, str] = MappingProxyType(
         "labels": "Labelled boxes of a video: import, export, query, list and remove them.",
         "dataset": "Data sets of other programs, made of videos and their boxes.",
         "lerobot": "LeRobot data sets: import by link, and export without encoding.",
+        "homes": "The directories that share one catalog on a server, one or more for each host.",
         "overlap": "Find videos that show the same place, and store the common part once.\n\n"
         "Originals stay as they are.",
     }

@@ -392,6 +392,7 @@ def _check_open_store(directory: StoreDirectory) -> Iterator[Diagnosis]:
             return
         yield from _check_objects(store)
         yield from _check_recordings(found)
+        yield from _check_home(store)
 
 
 def _check_objects(store: Store) -> Iterator[Diagnosis]:
@@ -413,6 +414,22 @@ def _check_recordings(found: Sequence[UnfinishedRecording]) -> Iterator[Diagnosi
             f"{len(found)} unfinished {were} ({size}), the newest of {found[-1].name!r}",
             "`vfsd recover` makes videos of them, `vfsd gc --recordings 0` deletes them",
         )
+
+
+def _check_home(store: Store) -> Iterator[Diagnosis]:
+    """Which home this is, if the store has several; warn about a copy of a home."""
+    from vfsd.storage.homes import own_home
+
+    if store.catalog.home == "":
+        yield Diagnosis(
+            "home",
+            WARN,
+            "this directory is a copy of a home, and can only be read",
+            "make a home of its own with `vfsd join`; if it was moved here from another host, run "
+            "`vfsd homes claim`",
+        )
+    elif (home := own_home(store.parts)) is not None:
+        yield Diagnosis("home", OK, f"{home}, one of several: `vfsd homes` lists all")
 
 
 def _check_mounted(directory: StoreDirectory) -> Diagnosis:

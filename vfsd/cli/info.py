@@ -234,6 +234,8 @@ def info_record(
     """All fields of `vfsd info`; those of videos are null or empty if `video` is None."""
     catalog = parts.catalog
     record = entry_record(name, node, video, size_of(parts, node)) | {"names": names}
+    if parts.is_elsewhere(node):
+        record["reason"] = parts.elsewhere_reason(node)
     if video is None:
         missing = ("digest", "created", "tags", "metadata", "keyframes", "gops")
         return (

@@ -71,7 +71,7 @@ def size_of(parts: StoreContext, node: Node) -> int:
     """Size in bytes. For a file that is not a video, the private file is newer than the catalog."""
     from vfsd.core.model import FileState
 
-    if node.state in (FileState.PLAIN, FileState.SPOOLED):
+    if node.state in (FileState.PLAIN, FileState.SPOOLED) and not parts.is_elsewhere(node):
         # The catalog learns the size when the file is closed.
         try:
             return parts.directory.spool_file(node.ino).stat().st_size

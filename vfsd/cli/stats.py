@@ -45,6 +45,7 @@ class StoreStats:
     retired: int = _documented("bytes kept for a rollback")
     pinned: int = _documented("bytes of pinned data")
     free: int = _documented("free bytes on the disk")
+    home: str | None = _documented("id of this home if the store has several, else null")
 
 
 STORE_FIELDS = {one.name: one.metadata["text"] for one in dataclasses.fields(StoreStats)}
@@ -52,6 +53,8 @@ STORE_FIELDS = {one.name: one.metadata["text"] for one in dataclasses.fields(Sto
 
 
 def store_stats(store: Store) -> StoreStats:
+    from vfsd.storage.homes import own_home
+
     usage = store.budget.usage()
     with store.catalog.reading() as seen:
         damaged = len(seen.integrity.damaged())
@@ -68,6 +71,7 @@ def store_stats(store: Store) -> StoreStats:
         retired=usage.retired,
         pinned=usage.pinned,
         free=shutil.disk_usage(store.path).free,
+        home=own_home(store.parts),
     )
 
 
@@ -156,6 +160,8 @@ def _stats_facts(found: StoreStats, mounted: MountStats | None) -> Iterator[tupl
         yield "without checksums", f"{found.without_sums} (`vfsd scrub` adds them)"
     for name in ("originals", "tiles", "renditions", "joined", "retired", "pinned", "free"):
         yield name, human_bytes(getattr(found, name))
+    if found.home is not None:
+        yield "home", f"{found.home} (`vfsd homes` lists all)"
     if mounted is None:
         yield "mount", "none"
         return

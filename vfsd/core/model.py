@@ -642,6 +642,31 @@ class FileState(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class HomeMount:
+    """A mount of a home, as it is known to the catalog."""
+
+    id: str
+    home: str
+    host: str
+    machine: str
+    place: str  #: the mount point
+    epoch: int  #: counts the mounts of the home
+    silent: float  #: seconds since its last sign of life
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """A directory that uses a catalog on a server: it has the private files of one host."""
+
+    id: str
+    host: str  #: the name of its machine
+    machine: str  #: the machine's id; empty if unknown
+    place: str  #: the absolute path of the directory
+    directory: str  #: its device and inode number; empty before its first use
+    mount: HomeMount | None = None  #: that holds a valid lease
+
+
+@dataclass(frozen=True, slots=True)
 class DirectoryEntry:
     """A name in a directory, as stored."""
 

@@ -5,7 +5,7 @@ STORE/
   config.toml          settings (may be missing)
   catalog.sqlite3      the catalog, with -wal and -shm next to it
   objects/ab/cdef...   immutable objects, named by the BLAKE3 of their bytes
-  objects/tmp/         objects that are being written
+  objects/tmp/         objects that are being written; another home of the store has tmp-HOME/
   spool/123            private bytes of inode 123 while it is not a video
   cache/abcd...        rendered views of the video with that digest; may be deleted at any time
   reserve              preallocated space for a full disk; may be deleted at any time
@@ -57,6 +57,8 @@ from vfsd.errors import (
 
 FORMAT = 1
 """Version of everything in the directory but the catalog, which has revisions of its own."""
+JOINED_FORMAT = 2
+"""The same for a home that joined a store: it shares the catalog and the objects of others."""
 
 CATALOG = "catalog.sqlite3"
 
@@ -96,9 +98,18 @@ class StoreDirectory:
     @classmethod
     @contextmanager
     def creating(
-        cls, root: Path, *, catalog_url: str | None = None, is_secret: bool = False
+        cls,
+        root: Path,
+        *,
+        catalog_url: str | None = None,
+        is_secret: bool = False,
+        joins: str | None = None,
+        objects: Path | None = None,
     ) -> Iterator[StoreDirectory]:
         """Create a store in `root`, which must be missing or empty; the block fills it.
+
+        With `joins`, the id of a store, it becomes another home of that store, and `objects` is the
+        directory with the store's objects.
 
         A new directory is accessible only to its owner. So is the marker if the URL `is_secret`.
         The directory becomes a store when the block succeeds; an interrupted creation can be
@@ -126,6 +137,10 @@ class StoreDirectory:
                 "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
                 "catalog": catalog_url,
             }
+            if joins is not None:
+                # An interrupted creation may have recorded this home in the catalog.
+                home = cls._begun_home(root) or str(uuid.uuid4())
+                marker.update(format=JOINED_FORMAT, id=joins, home=home)
             # The marker of the unfinished store is synced before anything else exists. The id is
             # overwritten by itself in place, so it is never lost.
             written = json.dumps(marker, indent=2).encode() + b"\n"
@@ -137,7 +152,11 @@ class StoreDirectory:
                 with suppress(PermissionError):  # a directory can be writable but not readable
                     fsync_path(path.parent)
             directory = cls(root, marker)
-            directory.objects.mkdir(exist_ok=True)
+            if objects is None:
+                directory.objects.mkdir(exist_ok=True)
+            else:
+                directory.objects.unlink(missing_ok=True)
+                directory.objects.symlink_to(objects)
             directory.create_directories()
             # An interrupted creation may have left a catalog without its tables.
             for side in ("", "-wal", "-shm"):
@@ -153,11 +172,19 @@ class StoreDirectory:
     @classmethod
     def begun_id(cls, root: Path) -> str | None:
         """Return the id of the store whose creation in `root` was interrupted."""
+        return cls._begun(root, "id")
+
+    @classmethod
+    def _begun_home(cls, root: Path) -> str | None:
+        return cls._begun(root, "home")
+
+    @classmethod
+    def _begun(cls, root: Path, key: str) -> str | None:
         begun = root / _UNFINISHED
         try:
             if not is_regular_or_missing(begun):
                 return None
-            return _id_in(begun.read_text(encoding="utf-8"))
+            return _id_in(begun.read_text(encoding="utf-8"), key)
         except (OSError, ValueError):
             return None
 
@@ -203,6 +230,7 @@ class StoreDirectory:
             marker = json.loads((top / _MARKER).read_text(encoding="utf-8"))
             number = int(marker["format"])
             str(marker["id"]).encode()  # must be encodable for messages
+            str(marker.get("home", "")).encode()
         except (FileNotFoundError, NotADirectoryError):
             if (top / CATALOG).exists():
                 raise NoStoreError(
@@ -221,9 +249,9 @@ class StoreDirectory:
                 f"{root / _MARKER} cannot be read: {error}",
                 hint="put it back from a backup of this store (`vfsd restore`)",
             ) from error
-        if number > FORMAT:
+        if number > JOINED_FORMAT:
             raise StoreVersionError(
-                f"{root} has store format {number}, this vfsd knows up to {FORMAT}",
+                f"{root} has store format {number}, this vfsd knows up to {JOINED_FORMAT}",
                 hint="install the version of vfsd that wrote it, or a newer one",
             )
         directory = cls(root, marker, top=top)
@@ -301,10 +329,19 @@ class StoreDirectory:
             return
         for above in Path(os.path.realpath(folder)).parents:
             if (above / _MARKER).exists() and not above.samefile(self.top):
+                if folder == self.objects and self._shares_objects(above):
+                    continue
                 raise StoreError(
                     f"{folder} is a link into the store in {above}",
                     hint="link to a directory that only this store uses",
                 )
+
+    def _shares_objects(self, other: Path) -> bool:
+        """Return whether `other` is a home of the store that this home joined."""
+        try:
+            return self.is_joined and _id_in((other / _MARKER).read_text()) == self.id
+        except (OSError, ValueError):
+            return False
 
     def create_directories(self) -> None:
         """Create missing directories, except `objects`: copy tools may skip empty ones.
@@ -379,6 +416,24 @@ class StoreDirectory:
         return str(self._marker["id"])
 
     @property
+    def is_joined(self) -> bool:
+        """Whether the directory is a home that joined the store of another."""
+        return "home" in self._marker
+
+    @property
+    def home(self) -> str:
+        """The id of this directory among all homes of its store; the first home has the store's."""
+        return str(self._marker.get("home", self.id))
+
+    def home_at(self, place: Path) -> str | None:
+        """Return the `home` of the directory at another path; None if it is not a store."""
+        try:
+            text = (place / _MARKER).read_text(encoding="utf-8")
+        except (OSError, ValueError):
+            return None
+        return _id_in(text, "home") or _id_in(text)
+
+    @property
     def catalog_url(self) -> str:
         url = self._marker.get("catalog")
         return str(url) if url else self._own_catalog_url
@@ -436,7 +491,8 @@ class StoreDirectory:
 
     @property
     def objects_tmp(self) -> Path:
-        return self.top / "objects" / "tmp"
+        # Locks of other hosts may not be seen, so each home has temporary objects of its own.
+        return self.top / "objects" / (f"tmp-{self.home}" if self.is_joined else "tmp")
 
     @cached_property
     def spool(self) -> Path:
@@ -674,11 +730,11 @@ def _is_unlocked(fd: int) -> bool:
     return True
 
 
-def _id_in(text: str) -> str | None:
+def _id_in(text: str, key: str = "id") -> str | None:
     """Return the id in a marker, ignoring trailing text; None if there is none."""
     try:
         found, _ = json.JSONDecoder().raw_decode(text)
-        number = found["id"]
+        number = found[key]
         number.encode()  # as text that can be written
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None

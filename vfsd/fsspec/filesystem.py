@@ -212,7 +212,7 @@ class VfsdFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no
             found = self._find(path)
             if found.view is not None or not found.node.is_file:
                 return self.ukey(path)
-            fd = open_stored(self.store.parts.directory.spool_file(found.node.ino))
+            fd = open_stored(self.store.parts.private_file(found.node))
             try:
                 return digest(fd).key
             finally:
@@ -247,6 +247,8 @@ class VfsdFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no
         if node.state is FileState.VIDEO:
             video = seen.videos.by_inode(node.ino)
             more = _of_video(video)
+        elif node.is_file and self.store.parts.is_elsewhere(node):
+            more = {"reason": self.store.parts.elsewhere_reason(node)}
         elif node.is_file:
             # The row has neither size nor time of a file that the mount may write.
             found = self.store.parts.directory.spool_file(node.ino).stat()
@@ -333,7 +335,7 @@ class VfsdFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no
                     original = seen.videos.by_inode(node.ino).original
                 return parts.originals.file_of(original).open()
             try:
-                return PrivateBytes(open_stored(parts.directory.spool_file(node.ino)))
+                return PrivateBytes(open_stored(parts.private_file(node)))
             except FileNotFoundError:
                 found = self._find(path)  # a mount has just made it a video
         raise NotFoundError(f"the bytes of {path!r} are missing", hint="run `vfsd fsck`")

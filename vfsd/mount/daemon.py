@@ -125,6 +125,10 @@ def _serve(
             stack.enter_context(closing(LogSizeLimiter(log.path)))
         parts = StoreContext.of(directory, read_only=parsed.read_only)
         store = stack.enter_context(Store(parts))
+        if parts.catalog.home is not None and not parsed.read_only:
+            from vfsd.storage.homes import mount_lease  # SQLite catalogs have no homes
+
+            stack.enter_context(mount_lease(parts, place))
         if not parsed.read_only:
             store.parts.examiner.start()  # it loads its libraries in the background
             directory.require_one_disk()

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from vfsd.catalog import DEFAULT_STALENESS, Catalog, Transaction
-from vfsd.core.model import ByteLocation, PhysicalVideo
+from vfsd.core.model import ByteLocation, Node, PhysicalVideo
 from vfsd.disk.checksums import BlockChecksums, ChecksummedFile
 from vfsd.disk.disk_reserve import keep_reserve, with_reserve
 from vfsd.disk.object_store import ObjectStore, Progress, digest
 from vfsd.disk.store_config import StoreSettings
 from vfsd.disk.store_layout import StoreDirectory
-from vfsd.errors import IntegrityError, ReadOnlyError, RefusedMediaError, StoreError
+from vfsd.errors import BusyError, IntegrityError, ReadOnlyError, RefusedMediaError, StoreError
 from vfsd.storage.catalog_swap import reset_wal, settled
 from vfsd.storage.original_files import OriginalFiles
 from vfsd.storage.quarantine import Quarantine
@@ -91,9 +91,18 @@ class StoreContext:
                     read_only=read_only,
                     store_id=directory.id,
                     staleness=staleness,
+                    home=directory.home,
                     require_in_place=directory.require_in_place,
                 ),
             )
+        if catalog.home is not None:
+            from vfsd.storage.homes import register_home  # SQLite catalogs have none
+
+            try:
+                register_home(directory, catalog, read_only=read_only)
+            except BaseException:
+                catalog.close()
+                raise
         if not read_only:
             keep_reserve(directory)
         limits = SandboxLimits(memory=settings.examine_memory, seconds=settings.examine_seconds)
@@ -120,6 +129,35 @@ class StoreContext:
         """Raise `ReadOnlyError` for a read-only store, before any work is done."""
         if self.read_only:
             raise ReadOnlyError("the store was opened read-only")
+
+    def private_file(self, node: Node) -> Path:
+        """Return the path of the private bytes of a file.
+
+        Raises `BusyError` if they are in another home.
+        """
+        self.require_here(node)
+        return self.directory.spool_file(node.ino)
+
+    def is_elsewhere(self, node: Node) -> bool:
+        """Return whether the only bytes of a file are in another home."""
+        return node.home is not None and node.home != self.catalog.home
+
+    def elsewhere_reason(self, node: Node) -> str:
+        """Return why the bytes of a file that `is_elsewhere` cannot be used here."""
+        from vfsd.storage.homes import elsewhere_reason
+
+        return elsewhere_reason(self.catalog, node)
+
+    def require_here(self, node: Node, name: str | None = None) -> None:
+        """Raise `BusyError` if the only bytes of a file are in another home."""
+        if self.is_elsewhere(node):
+            if name is None:
+                with self.catalog.reading() as seen:
+                    name = seen.tree.display_path(node.ino)
+            raise BusyError(
+                f"{name!r} {self.elsewhere_reason(node)}",
+                hint="use it there; `vfsd homes` lists the homes of the store",
+            )
 
     def require_objects_present(self) -> None:
         """Raise `StoreError` if the catalog refers to objects but the object directory is empty.

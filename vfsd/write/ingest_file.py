@@ -345,6 +345,8 @@ def require_name_free(parts: StoreContext, name: str, replace: bool) -> None:
             node, above = found, part
     if not node.is_file:
         raise ExistsError(f"{name!r} is a directory")
+    if replace and node.nlink == 1:
+        parts.require_here(node, name)
     if not replace:
         raise ExistsError(
             f"{name!r} exists",
@@ -398,7 +400,13 @@ def create_file(
     now = time.time_ns()
     parent = make_directories(change, "/".join(folders), uid=os.getuid(), gid=os.getgid())
     displaced = None
-    if replace and change.tree.lookup(parent.ino, name) is not None:
+    there = change.tree.lookup(parent.ino, name) if replace else None
+    if there is not None:
+        if there.nlink == 1 and change.tree.is_elsewhere(there):
+            raise BusyError(
+                f"{source.name!r} was written in another home of the store in the meantime",
+                hint="replace it there, or try again",
+            )
         before = change.tree.unlink(parent.ino, name, now_ns=now)
         displaced = ReplacedFile(before.ino, set())
         if before.nlink == 0:

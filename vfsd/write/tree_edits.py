@@ -93,6 +93,11 @@ def move(parts: StoreContext, old: str, new: str, replace: bool) -> None:
                     hint="replace=True replaces the file",
                     command_hint="`--replace` replaces the file",
                 )
+            if there.nlink == 1 and tree.is_elsewhere(there):
+                raise BusyError(
+                    f"the bytes of {new!r} are in another home of the store",
+                    hint="replace it there; `vfsd homes` lists the homes",
+                )
         replaced = tree.rename(parent.ino, name, target.ino, last, now_ns=time.time_ns())
         keys = set[str]()
         if replaced is not None and replaced.nlink == 0:
@@ -127,6 +132,7 @@ def wait_until_classified(parts: StoreContext, name: str) -> None:
             return
         if node.state is not FileState.SPOOLED:
             return
+        parts.require_here(node, name)
         if parts.directory.mounted_by() is None:
             raise BusyError(
                 f"{name!r} was being written when its mount ended",

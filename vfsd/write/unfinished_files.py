@@ -314,15 +314,16 @@ def classify_spooled_file(parts: StoreContext, node: Node) -> Node | None:
     return settled
 
 
-def delete_orphans(change: Transaction) -> int:
-    """Delete files that lost their name while they were open, and return their number.
+def delete_orphans(
+    change: Transaction, orphans: Sequence[tuple[int, tuple[int, str] | None]]
+) -> None:
+    """Delete files that lost their name while they were open: the `orphans` of a home.
 
-    Only for a store that is not mounted.  A file whose name was taken for a rename over it gets its
+    Only for a home that is not mounted.  A file whose name was taken for a rename over it gets its
     name back if the rename never came and the directory still exists.  A file under a hold must not
     be deleted and gets a name at the top of the store.
     """
     now = time.time_ns()
-    orphans = change.tree.orphans()
     parents = change.tree.nodes(former[0] for _, former in orphans if former is not None)
     for ino, former in orphans:
         if former is not None and former[0] in parents and change.tree.lookup(*former) is None:
@@ -332,7 +333,6 @@ def delete_orphans(change: Transaction) -> int:
             change.tree.adopt_orphan(ino, ROOT, name, now_ns=now)
         else:
             change.tree.delete(ino)
-    return len(orphans)
 
 
 def unused_name(seen: Transaction, directory: int, wanted: str) -> str:

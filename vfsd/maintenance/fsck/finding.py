@@ -49,3 +49,12 @@ class CheckRun:
         Inside a write transaction: whether a mount can have changed anything before it ends.
         """
         return self.context.directory.mounted_by() is not None
+
+    @property
+    def is_mounted_elsewhere(self) -> bool:
+        """Whether another home of the store is mounted now."""
+        home = self.context.catalog.home
+        if home is None:
+            return False
+        with self.context.catalog.reading() as seen:
+            return seen.homes.is_other_mounted(home)

@@ -86,7 +86,7 @@ def _private_nodes(context: StoreContext) -> list[Node]:
         return [
             node
             for wanted in (FileState.SPOOLED, FileState.PLAIN)
-            for node in seen.tree.files_in_state(wanted)
+            for node in seen.tree.own_files_in_state(wanted)
         ]
 
 
@@ -171,8 +171,8 @@ def unfinished_file_count(context: StoreContext) -> int:
     if not CheckRun(context, repair=False).is_backup:
         return 0
     with context.catalog.reading() as seen:
-        waiting = {node.ino for node in seen.tree.files_in_state(FileState.SPOOLED)}
-        return len(waiting.union(ino for ino, _ in seen.tree.orphans()))
+        waiting = {node.ino for node in seen.tree.own_files_in_state(FileState.SPOOLED)}
+        return len(waiting.union(ino for ino, _ in seen.tree.own_orphans()))
 
 
 def orphans(run: CheckRun) -> Iterator[Finding]:
@@ -182,10 +182,12 @@ def orphans(run: CheckRun) -> Iterator[Finding]:
         if not is_unmounted:
             return
         with run.context.catalog.reading() as seen:
-            count = len(seen.tree.orphans())
+            count = len(seen.tree.own_orphans())
         if count and run.repair:
             with run.context.catalog.writing() as change:
-                count = delete_orphans(change)
+                left = change.tree.own_orphans()
+                count = len(left)
+                delete_orphans(change, left)
     if count:
         yield Finding(
             "orphans", f"{count} files without a name must be deleted", repaired=run.repair
@@ -199,7 +201,7 @@ def pending(run: CheckRun) -> Iterator[Finding]:
         if not is_unmounted:
             return
         with run.context.catalog.reading() as seen:
-            waiting = seen.tree.files_in_state(FileState.SPOOLED)
+            waiting = seen.tree.own_files_in_state(FileState.SPOOLED)
             names = {node.ino: seen.tree.paths_of(node.ino) for node in waiting}
         for node in waiting:
             if not is_file(run.context.directory.spool_file(node.ino)):

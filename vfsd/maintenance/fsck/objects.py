@@ -137,7 +137,7 @@ def _use(context: StoreContext, key: str) -> str:
 
 def garbage(run: CheckRun) -> Iterator[Finding]:
     context = run.context
-    if run.mounted:
+    if run.mounted or run.is_mounted_elsewhere:
         return  # a writer may be about to record it
     for key in _unrecorded_keys(context):
         message = f"object {key} is not in the catalog"

@@ -126,7 +126,7 @@ class Classifier:
         while True:
             self.wait(ino, max(0.0, end - time.monotonic()))
             node = self._names.node_if_any(ino)
-            if node is None or not _needs_classification(node) or time.monotonic() > end:
+            if node is None or not self._needs_classification(node) or time.monotonic() > end:
                 return node
             inode = self._open_inodes.peek(ino)
             if inode is None or not inode.writers:
@@ -274,7 +274,7 @@ class Classifier:
         except Exception as error:
             now = self._names.reread(ino) if isinstance(error, FileNotFoundError) else None
             if isinstance(error, FileNotFoundError) and (
-                now is None or not _needs_classification(now)
+                now is None or not self._needs_classification(now)
             ):
                 return  # it was deleted in the meantime
             is_first = self._postpone(ino) <= _RETRY_SECONDS
@@ -294,11 +294,11 @@ class Classifier:
         text = f"not examined yet: {error}" + (f"; {hint}" if hint else "")
         with suppress(VfsdError, OSError):
             before = self._names.node(ino)
-            if before.reason == text or not _needs_classification(before):
+            if before.reason == text or not self._needs_classification(before):
                 return
             with self._names.changing(_REASON_SECONDS) as change:
                 node = change.tree.nodes([ino]).get(ino)
-                if node is not None and _needs_classification(node):
+                if node is not None and self._needs_classification(node):
                     change.touch(ino)
                     change.tree.alter(ino, reason=text)
 
@@ -318,7 +318,7 @@ class Classifier:
     def _check_header(self, inode: OpenInode) -> _Classification | None:
         """Return the verdict from the header of a file; None if it must not be classified now."""
         node = self._names.node_if_any(inode.ino)
-        if node is None or not _needs_classification(node) or inode.writers:
+        if node is None or not self._needs_classification(node) or inode.writers:
             return None
         path = self._context.directory.spool_file(node.ino)
         return _Classification(inode, node, reject_by_header(path))
@@ -405,7 +405,7 @@ class Classifier:
             node = change.tree.node(classified.ino)
         except NotFoundError:
             return False
-        if not _needs_classification(node) or node.generation != classified.generation:
+        if not self._needs_classification(node) or node.generation != classified.generation:
             return False
         if isinstance(verdict, AcceptedVideo):
             # No work, unless garbage collection has removed the object since.
@@ -425,6 +425,6 @@ class Classifier:
             _log.debug("%s is %s", self._names.log_name(classified.ino), what)
         return True
 
-
-def _needs_classification(node: Node) -> bool:
-    return node.state is FileState.SPOOLED and node.nlink > 0
+    def _needs_classification(self, node: Node) -> bool:
+        is_new = node.state is FileState.SPOOLED and node.nlink > 0
+        return is_new and not self._context.is_elsewhere(node)

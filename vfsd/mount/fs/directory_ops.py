@@ -190,6 +190,8 @@ class DirectoryOperations:
                 if target.ino == node.ino:
                     return None
                 _require_replaceable(change, node, target)
+                if target.nlink == 1 and change.tree.is_elsewhere(target):
+                    raise os_error(errno.EBUSY)
                 if node.ino != synced and target.nlink == 1 and _needs_sync(node, target):
                     return node.ino
             replaced = self._rename(change, old, new, node)
@@ -211,6 +213,8 @@ class DirectoryOperations:
             target = change.tree.lookup(new.parent.ino, new.name)
             if target is not None:
                 _require_replaceable(change, node, target)
+                if target.nlink == 1 and change.tree.is_elsewhere(target):
+                    raise os_error(errno.EBUSY)
             elif node.is_dir:
                 raise os_error(errno.ENOTDIR)
             is_same = target is not None and target.ino == node.ino

@@ -168,7 +168,8 @@ class FileHandles:
         """Open a node and return its handle number.
 
         Raises `OSError`: EISDIR, ELOOP, EROFS, ENOENT when it was just deleted, EIO when its bytes
-        are missing. Raises `HeldError` for writing to a video with a hold.
+        are missing or in another home, EBUSY for writing the latter. Raises `HeldError` for writing
+        to a video with a hold.
         """
         if node.is_dir:
             raise os_error(errno.EISDIR)
@@ -177,6 +178,8 @@ class FileHandles:
         writable = flags & os.O_ACCMODE in _MAY_WRITE
         if (writable or flags & os.O_TRUNC) and self._context.read_only:
             raise os_error(errno.EROFS)
+        if (writable or flags & os.O_TRUNC) and self._context.is_elsewhere(node):
+            raise os_error(errno.EBUSY)
         if (writable or flags & os.O_TRUNC) and node.state is FileState.VIDEO:
             with self._context.catalog.reading() as seen:
                 seen.retention.require_free(node.ino)
@@ -235,6 +238,8 @@ class FileHandles:
         if isinstance(handle, UploadHandle):
             handle.commit()
         elif handle.inode is not None:
+            if handle.writable:
+                self._context.catalog.require_lease()
             handle.inode.flushed = handle.inode.stamp
 
     # RELEASE counts among the kernel's 1024 background requests. If it waits for name changes,

@@ -93,7 +93,7 @@ class AttributeChanges:
             changes = {"atime_ns": new_atime, "ctime_ns": time.time_ns()}
             if mtime_ns is not None:
                 changes["mtime_ns"] = mtime_ns
-                if is_private(node):
+                if is_private(node) and not self._context.is_elsewhere(node):
                     path = self._context.directory.spool_file(ino)
                     os.utime(path, ns=(new_atime, mtime_ns))
             change.tree.alter(ino, **changes)
@@ -243,6 +243,8 @@ class ExtendedAttributes:
     def _reason(self, node: Node) -> str | None:
         """Return why a file is not a video, is not examined yet, or cannot be decoded."""
         if node.state is FileState.PLAIN or node.state is FileState.SPOOLED:
+            if self._context.is_elsewhere(node):
+                return self._context.elsewhere_reason(node)
             return node.reason or None
         if node.state is not FileState.VIDEO:
             return None

@@ -241,6 +241,8 @@ class OpenInodes:
             if inode.fd >= 0:
                 return
             node = self._names.node_if_any(inode.ino)
+            if node is not None and self._context.is_elsewhere(node):
+                node = self._names.reread(inode.ino)  # it may just have become a video
             try:
                 fd, checksums = self._open_node(node)
             except FileNotFoundError:
@@ -331,7 +333,7 @@ class OpenInodes:
 
     def attributes(self, node: Node) -> Attributes:
         """Return the attributes of a node of any type, open or not. Raises ESTALE if it is gone."""
-        if not is_private(node):
+        if not is_private(node) or self._context.is_elsewhere(node):
             return posix.from_row(node)
         try:
             # Not pathlib: a listing calls this thousands of times.
@@ -370,6 +372,8 @@ class OpenInodes:
         """Return a descriptor of the bytes and, for videos, their checksums."""
         if node is None:
             raise os_error(errno.ENOENT)
+        if self._context.is_elsewhere(node):
+            raise os_error(errno.EIO)
         if is_private(node):
             path = f"{self._spool}/{node.ino}"  # pathlib would take as long as open(2)
             if not self._context.read_only:
@@ -464,6 +468,8 @@ class OpenInodes:
                 if copy is not None:
                     raise os_error(errno.ESTALE) from None
                 return True  # deleted by another process; writes are lost with the handles
+            if self._context.is_elsewhere(now):
+                raise os_error(errno.EBUSY)
             if copy is None and now.state is FileState.VIDEO:
                 return False
             change.transaction.retention.require_free(node.ino)

@@ -361,9 +361,10 @@ def recover(context: StoreContext) -> RecoveryReport:
     """Remove what a crash left. Call it before the store is used, while no other process has it
     mounted."""
     with context.catalog.writing() as change:
-        orphans = delete_orphans(change)
+        orphans = change.tree.own_orphans()
+        delete_orphans(change, orphans)
     with context.catalog.reading() as seen:
-        spooled = {node.ino for node in seen.tree.files_in_state(FileState.SPOOLED)}
+        spooled = {node.ino for node in seen.tree.own_files_in_state(FileState.SPOOLED)}
         private = seen.tree.private_inodes()
     for recording in unfinished_recordings(context):
         _log.warning("%s", recording)
@@ -379,8 +380,8 @@ def recover(context: StoreContext) -> RecoveryReport:
             path.touch(mode=0o600)
             emptied += 1
     reclaim(context)
-    found = RecoveryReport(orphans, stray, emptied, sorted(spooled))
-    if orphans or stray or emptied or spooled:
+    found = RecoveryReport(len(orphans), stray, emptied, sorted(spooled))
+    if found.orphans or stray or emptied or spooled:
         _log.info("files that the last mount left: %s", found)
     return found
 
