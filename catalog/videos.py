@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -34,6 +35,7 @@ from vfsd.catalog.schema import (
     objects,
     physical_videos,
     segments,
+    store_identity,
     tags,
     videos,
 )
@@ -46,6 +48,7 @@ from vfsd.core.model import (
     PageBounds,
     PhysicalVideo,
     Role,
+    StoreBucket,
 )
 from vfsd.disk.checksums import merged
 from vfsd.errors import IntegrityError, NotFoundError, UsageError
@@ -531,6 +534,38 @@ class Objects:
     def some(self, count: int) -> list[str]:
         """Return up to `count` keys of recorded objects."""
         return list(self._connection.execute(sa.select(objects.c.key).limit(count)).scalars())
+
+    def place(self, key: str) -> tuple[str, int] | None:
+        """Return the name of an object in the bucket and its size; None if it is not there."""
+        query = sa.select(objects.c.place, objects.c.size).where(objects.c.key == key)
+        row = self._connection.execute(query).first()
+        return None if row is None or row.place is None else (row.place, row.size)
+
+    def unplaced(self) -> dict[str, int]:
+        """Return every recorded object that is not in the bucket, with its size in bytes."""
+        query = sa.select(objects.c.key, objects.c.size).where(objects.c.place.is_(None))
+        return {row.key: row.size for row in self._connection.execute(query.order_by("key"))}
+
+    def set_place(self, key: str, place: str) -> bool:
+        """Record the name of an object in the bucket.
+
+        Return False if it has a place already, or is not recorded any more.
+        """
+        query = sa.update(objects).where(objects.c.key == key, objects.c.place.is_(None))
+        return self._connection.execute(query.values(place=place)).rowcount > 0
+
+    def bucket(self) -> StoreBucket | None:
+        """Return the bucket of the store; None if it has none."""
+        row = self._connection.execute(sa.select(store_identity)).first()
+        if row is None or row.bucket is None:
+            return None
+        return StoreBucket(row.bucket, json.loads(row.bucket_options or "{}"))
+
+    def set_bucket(self, bucket: StoreBucket) -> None:
+        """Set the bucket of the store."""
+        options = json.dumps(bucket.options, sort_keys=True)
+        values = {"bucket": bucket.url, "bucket_options": options}
+        self._connection.execute(sa.update(store_identity).values(values))
 
     def sizes(self) -> dict[str, int]:
         """Return every recorded object with its size in bytes."""

@@ -89,6 +89,8 @@ store_identity = Table(
         comment="always 1: there is only one row",
     ),
     Column("id", Text, nullable=False, comment="id in the marker file of the store"),
+    Column("bucket", Text, comment="URL of the bucket with copies of the objects; null: none"),
+    Column("bucket_options", Text, comment="options of its server as JSON, without secrets"),
     CheckConstraint("one = 1", name="one"),
     comment="The store that owns the catalog. Empty until a store has opened it for writing.",
 )

@@ -142,6 +142,7 @@ objects = Table(
     Column("key", String(64), primary_key=True, comment="blake3 of the bytes, hexadecimal"),
     Column("size", BigInteger, nullable=False, comment="bytes"),
     Column("created_ns", BigInteger, nullable=False, comment="when it was first published"),
+    Column("place", Text, comment="name in the bucket of the store; null: a file of a home"),
     CheckConstraint("size >= 0", name="size"),
     comment="Immutable objects. A row is written only after the bytes are durable; bytes without "
     "a row are garbage.",

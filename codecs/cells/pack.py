@@ -21,7 +21,8 @@ from vfsd.errors import IntegrityError
 _HEAD = struct.Struct("<4sBI")
 _CHECKSUM = struct.Struct("<I")
 _MAGIC, _VERSION = b"vfpk", 2
-_FIRST_READ = 4096
+TABLE_BYTES = 4096
+"""First read of a pack. Most tables fit."""
 _MAX_TABLE_BYTES = 1 << 28
 _MAX_PACK_BYTES = 1 << 48
 _MAX_SIDE = 1 << 16
@@ -118,7 +119,7 @@ def read_table(read_at: Callable[[int, int], bytes]) -> PackTable:
 
     Raises `IntegrityError` if it is damaged or not a pack.
     """
-    start = read_at(0, _FIRST_READ)
+    start = read_at(0, TABLE_BYTES)
     if len(start) < _HEAD.size:
         raise IntegrityError("a pack is cut off")
     magic, version, length = _HEAD.unpack_from(start)
@@ -137,11 +138,21 @@ def read_table(read_at: Callable[[int, int], bytes]) -> PackTable:
         raise IntegrityError(f"the table of a pack is damaged: {error}") from error
 
 
-def open_pack(objects: StoredObjects, key: str) -> tuple[ObjectReader, PackTable]:
-    """Return a reader of a pack and its table. Raises `IntegrityError`, `OSError`."""
+def open_pack(
+    objects: StoredObjects, key: str, soon: Sequence[tuple[int, int]] = ()
+) -> tuple[ObjectReader, PackTable]:
+    """Return a reader of a pack and its table. Raises `IntegrityError`, `OSError`.
+
+    The half-open ranges `soon` of a remote pack are fetched along with its table.
+    """
     reader = objects.open(key)
     try:
-        return reader, read_table(reader.read)
+        if soon:
+            reader.prefetch([(0, TABLE_BYTES), *soon])
+        try:
+            return reader, read_table(reader.read)
+        except IntegrityError:  # perhaps only in a cache
+            return reader, read_table(reader.read_again)
     except BaseException:
         reader.close()
         raise

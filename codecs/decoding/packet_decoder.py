@@ -174,6 +174,17 @@ class PacketReader:
         return packets
 
 
+def packet_ranges(table: FrameTable, first: int, end: int) -> Iterator[tuple[int, int]]:
+    """Yield the half-open byte ranges that a `PacketReader` reads for ``first <= p < end``."""
+    for start in range(first, end, _CHUNK_PACKETS):
+        upto = min(end, start + _CHUNK_PACKETS)
+        columns = table.columns(start, upto)
+        for group in _groups(list(range(start, upto)), start, columns):
+            last = group[-1] - start
+            stop = int(columns.position[last] + columns.size[last])
+            yield int(columns.position[group[0] - start]), stop
+
+
 def _groups(wanted: list[int], start: int, columns: PacketColumns) -> Iterator[list[int]]:
     """Yield runs of packets that one read fetches: close to each other, in ascending order."""
     group: list[int] = []

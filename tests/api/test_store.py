@@ -227,8 +227,8 @@ def test_create_keeps_a_database_of_another_program(tmp_path: Path) -> None:
 def test_newer_format_is_refused(tmp_path: Path) -> None:
     new_store(tmp_path / "s").close()
     marker = tmp_path / "s" / "vfsd-store.json"
-    marker.write_text(marker.read_text().replace('"format": 1', '"format": 2'))
-    with pytest.raises(StoreVersionError, match="format 2"):
+    marker.write_text(marker.read_text().replace('"format": 1', '"format": 3'))
+    with pytest.raises(StoreVersionError, match="format 3"):
         Store.open(tmp_path / "s")
 
 

@@ -133,7 +133,7 @@ def test_older_vfsd_refuses_a_joined_home(
     first: Path, tmp_path: Path, own_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     join_store(tmp_path / "second", own_database, None)
-    monkeypatch.setattr("vfsd.disk.store_layout.JOINED_FORMAT", 1)
+    monkeypatch.setattr("vfsd.disk.store_layout.SHARED_FORMAT", 1)
     with pytest.raises(StoreVersionError, match="format 2") as caught:
         Store.open(tmp_path / "second")
     assert caught.value.exit_code == 11

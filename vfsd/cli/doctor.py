@@ -391,6 +391,7 @@ def _check_open_store(directory: StoreDirectory) -> Iterator[Diagnosis]:
         except (OSError, VfsdError):
             return
         yield from _check_objects(store)
+        yield from _check_bucket(store)
         yield from _check_recordings(found)
         yield from _check_home(store)
 
@@ -401,6 +402,23 @@ def _check_objects(store: Store) -> Iterator[Diagnosis]:
         store.parts.require_objects_present()
     except StoreError as error:
         yield Diagnosis("objects", FAIL, str(error), error.hint)
+
+
+def _check_bucket(store: Store) -> Iterator[Diagnosis]:
+    """Check the bucket of a store, its server, and that it has all objects."""
+    from vfsd.maintenance.push import bucket_text
+    from vfsd.storage.remote_objects import RemoteObjects
+
+    objects = store.parts.objects
+    if not isinstance(objects, RemoteObjects):
+        return
+    yield _checked("bucket", lambda: bucket_text(objects, store.parts.directory.id))
+    with store.catalog.reading() as seen:
+        missing = seen.objects.unplaced()
+    if missing:
+        size = human_bytes(sum(missing.values()))
+        text = f"{len(missing)} objects ({size}) are only files of a home"
+        yield Diagnosis("push", WARN, text, "`vfsd push` copies them for other hosts")
 
 
 def _check_recordings(found: Sequence[UnfinishedRecording]) -> Iterator[Diagnosis]:

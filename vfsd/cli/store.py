@@ -21,10 +21,13 @@ from vfsd.errors import (
     EXIT_INTERRUPTED,
     BusyError,
     ExistsError,
+    ExtraMissingError,
     IntegrityError,
     NoSpaceError,
     NoStoreError,
     ReadOnlyError,
+    StoreError,
+    UnreachableError,
     UsageError,
 )
 
@@ -37,12 +40,13 @@ if TYPE_CHECKING:
     examples=[
         "vfsd init new-store",
         "vfsd init other-store --catalog sqlite:///$PWD/elsewhere.sqlite3",
+        "vfsd init shared --catalog postgresql+psycopg://vfsd@db/videos --objects s3://bucket/v",
     ],
     fields={
         "store": "the new store's directory",
         "id": "its identity, which does not change when it moves",
     },
-    exits=[ExistsError, BusyError],
+    exits=[ExistsError, BusyError, StoreError, UnreachableError, ExtraMissingError],
 )
 @click.argument("directory", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
 @click.option(
@@ -50,7 +54,25 @@ if TYPE_CHECKING:
     metavar="URL",
     help="Keep the catalog in this database (an SQLAlchemy URL) instead of in the store.",
 )
-def init(session: Session, directory: Path | None, catalog: str | None) -> None:
+@click.option(
+    "--objects",
+    metavar="URL",
+    help="A bucket for copies of the objects, such as s3://bucket/prefix, for `vfsd push`.",
+)
+@click.option(
+    "--option",
+    "options",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="An option of its server; see `vfsd push`.",
+)
+def init(
+    session: Session,
+    directory: Path | None,
+    catalog: str | None,
+    objects: str | None,
+    options: tuple[str, ...],
+) -> None:
     """Create a store.
 
     DIR is empty or does not exist yet; the default is the directory of --store or VFSD_STORE. A
@@ -59,10 +81,22 @@ def init(session: Session, directory: Path | None, catalog: str | None) -> None:
     URL to other users while the command runs: put the password in ~/.pgpass.
     """
     from vfsd.api.store import Store
+    from vfsd.cli.bucket import parsed_options
 
     if directory is None and not session.names_store:
         raise UsageError("DIR must be given", hint="use `vfsd init DIR`")
+    if options and objects is None:
+        raise UsageError("--option needs --objects")
+    bucket_options = parsed_options(options)
+    if objects is not None:
+        from vfsd.remote.fetch_protocol import require_bucket
+
+        require_bucket(objects, bucket_options)
     with Store.create(directory or session.root(), catalog_url=catalog) as store:
+        if objects is not None:
+            from vfsd.maintenance.push import use_bucket
+
+            use_bucket(store.parts, objects, bucket_options)
         session.print_result(
             {"store": str(store.path), "id": store.parts.directory.id}, printable(str(store.path))
         )

@@ -667,6 +667,14 @@ class Home:
 
 
 @dataclass(frozen=True, slots=True)
+class StoreBucket:
+    """Where a store has copies of its objects for other hosts."""
+
+    url: str  #: of the bucket and a prefix, such as s3://bucket/prefix
+    options: Mapping[str, str | bool]  #: of the server, without secrets
+
+
+@dataclass(frozen=True, slots=True)
 class DirectoryEntry:
     """A name in a directory, as stored."""
 

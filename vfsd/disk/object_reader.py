@@ -82,6 +82,11 @@ class ObjectReader(Protocol):
 class StoredObjects(Protocol):
     """The objects of a store for its readers."""
 
+    @property
+    def is_local(self) -> bool:
+        """Whether all objects are local files, so that `ObjectReader.prefetch` has no effect."""
+        ...
+
     def size(self, key: str) -> int | None:
         """Return the size of an object in bytes; None if it is missing."""
         ...

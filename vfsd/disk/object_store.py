@@ -22,7 +22,7 @@ from typing import NamedTuple
 from blake3 import blake3
 
 from vfsd.disk.checksums import BlockChecksummer, BlockChecksums
-from vfsd.disk.object_reader import LocalReader
+from vfsd.disk.object_reader import LocalReader, ObjectReader
 from vfsd.disk.safe_open import UNREADABLE, open_stored, remove, remove_directory, stored_chunks
 from vfsd.disk.store_layout import StoreDirectory, fsync_path, list_directory, not_of_one_disk
 from vfsd.disk.tempfiles import (
@@ -75,6 +75,11 @@ class ObjectStore:
         self._tmp = directory.objects_tmp
         self._before_first = before_first
 
+    @property
+    def is_local(self) -> bool:
+        """See `StoredObjects.is_local`."""
+        return True
+
     def path(self, key: str) -> Path:
         """Return the path of an object. Raises `IntegrityError` for an invalid key from the
         catalog."""
@@ -82,13 +87,16 @@ class ObjectStore:
             raise IntegrityError(f"an object's name must be its hash, got {key[:80]!r}")
         return self._root.joinpath(key[:2], key[2:])
 
-    def open(self, key: str) -> LocalReader:
+    def open(self, key: str) -> ObjectReader:
         """Open an object. Raises `IntegrityError` for an invalid key, `OSError`."""
         return LocalReader(open_stored(self.path(key)))
 
-    def local_path(self, key: str) -> Path:
+    def local_path(self, key: str) -> Path | None:
         """Return the path of an object; see `StoredObjects.local_path`."""
         return self.path(key)
+
+    def close(self) -> None:
+        """Close connections to other hosts."""
 
     def exists(self, key: str) -> bool:
         return self.size(key) is not None
@@ -105,7 +113,7 @@ class ObjectStore:
         try:
             with closing(self.open(key)) as file:
                 # The size is compared first: it costs nothing, and finds files that were cut off.
-                return size in (None, file.size) and digest(file.fd).key == key
+                return size in (None, file.size) and digest(file.descriptor()).key == key
         except FileNotFoundError:
             return False
         except OSError as error:

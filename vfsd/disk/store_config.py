@@ -24,6 +24,8 @@ _HELP = {
     "policy with `reads` takes precedence",
     "view_cache_bytes": "disk space for rendered views; with `-o passthrough`, a quarter holds "
     "whole views",
+    "object_cache_bytes": "disk space for objects that were fetched from a bucket; 0: a tenth of "
+    "the disk",
     "remembered_reads": "reads that the store remembers, the newest of all videos",
     "tune": "mounts make tiles and renditions in idle time, where past reads would have paid for "
     "them",
@@ -38,11 +40,17 @@ _HELP = {
 }
 
 # Settings that accept units.
-_BYTES = ("examine_memory", "decoder_memory", "view_cache_bytes", "tune_bytes")
+_BYTES = (
+    "examine_memory",
+    "decoder_memory",
+    "view_cache_bytes",
+    "object_cache_bytes",
+    "tune_bytes",
+)
 
 # 1080p needs about this much. With much less the examiner cannot even report the shortage, and
 # seems to hang.
-_MINIMUM = {"examine_memory": 64 << 20}
+_MINIMUM = {"examine_memory": 64 << 20, "object_cache_bytes": 0}
 
 # Larger values exceed limits of the system, or have no use. Both limits apply to new input; stores
 # with other values can still be opened.
@@ -68,6 +76,7 @@ class StoreSettings:
     decoder_memory: int = 768 << 20
     minimum_psnr: int = 40
     view_cache_bytes: int = 1 << 30
+    object_cache_bytes: int = 0
     remembered_reads: int = 100_000
     tune: bool = True
     tune_cpu: int = 100
@@ -82,8 +91,11 @@ class StoreSettings:
             value = getattr(self, field.name)
             if type(value) is not type(field.default):
                 raise UsageError(f"the setting {field.name!r} must be {_kind(field.default)}")
-            if isinstance(value, int) and not isinstance(value, bool) and value < 1:
-                raise UsageError(f"the setting {field.name!r} must be at least 1, got {value}")
+            least = 0 if field.name == "object_cache_bytes" else 1
+            if isinstance(value, int) and not isinstance(value, bool) and value < least:
+                raise UsageError(
+                    f"the setting {field.name!r} must be at least {least}, got {value}"
+                )
         QuietHours.parse(self.tune_quiet_hours)
 
     @classmethod

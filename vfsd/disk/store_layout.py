@@ -32,7 +32,7 @@ import re
 import shlex
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
@@ -57,8 +57,8 @@ from vfsd.errors import (
 
 FORMAT = 1
 """Version of everything in the directory but the catalog, which has revisions of its own."""
-JOINED_FORMAT = 2
-"""The same for a home that joined a store: it shares the catalog and the objects of others."""
+SHARED_FORMAT = 2
+"""The same for a home that joined a store, or a store with objects in a bucket."""
 
 CATALOG = "catalog.sqlite3"
 
@@ -140,7 +140,7 @@ class StoreDirectory:
             if joins is not None:
                 # An interrupted creation may have recorded this home in the catalog.
                 home = cls._begun_home(root) or str(uuid.uuid4())
-                marker.update(format=JOINED_FORMAT, id=joins, home=home)
+                marker.update(format=SHARED_FORMAT, id=joins, home=home)
             # The marker of the unfinished store is synced before anything else exists. The id is
             # overwritten by itself in place, so it is never lost.
             written = json.dumps(marker, indent=2).encode() + b"\n"
@@ -249,9 +249,9 @@ class StoreDirectory:
                 f"{root / _MARKER} cannot be read: {error}",
                 hint="put it back from a backup of this store (`vfsd restore`)",
             ) from error
-        if number > JOINED_FORMAT:
+        if number > SHARED_FORMAT:
             raise StoreVersionError(
-                f"{root} has store format {number}, this vfsd knows up to {JOINED_FORMAT}",
+                f"{root} has store format {number}, this vfsd knows up to {SHARED_FORMAT}",
                 hint="install the version of vfsd that wrote it, or a newer one",
             )
         directory = cls(root, marker, top=top)
@@ -265,7 +265,10 @@ class StoreDirectory:
 
     def copy_marker(self, root: Path) -> None:
         """Make `root`, which has a copy of everything including the catalog, a store."""
-        marker = {**self._marker, "catalog": None}
+        # A copy has all objects as files.
+        gone = ("objects", "objects_options")
+        kept = {key: value for key, value in self._marker.items() if key not in gone}
+        marker = {**kept, "format": FORMAT, "catalog": None}
         write_atomically(root / _MARKER, json.dumps(marker, indent=2) + "\n")
 
     def temporary_files(self) -> list[Path]:
@@ -432,6 +435,24 @@ class StoreDirectory:
         except (OSError, ValueError):
             return None
         return _id_in(text, "home") or _id_in(text)
+
+    @property
+    def bucket(self) -> tuple[str, dict[str, str | bool]] | None:
+        """The URL of the bucket with the store's objects, and its options; None: it has none."""
+        url, options = self._marker.get("objects"), self._marker.get("objects_options")
+        if not isinstance(url, str):
+            return None
+        return url, dict(options) if isinstance(options, dict) else {}
+
+    def set_bucket(self, url: str, options: Mapping[str, str | bool]) -> None:
+        """Record the bucket in the marker, which older versions of vfsd refuse from then on."""
+        path = self.top / _MARKER
+        is_secret = path.stat().st_mode & 0o077 == 0
+        new = {"format": SHARED_FORMAT, "objects": url, "objects_options": dict(options)}
+        marker = {**self._marker, **new}
+        write_atomically(path, json.dumps(marker, indent=2) + "\n", is_secret=is_secret)
+        fsync_path(self.top)
+        self._marker = marker
 
     @property
     def catalog_url(self) -> str:

@@ -103,13 +103,14 @@ class _WritebackFile(FileIO):
         return count
 
 
-def write_atomically(path: Path, text: str) -> None:
+def write_atomically(path: Path, text: str, *, is_secret: bool = False) -> None:
     """Replace the content of a file by `text`, atomically. Raises `OSError` that names it.
 
-    The bytes are synced. The caller syncs the directory.
+    The bytes are synced. The caller syncs the directory. A secret can be read by the owner only.
     """
     try:
-        with NewFile(lambda: path.with_name(f".{path.name}.{new_name()}.tmp")) as new:
+        mode = 0o600 if is_secret else 0o666
+        with NewFile(lambda: path.with_name(f".{path.name}.{new_name()}.tmp"), mode=mode) as new:
             new.path.write_text(text, encoding="utf-8")
             # Without the sync, a power cut after the rename may leave an empty file.
             os.fsync(new.file.fileno())

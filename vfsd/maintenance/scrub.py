@@ -317,6 +317,8 @@ class Scrubber:
             key = place.object_key
             if key is None:
                 size = linked.get(place)
+            elif self._parts.originals.is_remote(place):
+                continue
             elif key in needed:
                 size = needed[key] or self._parts.objects.size(key) or 0
             else:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic, thread_time
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 from vfsd.codecs import VideoFrame
 from vfsd.codecs.cells.cell_decoders import CellDecoder, cell_decoder
 from vfsd.codecs.cells.overlap_geometry import ImageSize
-from vfsd.codecs.cells.pack import PackedCell, open_pack
+from vfsd.codecs.cells.pack import TABLE_BYTES, PackedCell, open_pack
 from vfsd.codecs.cells.plane_merge import (
     PlaneArray,
     PlaneJoint,
@@ -28,8 +29,8 @@ from vfsd.codecs.frames.planes import plane_samples, plane_subsampling
 from vfsd.core.model import Segment
 from vfsd.core.process_control import leak, reset_after_fork
 from vfsd.disk.object_reader import StoredObjects
-from vfsd.errors import ClosedError, DamagedPackError, IntegrityError
-from vfsd.tiling.cost import JOINED_LEFT, JOINED_RIGHT, LOSSLESS, DecodeWork
+from vfsd.errors import ClosedError, DamagedPackError, IntegrityError, VfsdError
+from vfsd.tiling.cost import JOINED_LEFT, JOINED_RIGHT, LOSSLESS, DecodeWork, gop_bytes
 
 _PIECES_BY_PROFILE = {JOINED_LEFT: ("left", "middle"), JOINED_RIGHT: ("middle", "right")}
 """Pieces of each side."""
@@ -126,6 +127,11 @@ _READ_BYTES = 4 << 20
 """Maximum size of one read, unless a packet is larger."""
 
 
+_SPARE = 1.2
+"""The share of a cell that is fetched before the sizes of its packets are known, in relation to
+the expected one.  Too little costs a second request."""
+
+
 OnDecoded = Callable[[Segment, DecodeWork, float], None]
 """Called with the decoded work of a segment and its CPU seconds."""
 
@@ -136,10 +142,13 @@ class OpenPack:
     Raises `DamagedPackError` for an invalid pack, `OSError` if it is gone.
     """
 
-    def __init__(self, objects: StoredObjects, key: str) -> None:
+    def __init__(
+        self, objects: StoredObjects, key: str, soon: Sequence[tuple[int, int]] = ()
+    ) -> None:
+        """The half-open ranges `soon` of a remote pack are fetched along with its table."""
         self._key = key
         try:
-            self._reader, table = open_pack(objects, key)
+            self._reader, table = open_pack(objects, key, soon)
         except IntegrityError as error:
             raise DamagedPackError(str(error), key) from error
         self.cells = table.cells
@@ -177,9 +186,17 @@ class OpenPack:
             for number in range(first, upto):
                 packet = view[offsets[number] - base : offsets[number + 1] - base]
                 if not cell.is_whole(number, packet):
-                    raise DamagedPackError("a pack of tiles is damaged", self._key)
+                    size = offsets[number + 1] - offsets[number]
+                    # It may be right on the server, or on the disk.
+                    packet = memoryview(self._reader.read_again(offsets[number], size))
+                    if not cell.is_whole(number, packet):
+                        raise DamagedPackError("a pack of tiles is damaged", self._key)
                 yield packet
             first = upto
+
+    def prefetch(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """See `ObjectReader.prefetch`."""
+        self._reader.prefetch(ranges)
 
     def __del__(self) -> None:
         if hasattr(self, "_reader"):
@@ -231,7 +248,7 @@ class PackPool:
         A picture is valid until the next iteration.  `note` is called with the work at the end.
         Raises `IntegrityError` for a damaged pack, `OSError` if it is gone.
         """
-        pack = self._pack(segment.object_key)
+        pack = self._pack(segment, tile, wanted)
         numbers = [frame - segment.first_frame for frame in wanted]
         if segment.is_joined:
             pictures = self._joined_pictures(segment, pack, numbers)
@@ -304,11 +321,34 @@ class PackPool:
 
         Raises `IntegrityError` if they differ from the catalog, `OSError` if the pack is gone.
         """
-        cells = self._pack(segment.object_key).cells
+        cells = self._pack(segment).cells
         frames = len(segment.frames)
         if len(cells) != len(segment.cells) or any(len(c.offsets) != frames + 1 for c in cells):
             raise IntegrityError("a pack does not have the tiles and frames that the catalog lists")
         return cells
+
+    def prefetch(self, runs: Iterable[tuple[Segment, Sequence[int], Sequence[int]]]) -> None:
+        """Have tiles fetched at once that are on a server.
+
+        Each run is a segment, some of its tiles, and frames of the video, ascending.
+        """
+        for segment, tiles, frames in runs:
+            with self._guard:
+                pack = self._packs.get(segment.object_key)
+            if pack is None:
+                with suppress(OSError, VfsdError):  # the read reports it
+                    reader = self._objects.open(segment.object_key)
+                    reader.prefetch([(0, TABLE_BYTES), *_cell_ranges(segment, tiles, frames)])
+                    reader.close()
+                continue
+            if segment.is_joined:
+                continue
+            first, end = frames[0] - segment.first_frame, frames[-1] + 1 - segment.first_frame
+            ranges = []
+            for tile in tiles:
+                cell = pack.cells[segment.place(tile)]
+                ranges.append((cell.offsets[cell.key_before(first)], cell.offsets[end]))
+            pack.prefetch(ranges)
 
     def payloads(self, segment: Segment, tile: int, frames: int) -> list[bytes]:
         """Return the packets of the first `frames` frames of a cell, as stored.
@@ -316,7 +356,7 @@ class PackPool:
         Raises as `cells` does.
         """
         cell = self.cells(segment)[segment.place(tile)]
-        return [bytes(part) for part in self._pack(segment.object_key).packets(cell, 0, frames)]
+        return [bytes(part) for part in self._pack(segment).packets(cell, 0, frames)]
 
     def evict_idle(self, seconds: float) -> None:
         """Close decoders that have been idle for `seconds`."""
@@ -337,7 +377,11 @@ class PackPool:
             self._is_closed = True
         self.empty()
 
-    def _pack(self, key: str) -> OpenPack:
+    def _pack(
+        self, segment: Segment, tile: int | None = None, frames: Sequence[int] = ()
+    ) -> OpenPack:
+        """Return the pack of a segment. `frames` of `tile` will be read, if that is known."""
+        key = segment.object_key
         with self._guard:
             if self._is_closed:
                 raise ClosedError
@@ -345,7 +389,10 @@ class PackPool:
             if pack is not None:
                 self._packs.move_to_end(key)
                 return pack
-        pack = OpenPack(self._objects, key)
+        soon = (
+            () if tile is None or self._objects.is_local else _cell_ranges(segment, [tile], frames)
+        )
+        pack = OpenPack(self._objects, key, soon)
         with self._guard:
             if self._is_closed:
                 raise ClosedError
@@ -382,6 +429,20 @@ def _split_at_gaps(decoder: CellDecoder, numbers: Sequence[int]) -> list[list[in
         else:
             parts.append([number])
     return parts
+
+
+def _cell_ranges(
+    segment: Segment, tiles: Sequence[int], frames: Sequence[int]
+) -> list[tuple[int, int]]:
+    """Return the half-open byte ranges that a read of some frames probably needs in the pack."""
+    if segment.is_joined:  # the row of a side spans all its pieces
+        return [(cell.position, cell.position + cell.size) for cell in segment.cells]
+    count = len(segment.frames)
+    gop = segment.gop_frames or count
+    needed = frames[-1] + 1 - segment.first_frame if frames else count
+    share = min(1.0, _SPARE * gop_bytes(needed, gop) / gop_bytes(count, gop))
+    cells = [segment.cell(tile) for tile in tiles]
+    return [(cell.position, cell.position + int(cell.size * share)) for cell in cells]
 
 
 def _decode_work(cell: PackedCell, first: int, end: int) -> DecodeWork:

@@ -16,12 +16,13 @@ from operator import itemgetter
 import numpy as np
 
 from vfsd.codecs import VideoFrame
+from vfsd.codecs.decoding.packet_decoder import packet_ranges
 from vfsd.codecs.frames.to_array import FrameRegion, PixelConverter
 from vfsd.codecs.frames.transforms import TileComposer
 from vfsd.core.frame_table import DecodeRun, FrameTable
 from vfsd.core.frame_table_pages import Ints
 from vfsd.core.frames import to_coded_rect, to_display_rect
-from vfsd.core.model import MediaInfo
+from vfsd.core.model import Access, MediaInfo
 from vfsd.core.pixel_array import Pixels
 from vfsd.read.read_context import ReadContext
 from vfsd.read.read_plan import ReadPlan, is_sequential
@@ -222,6 +223,8 @@ class PlanExecutor:
         form = plan_converter(plan, pixel_format)
         data = np.empty((len(plan.frames), *form.shape), form.dtype)
         result = _ResultBuffer(list(data), plan.frames)
+        if not self._tools.parts.objects.is_local:
+            self._prefetch(plan)
         jobs = [*self._original_jobs(plan, pixel_format, result, keep)]
         jobs += self._tile_jobs(plan, pixel_format, result, workers=self._tools.threads - len(jobs))
         if len(jobs) <= 1:
@@ -231,6 +234,15 @@ class PlanExecutor:
             # Jobs are independent: each core takes one after the other.
             list(self._tools.pool.workers().map(lambda job: job(), jobs))
         return data
+
+    def _prefetch(self, plan: ReadPlan) -> None:
+        """Have everything fetched at once that the plan needs from a server."""
+        self._tools.packs.prefetch((run.segment, run.tiles, run.frames) for run in plan.tiled)
+        if plan.physical.access is Access.EXTENT and plan.contiguous is None:
+            spans = [(run.first_packet, run.end_packet) for run in plan.runs]
+            ranges = [one for span in spans for one in packet_ranges(self._table, *span)]
+            if len(ranges) > 1:  # else the read itself is one request
+                self._tools.parts.originals.prefetch(plan.physical, ranges)
 
     def stream(
         self, plan: ReadPlan, *, pixel_format: str = "rgb24"

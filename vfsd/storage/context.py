@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from vfsd.catalog import DEFAULT_STALENESS, Catalog, Transaction
-from vfsd.core.model import ByteLocation, Node, PhysicalVideo
+from vfsd.core.model import ByteLocation, Node, PhysicalVideo, StoreBucket
 from vfsd.disk.checksums import BlockChecksums, ChecksummedFile
 from vfsd.disk.disk_reserve import keep_reserve, with_reserve
 from vfsd.disk.object_store import ObjectStore, Progress, digest
@@ -106,7 +106,19 @@ class StoreContext:
         if not read_only:
             keep_reserve(directory)
         limits = SandboxLimits(memory=settings.examine_memory, seconds=settings.examine_seconds)
-        objects = ObjectStore(directory, partial(_require_no_objects_needed, catalog, directory))
+        before_first = partial(_require_no_objects_needed, catalog, directory)
+        if directory.bucket is None:
+            objects = ObjectStore(directory, before_first)
+        else:
+            from vfsd.storage.remote_objects import RemoteObjects  # most stores have no bucket
+
+            objects = RemoteObjects(
+                directory,
+                before_first,
+                catalog,
+                StoreBucket(*directory.bucket),
+                settings.object_cache_bytes,
+            )
         return cls(
             directory,
             catalog,
@@ -121,6 +133,7 @@ class StoreContext:
     def close(self) -> None:
         """Close the catalog, the worker processes and the directory."""
         self.examiner.close()
+        self.objects.close()
         self.catalog.close()
         reset_wal(self.directory)
         self.on_close()

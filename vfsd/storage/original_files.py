@@ -11,7 +11,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from vfsd.catalog import Catalog
@@ -23,7 +23,7 @@ from vfsd.disk.checksums import ChecksummedFile, StoredFile, VerifiedBlocks, ran
 from vfsd.disk.external_files import open_linked
 from vfsd.disk.object_reader import LocalReader, ObjectReader, StoredObjects
 from vfsd.disk.safe_open import open_stored
-from vfsd.errors import DamagedFileError, IntegrityError, NotFoundError, UsageError, VfsdError
+from vfsd.errors import DamagedFileError, IntegrityError, NotFoundError, VfsdError
 
 _log = logging.getLogger(__name__)
 
@@ -70,14 +70,15 @@ class OriginalFiles:
         return self.path_at(physical.place)
 
     def path_at(self, location: ByteLocation) -> Path:
-        """Return the path of stored bytes. Raises `UsageError` if they are on a server."""
+        """Return the path of stored bytes. Raises `OSError` (EREMOTE) for those in a bucket."""
         found = self._local_path(location)
         if found is None:
-            raise UsageError(
-                f"object {location.object_key} is not on this host",
-                hint="read it with vfsd, or copy it with `vfsd export`",
-            )
+            raise OSError(errno.EREMOTE, "the object is not a file on this host", str(location))
         return found
+
+    def is_remote(self, location: ByteLocation) -> bool:
+        """Return whether stored bytes are in a bucket, and not in a file on this host."""
+        return self._local_path(location) is None
 
     def _local_path(self, location: ByteLocation) -> Path | None:
         if location.object_key is not None:
@@ -97,6 +98,13 @@ class OriginalFiles:
     def opened(self, location: ByteLocation, fd: int) -> ChecksummedFile:
         """Return the file of an original that is open as `fd`, and take over `fd`."""
         return self._file_at(location).of(LocalReader(fd))
+
+    def prefetch(self, physical: PhysicalVideo, ranges: Sequence[tuple[int, int]]) -> None:
+        """Have half-open ranges of an original fetched that is on a server. Never fails."""
+        key = physical.place.object_key
+        if key is not None and not physical.is_growing:
+            with suppress(OSError, VfsdError), closing(self._objects.open(key)) as reader:
+                reader.prefetch(ranges)
 
     def _file_at(self, location: ByteLocation) -> StoredFile:
         path = self._local_path(location)

@@ -119,7 +119,8 @@ def _is_recorded(context: StoreContext, key: str) -> bool:
 def _fault(context: StoreContext, key: str, there: int | None, size: int) -> str | None:
     """Return what is wrong with an object that has `there` bytes and must have `size`."""
     if there is None:
-        if os.path.lexists(context.objects.local_path(key)):
+        path = context.objects.local_path(key)
+        if path is not None and os.path.lexists(path):
             return f"must be a file of {size} bytes, got a directory, link or device"
         return f"is missing ({size} bytes)"
     return None if there == size else f"must have {size} bytes, got {there}"
@@ -393,6 +394,8 @@ def _verify(context: StoreContext, place: ByteLocation, digest: str) -> VerifyRe
     with context.catalog.reading() as seen, suppress(IntegrityError):
         known = seen.integrity.checksums(place)
     sums = None if known is None else known.sums
+    if context.originals.is_remote(place):
+        return None
     with suppress(FileNotFoundError):
         return verify_stored_file(
             context.originals.path_at(place), digest, sums, lambda count: None

@@ -1,0 +1,232 @@
+"""Stores with objects in a bucket: `vfsd push`, and reads on a host without the files."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.cli.conftest import run_command
+from tests.support.http_proxy import HttpProxy
+from tests.support.seaweedfs import SeaweedServer
+from tests.support.stores import new_store
+from vfsd.api.store import Store
+from vfsd.disk.checksums import BLOCK_BYTES
+from vfsd.disk.store_layout import StoreDirectory
+from vfsd.errors import StoreError, UnreachableError, UsageError
+from vfsd.maintenance import fsck
+from vfsd.maintenance.push import push, use_bucket
+from vfsd.storage.remote_objects import RemoteObjects
+
+CLIP = Path(__file__).parents[2] / "sample_videos" / "traffic.mp4"
+NAME = "cam/traffic.mp4"
+REGION = (64, 64, 160, 128)
+
+pytestmark = pytest.mark.usefixtures("credentials")
+
+
+@pytest.fixture
+def credentials(seaweedfs: SeaweedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("obstore")
+    for name, value in seaweedfs.environment.items():
+        monkeypatch.setenv(name, value)
+
+
+@dataclass
+class Remote:
+    """A store whose objects are only in the bucket."""
+
+    path: Path
+    proxy: HttpProxy
+    options: dict[str, str | bool]
+
+    def forget(self) -> None:
+        """Empty the cache."""
+        for client in (self.path / "cache").glob("o"):
+            shutil.rmtree(client)
+        self.proxy.reset()
+
+    @property
+    def requests(self) -> int:
+        return sum(self.proxy.counts.requests.values())
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Path:
+    """A store with a tiled video, all of it in files."""
+    with new_store(tmp_path / "store") as store:
+        video = store.ingest(CLIP, NAME)
+        video.tiles.retile("uniform:2x2", span=(0, 2))
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def remote(local: Path, s3_proxy: HttpProxy, seaweedfs: SeaweedServer) -> Remote:
+    """The same, after a push, on a host that has no file."""
+    options = seaweedfs.options(s3_proxy.port)
+    with Store.open(local) as store:
+        use_bucket(store.parts, f"s3://videos/{store.parts.directory.id}", options)
+    with Store.open(local) as store:
+        report = push(store.parts)
+        assert (report.elsewhere, report.damaged) == (0, ())
+        assert push(store.parts).objects == 0
+    take_away_objects(local)
+    s3_proxy.reset()
+    return Remote(local, s3_proxy, options)
+
+
+def take_away_objects(path: Path) -> None:
+    shutil.move(path / "objects", path.with_name("objects"))
+    (path / "objects" / "tmp").mkdir(parents=True)
+
+
+def pixels(store: Store) -> list[np.ndarray]:
+    video = store[NAME]
+    frames = [0, 11, len(video) - 1]
+    return [
+        *(video[frame].data for frame in frames),
+        video.read(frames=[7, 20], region=REGION).data,
+        video.read(frames=[7, 20], region=REGION, psnr=20).data,
+    ]
+
+
+def test_content_is_that_of_the_files(remote: Remote, tmp_path: Path) -> None:
+    with Store.open(remote.path) as store:
+        seen = pixels(store)
+        assert fsck.run(store.parts) == []
+    shutil.rmtree(remote.path / "objects")
+    shutil.move(tmp_path / "objects", remote.path)
+    with Store.open(remote.path) as store:
+        for one, other in zip(seen, pixels(store), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_cold_frames_and_tiles_need_few_requests(remote: Remote) -> None:
+    for frame in (5, 30, 55):
+        remote.forget()
+        with Store.open(remote.path, read_only=True) as store:
+            video = store[NAME]
+            assert remote.requests == 0
+            assert video.read(frames=[frame]).data.any()
+            run = video.table.decode_run(frame) if hasattr(video, "table") else None
+            assert run is None or run.end_packet
+        assert remote.requests <= 2
+        assert remote.proxy.counts.body_bytes <= CLIP.stat().st_size
+    remote.forget()
+    with Store.open(remote.path, read_only=True) as store:
+        assert store[NAME].read(frames=[5], region=REGION, psnr=20).data.any()
+        assert remote.requests == 1  # the table and the cell together
+        requests = remote.requests
+        assert store[NAME].read(frames=[6], region=REGION, psnr=20).data.any()
+        assert remote.requests == requests
+
+
+def test_damage_in_the_cache_is_fetched_again(remote: Remote) -> None:
+    with Store.open(remote.path, read_only=True) as store:
+        before = pixels(store)
+    for path in (remote.path / "cache" / "o").rglob("*-*"):
+        if path.suffix != ".map":
+            data = bytearray(path.read_bytes())
+            for start in range(0, len(data), BLOCK_BYTES):
+                data[start + 100 : start + 110] = bytes(len(data[start + 100 : start + 110]))
+            path.write_bytes(data)
+    remote.proxy.reset()
+    with Store.open(remote.path, read_only=True) as store:
+        for one, other in zip(before, pixels(store), strict=True):
+            np.testing.assert_array_equal(one, other)
+    assert remote.requests
+
+
+def test_silent_server_is_an_error_in_time(remote: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Store.open(remote.path, read_only=True) as store:
+        assert isinstance(store.parts.objects, RemoteObjects)
+        store.parts.objects.fetch_seconds = 2.0
+        remote.proxy.faults.silent = True
+        with pytest.raises(UnreachableError, match="does not answer"):
+            store[NAME].read(frames=[5])
+        remote.proxy.faults.silent = False
+        assert store[NAME].read(frames=[5]).data.any()
+
+
+def test_push_continues_after_an_interruption(
+    local: Path, s3_proxy: HttpProxy, seaweedfs: SeaweedServer
+) -> None:
+    def stop(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    options = seaweedfs.options(s3_proxy.port)
+    with Store.open(local) as store:
+        with pytest.raises(UsageError, match="no bucket"):
+            push(store.parts)
+        use_bucket(store.parts, f"s3://videos/{store.parts.directory.id}", options)
+    with Store.open(local) as store:
+        with pytest.raises(KeyboardInterrupt):
+            push(store.parts, on_progress=stop)
+        push(store.parts)
+        with store.catalog.reading() as seen:
+            assert seen.objects.unplaced() == {}
+            count = len(seen.objects.sizes())
+        assert isinstance(store.parts.objects, RemoteObjects)
+        names = [name for name, *_ in store.parts.objects.client.list()]
+        places = [name for name in names if "o/" in name]
+    assert len(places) == count, names
+
+
+def test_bucket_of_another_store_is_refused(
+    local: Path, tmp_path: Path, s3_proxy: HttpProxy, seaweedfs: SeaweedServer
+) -> None:
+    options = seaweedfs.options(s3_proxy.port)
+    with Store.open(local) as store:
+        url = f"s3://videos/{store.parts.directory.id}"
+        use_bucket(store.parts, url, options)
+        with pytest.raises(UsageError, match="are in s3"):
+            use_bucket(store.parts, url + "-2", options)
+    with new_store(tmp_path / "other") as other:
+        with pytest.raises(StoreError, match="belongs to the store"):
+            use_bucket(other.parts, url, options)
+        assert StoreDirectory.open(tmp_path / "other").bucket is None
+
+
+def test_commands(tmp_path: Path, s3_proxy: HttpProxy, seaweedfs: SeaweedServer) -> None:
+    place = tmp_path / "new"
+    options = [
+        f"--option={name}={str(value).lower() if isinstance(value, bool) else value}"
+        for name, value in seaweedfs.options(s3_proxy.port).items()
+    ]
+    url = f"s3://videos/{tmp_path.name}"
+    assert run_command("init", place, "--option=region=x").code == 2
+    assert run_command("init", place, "--objects", "http://x").code == 2
+    assert not place.exists()
+    assert run_command("init", place, "--objects", url, *options).code == 0
+    on = ("--store", str(place))
+    assert run_command(*on, "ingest", CLIP).code == 0
+    found = run_command(*on, "doctor", "--json").objects
+    assert [one["status"] for one in found if one["check"] in ("bucket", "push")] == ["ok", "warn"]
+    done = run_command(*on, "push", "--json").object
+    assert (done["url"], done["objects"], done["damaged"]) == (url, 1, [])
+    assert run_command(*on, "push", "--json").object["objects"] == 0
+
+
+def test_damaged_object_is_not_pushed(
+    local: Path, s3_proxy: HttpProxy, seaweedfs: SeaweedServer
+) -> None:
+    with Store.open(local) as store:
+        use_bucket(
+            store.parts,
+            f"s3://videos/{store.parts.directory.id}",
+            seaweedfs.options(s3_proxy.port),
+        )
+        path = store.parts.originals.path_of(store[NAME].original)
+        key = store[NAME].original.object_key
+    path.chmod(0o644)
+    with path.open("r+b") as file:
+        file.seek(1000)
+        file.write(b"damage")
+    done = run_command("--store", local, "push", "--json")
+    assert done.code == 30
+    assert done.object["damaged"] == [key]
+    with Store.open(local) as store, store.catalog.reading() as seen:
+        assert list(seen.objects.unplaced()) == [key]

@@ -1,0 +1,1 @@
+../../../../catalog/migrations/versions/v4_places.py

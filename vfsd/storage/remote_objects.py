@@ -1,0 +1,114 @@
+"""`RemoteObjects`: the objects of a store that has a bucket.
+
+New objects are files of the home, and `vfsd push` copies them into the bucket.  Reads prefer the
+file.  Without it, they fetch what they need from the bucket.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vfsd.catalog import Catalog
+from vfsd.core.model import StoreBucket
+from vfsd.core.process_control import reset_after_fork
+from vfsd.disk.object_reader import ObjectReader
+from vfsd.disk.object_store import ObjectStore, is_key
+from vfsd.disk.store_layout import StoreDirectory
+
+if TYPE_CHECKING:
+    from vfsd.remote.fetch_client import FetchClient
+
+_MAX_PLACES = 1 << 17
+"""Objects with known places: some 30 MB."""
+
+
+class RemoteObjects(ObjectStore):
+    """The objects of a store, in its directory and in its bucket. Thread-safe."""
+
+    def __init__(
+        self,
+        directory: StoreDirectory,
+        before_first: Callable[[str], None],
+        catalog: Catalog,
+        bucket: StoreBucket,
+        cache_bytes: int = 0,
+    ) -> None:
+        """`cache_bytes` is the limit for fetched bytes on the disk; 0: a tenth of the disk."""
+        super().__init__(directory, before_first)
+        self.bucket = bucket
+        # Not through this process's descriptor, as the fetch process has none.
+        self._cache = directory.location / directory.cache.name
+        self._cache_bytes = cache_bytes
+        self.fetch_seconds = 20.0  #: after which an error says that the bucket does not answer
+        self._catalog = catalog
+        self._places: dict[str, tuple[str, int]] = {}
+        self._guard = threading.Lock()
+        reset_after_fork(self)
+
+    def after_fork(self) -> None:
+        """See `vfsd.core.process_control`."""
+        self._guard = threading.Lock()
+
+    @cached_property
+    def client(self) -> FetchClient:
+        """The connection to the fetch process, which is started at the first request."""
+        from vfsd.remote.fetch_client import FetchClient  # other stores need none
+        from vfsd.remote.fetch_protocol import fetch_settings
+
+        settings = fetch_settings(
+            self._cache,
+            self.bucket.url,
+            self.bucket.options,
+            cache_bytes=self._cache_bytes,
+            seconds=self.fetch_seconds,
+        )
+        return FetchClient(settings)
+
+    @property
+    def is_local(self) -> bool:
+        return False
+
+    def open(self, key: str) -> ObjectReader:
+        try:
+            return super().open(key)
+        except FileNotFoundError:
+            found = self._place(key)
+            if found is None:
+                raise
+        return self.client.open(*found)
+
+    def size(self, key: str) -> int | None:
+        found = super().size(key)
+        if found is None and is_key(key) and (remote := self._place(key)) is not None:
+            return remote[1]
+        return found
+
+    def local_path(self, key: str) -> Path | None:
+        path = self.path(key)
+        is_remote = super().size(key) is None and self._place(key) is not None
+        return None if is_remote else path
+
+    def has_no_folders(self) -> bool:
+        """Return False: a home without a file is as good as any other."""
+        return False
+
+    def close(self) -> None:
+        if "client" in self.__dict__:
+            self.client.close()
+
+    def _place(self, key: str) -> tuple[str, int] | None:
+        """Return the name in the bucket and the size of an object; None if it is not there."""
+        found = self._places.get(key)
+        if found is None:
+            with self._catalog.reading() as seen:
+                found = seen.objects.place(key)
+            if found is not None:
+                with self._guard:
+                    if len(self._places) >= _MAX_PLACES:
+                        self._places.clear()
+                    self._places[key] = found
+        return found
