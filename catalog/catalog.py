@@ -541,7 +541,7 @@ class Catalog:
                 reads.keep(keep)
 
     def _note_on_server(self, done: Sequence[tuple[str, LoggedRead]], keep: int) -> None:
-        from vfsd.catalog.read_notes import FOLD_SECONDS, add_notes, fold_notes, may_fold
+        from vfsd.catalog.read_notes import FOLD_SECONDS, add_notes
 
         if self.read_only:
             raise ReadOnlyError("the store was opened read-only")
@@ -552,12 +552,21 @@ class Catalog:
             return
         self._fold_at = time.monotonic() + FOLD_SECONDS
         # The reads are noted by now: another process can move them, or this one later.
+        with suppress(UnreachableError):
+            self.fold_due_reads()
+
+    def fold_due_reads(self) -> None:
+        """Like `fold_reads`, but only if notes are old enough and no other process does it."""
+        if not self._database.is_postgresql or self.read_only:
+            return
+        from vfsd.catalog.read_notes import fold_notes, may_fold
+
         with (
-            suppress(BusyError, ReadOnlyError, UnreachableError),
+            suppress(BusyError, ReadOnlyError),
             self._database.rarely_writing(lambda seen: may_fold(seen, time.time_ns())) as found,
         ):
             if found is not None:
-                fold_notes(found, keep)
+                fold_notes(found, self._kept_reads)
 
     def fold_reads(self) -> None:
         """On PostgreSQL, add the reads that all processes have noted to the log.

@@ -47,6 +47,8 @@ _END_SECONDS = 0.6
 _TICK_SECONDS, _IDLE_TICK_SECONDS = 0.25, 1.0
 # Time between two checks of the catalog for new reads and lossless segments.
 _CATALOG_SECONDS = 2.0
+_SERVER_SECONDS = 30.0
+"""How often a server is asked instead: noted reads reach the log about as often."""
 # The load is measured over intervals of this length.
 _LOAD_SECONDS = 1.0
 # The process may spend this share of the time on searches for work.
@@ -385,8 +387,10 @@ class BackgroundTuner:
         """Check the catalog for new reads and lossless segments."""
         if now < self._check_at or self._working or ALL in self._backoff.resting(now):
             return
-        self._check_at = now + _CATALOG_SECONDS
-        with self._store.catalog.reading() as seen:
+        catalog = self._store.catalog
+        self._check_at = now + (_SERVER_SECONDS if catalog.path is None else _CATALOG_SECONDS)
+        catalog.fold_due_reads()
+        with catalog.reading() as seen:
             read = seen.derived_usage.newest_read() if self._store.settings.tune else 0
             lossless = seen.segments.newest_of(LOSSLESS) if self._store.settings.compress else 0
         self._newest = (read, lossless) if read or lossless else None

@@ -224,7 +224,9 @@ class DentryCache:
             if ino is not None:
                 return self.node_if_any(ino)
             if serial == self._serial:  # otherwise the cache may have been cleared
-                return None
+                self.require_current()  # another host may have added it before this lookup
+                if serial == self._serial:
+                    return None
         if self._prefetched(parent) and (found := self._cached(parent, name)) is not None:
             return found
         serial = self._serial
