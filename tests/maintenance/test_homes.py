@@ -24,9 +24,11 @@ from vfsd.errors import (
     StoreVersionError,
     UsageError,
 )
+from vfsd.maintenance import fsck
 from vfsd.maintenance.homes import claim_home, forget_home, join_store, list_homes
 from vfsd.storage.homes import mount_lease
 from vfsd.write.put_file import put_file
+from vfsd.write.unfinished_files import create_partial
 
 CLIP = FOLDER / "traffic.mp4"
 _MARKER = "vfsd-store.json"
@@ -220,6 +222,25 @@ def test_mounted_home_is_neither_claimed_nor_forgotten(
         Store.open(first)
     with pytest.raises(NotFoundError, match="no home"):
         claim_home(first)
+
+
+def test_recordings_of_a_forgotten_home_are_kept(
+    first: Path, tmp_path: Path, own_database: str
+) -> None:
+    join_store(tmp_path / "second", own_database, None)
+    with Store.open(tmp_path / "second") as gone:
+        home = gone.parts.directory.home
+        partial = create_partial(gone.parts.objects, "lost.mp4")
+        partial.path.write_bytes(CLIP.read_bytes())
+        partial.keep_for_recovery()
+    with Store.open(first) as store:
+        assert store.recordings() == []
+        assert not list(fsck.run(store.parts, repair=True))
+        forget_home(store.parts, home)
+        (recording,) = store.recordings()
+        assert store.recover(recording).name == "lost.mp4"
+        assert not list(fsck.run(store.parts))
+        assert not (store.parts.directory.objects / f"tmp-{home}").exists()
 
 
 def test_interrupted_join_can_be_repeated(

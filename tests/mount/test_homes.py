@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -158,6 +159,33 @@ def test_home_mounts_while_another_one_writes(shared_store: Shared) -> None:
         host.unmount()
         assert _check(host, repair=False) == []
     assert "ERROR" not in a.log.read_text()
+
+
+def test_hosts_with_names_and_networks_of_their_own(shared_store: Shared) -> None:
+    a, b = shared_store.a, shared_store.b
+    namespace = ["unshare", "--uts", "--net"]
+    if subprocess.run([*namespace, "true"], capture_output=True).returncode:
+        pytest.skip("only root may make namespaces here")
+    for host, name in ((a, "host-a"), (b, "host-b")):
+        mount = shlex.join([sys.executable, "-m", "vfsd", "-s", str(host.store), "mount"])
+        command = f"hostname {name} && {mount} {host.at}"
+        subprocess.run([*namespace, "sh", "-c", command], check=True)
+    (b.at / "note.txt").write_bytes(b"of b")
+    with open(a.at / "live.bin", "wb") as live:
+        live.write(b"of a")
+        live.flush()
+        b.wait_for((b.at / "live.bin").exists, "not seen")
+        assert os.getxattr(b.at / "live.bin", _REASON) == b"is being written by host-a"
+    assert _state(b.at / "note.txt") == "plain"
+    a.wait_for((a.at / "note.txt").exists, "not seen")
+    reason = f"is in home {b.home} on host-b"
+    a.wait_for(lambda: os.getxattr(a.at / "note.txt", _REASON).decode() == reason, "not seen")
+    with Store.open(a.store) as store:
+        found = [one.home.mount for one in list_homes(store.parts)]
+    assert [(one.host, one.place) for one in found if one] == [
+        ("host-a", str(a.at)),
+        ("host-b", str(b.at)),
+    ]
 
 
 def test_checks_of_one_home_while_the_other_writes(shared_store: Shared) -> None:

@@ -126,7 +126,7 @@ def homes_forget(session: Session, home: str, yes: bool) -> None:
     """Remove a home that is gone for good.
 
     Lists the files whose only bytes were in that directory. With --yes they are removed, and the
-    home. Videos are not touched.
+    home. Videos stay; its unfinished recordings can be completed here, by `vfsd recover`.
     """
     from vfsd.maintenance.homes import forget_home, private_files
 

@@ -512,8 +512,12 @@ class StoreDirectory:
 
     @property
     def objects_tmp(self) -> Path:
+        return self.temporary_objects_of(self.home) if self.is_joined else self.objects / "tmp"
+
+    def temporary_objects_of(self, home: str) -> Path:
+        """Return where a home of the store makes objects."""
         # Locks of other hosts may not be seen, so each home has temporary objects of its own.
-        return self.top / "objects" / (f"tmp-{self.home}" if self.is_joined else "tmp")
+        return self.objects / ("tmp" if home == self.id else f"tmp-{home}")
 
     @cached_property
     def spool(self) -> Path:

@@ -10,7 +10,7 @@ from pathlib import Path
 from vfsd.catalog import Catalog, Transaction, absolute_url, has_password, is_shareable
 from vfsd.core.model import Home, Node
 from vfsd.core.process_control import host_name
-from vfsd.disk.store_layout import StoreDirectory
+from vfsd.disk.store_layout import StoreDirectory, list_directory
 from vfsd.errors import BusyError, NoStoreError, NotFoundError, UsageError
 from vfsd.storage.context import StoreContext
 from vfsd.storage.homes import describe_home
@@ -141,6 +141,8 @@ def private_files(parts: StoreContext, home: str) -> list[tuple[str, Node]]:
 def forget_home(parts: StoreContext, home: str) -> None:
     """Remove a home that is gone for good, and all files whose only bytes were in it.
 
+    Its unfinished recordings, which are next to the objects, become those of `parts`.
+
     Raises `NotFoundError`, `UsageError` for the home of `parts`, and `BusyError` while it is
     mounted.
     """
@@ -154,8 +156,16 @@ def forget_home(parts: StoreContext, home: str) -> None:
             change.tree.delete_with_names(node.ino)
         delete_orphans(change, change.tree.orphans(home))
         change.homes.forget(home)
-    with suppress(OSError):  # it may have unfinished recordings
-        (parts.directory.objects / f"tmp-{home}").rmdir()
+    _take_over_recordings(parts, home)
+
+
+def _take_over_recordings(parts: StoreContext, home: str) -> None:
+    """Move the unfinished recordings of a home that is gone to this one."""
+    folder = parts.directory.temporary_objects_of(home)
+    for path in list_directory(folder):
+        path.rename(parts.directory.objects_tmp / path.name)
+    with suppress(OSError):  # it never made a temporary object
+        folder.rmdir()
 
 
 def _require_home(seen: Transaction, home: str) -> Home:
