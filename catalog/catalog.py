@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from vfsd.catalog.catalog_detections import CatalogDetections
     from vfsd.catalog.detections import Detections
     from vfsd.catalog.homes import Homes, Lease
+    from vfsd.catalog.server_connections import ServerFacts
     from vfsd.core.frame_table import FrameTable
 
 _READS_AT_ONCE = 1000
@@ -285,6 +286,15 @@ class Catalog:
         none.
         """
         return self._database.damage()
+
+    def server_facts(self) -> ServerFacts | None:
+        """Return the properties of a PostgreSQL server; None for other databases."""
+        if not self._database.is_postgresql:
+            return None
+        from vfsd.catalog.server_connections import server_facts
+
+        with self._database.querying():  # maps the errors
+            return server_facts(self._database.engine)
 
     def watch(self) -> ChangeWatch:
         """Return an object that cheaply detects changes of the catalog."""

@@ -15,7 +15,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy import event
@@ -152,6 +152,42 @@ class Server:
                 return
         self._is_catalog = True
         connection.exec_driver_sql(_LOCK_CATALOG)
+
+
+class ServerFacts(NamedTuple):
+    """Properties of a PostgreSQL server, for `vfsd doctor`."""
+
+    version: str
+    fsync: bool
+    synchronous_commit: str
+    connections: int  #: in use, by all programs
+    max_connections: int
+    pooler: str | None  #: "transaction" or "session": the mode of a pooler; None without one
+
+
+def server_facts(engine: Engine) -> ServerFacts:
+    """Return the properties of the server of PostgreSQL."""
+    with (
+        engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection,
+        engine.connect().execution_options(isolation_level="AUTOCOMMIT") as other,
+    ):
+        row = connection.exec_driver_sql(_FACTS).one()
+        driver: Any = connection.connection.driver_connection
+        told = getattr(getattr(driver, "info", None), "backend_pid", row.pid)
+        pooler = None
+        if told != row.pid:  # a pooler draws a number of its own
+            # Both clients are connected: one session can only serve both between transactions.
+            alike = other.exec_driver_sql("SELECT pg_backend_pid()").scalar_one() == row.pid
+            pooler = "transaction" if alike else "session"
+    return ServerFacts(row.version, row.fsync == "on", row.commit, row.used, int(row.most), pooler)
+
+
+_FACTS = """
+SELECT pg_backend_pid() AS pid, current_setting('server_version') AS version,
+       current_setting('fsync') AS fsync, current_setting('synchronous_commit') AS commit,
+       current_setting('max_connections') AS most,
+       (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend') AS used
+"""
 
 
 def _begin(connection: Connection, patience: float) -> None:

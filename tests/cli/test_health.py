@@ -20,6 +20,7 @@ from tests.cli.conftest import Run, run_command
 from tests.fault.older import execute
 from tests.support.dead_writers import killed_recording
 from tests.support.fs_driver import Driver
+from tests.support.pgbouncer import PgBouncer
 from tests.support.unprivileged import errors, run_unprivileged
 from vfsd.api.store import Store
 from vfsd.api.video import Video
@@ -404,6 +405,25 @@ def test_doctor_reports_invalid_settings(run: Run, place: Path) -> None:
     (place / "videos/config.toml").write_text("bogus = 1\n")
     assert found()["status"] == "fail"
     assert "got 'bogus'" in found()["message"]
+
+
+def test_doctor_describes_the_server(
+    run: Run, own_database: str, pgbouncer: PgBouncer, tmp_path: Path
+) -> None:
+    for name, url in (("direct", own_database), ("pooled", pgbouncer.url_of(own_database))):
+        if name == "direct":
+            Store.create(tmp_path / name, catalog_url=url).close()
+        else:
+            marker = tmp_path / "direct" / "vfsd-store.json"
+            marker.write_text(json.dumps(json.loads(marker.read_text()) | {"catalog": url}))
+        lines = run("--store", str(tmp_path / "direct"), "doctor", "--json").objects
+        (server,) = (one for one in lines if one["check"] == "server")
+        text = server["message"]
+        assert text.startswith("PostgreSQL ")
+        assert "synchronous_commit on" in text
+        assert "of 100 connections" in text
+        assert ("pooler in transaction mode" in text) == (name == "pooled")
+        assert (server["status"], "fsync" in server["advice"]) == ("warn", True)
 
 
 def test_doctor_reports_missing_libraries_of_opencv(tmp_path: Path) -> None:

@@ -98,6 +98,7 @@ _REINSTALL = (
 )
 _LOW_SPACE = 1 << 30
 _LARGE_LOG = 64 << 20
+_MANY_CONNECTIONS = 0.8
 _FUSE_DEVICE = Path("/dev/fuse")
 _FUSE_CONF = Path("/etc/fuse.conf")
 
@@ -140,6 +141,7 @@ def store_checks(root: Path) -> Iterator[Diagnosis]:
     yield _check_access(directory.root)
     yield _checked("settings", lambda: _settings_text(directory))
     yield _check_catalog(directory)
+    yield from _check_server(directory)
     yield from _check_catalog_log(directory)
     yield from _check_checksums(directory)
     yield from _check_open_store(directory)
@@ -338,6 +340,31 @@ def _check_catalog(directory: StoreDirectory) -> Diagnosis:
             return f"{len(catalog.find())} videos"
 
     return _checked("catalog", look)
+
+
+def _check_server(directory: StoreDirectory) -> Iterator[Diagnosis]:
+    """The database server of the catalog, if there is one."""
+    try:
+        with _open_catalog(directory) as catalog:
+            found = catalog.server_facts()
+    except VfsdError:
+        return  # another check reports it
+    if found is None:
+        return
+    text = (
+        f"PostgreSQL {found.version}, synchronous_commit {found.synchronous_commit}, "
+        f"{found.connections} of {found.max_connections} connections"
+    )
+    if found.pooler is not None:
+        text += f", through a pooler in {found.pooler} mode"
+    advice = None
+    if not found.fsync:
+        advice = "set fsync = on: a power cut at the server may destroy the catalog"
+    elif found.synchronous_commit == "off":
+        advice = "set synchronous_commit = on: a crash of the server loses the last changes"
+    elif found.connections > _MANY_CONNECTIONS * found.max_connections:
+        advice = "raise max_connections, or use PgBouncer in transaction mode"
+    yield Diagnosis("server", OK if advice is None else WARN, text, advice)
 
 
 def _check_catalog_log(directory: StoreDirectory) -> Iterator[Diagnosis]:
