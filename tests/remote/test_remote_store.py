@@ -230,3 +230,32 @@ def test_damaged_object_is_not_pushed(
     assert done.object["damaged"] == [key]
     with Store.open(local) as store, store.catalog.reading() as seen:
         assert list(seen.objects.unplaced()) == [key]
+
+
+def test_joined_home_reads_what_was_pushed(
+    tmp_path: Path, own_database: str, s3_proxy: HttpProxy, seaweedfs: SeaweedServer
+) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    options = seaweedfs.options(s3_proxy.port)
+    with Store.create(first, catalog_url=own_database) as store:
+        store.ingest(CLIP, NAME)
+        use_bucket(store.parts, f"s3://videos/{store.parts.directory.id}", options)
+    assert run_command("join", second, "--catalog", own_database, "--json").code == 0
+    assert StoreDirectory.open(second).bucket == StoreDirectory.open(first).bucket
+    with Store.open(second) as store:
+        with pytest.raises(UnreachableError, match="file of another home"):
+            store[NAME].read(frames=[0])
+        assert len(fsck.run(store.parts, repair=True)) == 1
+    assert run_command("--store", first, "push", "--json").object["objects"] == 1
+    with Store.open(first) as store, Store.open(second) as other:
+        video = store[NAME]
+        video.tiles.retile("uniform:2x2", span=(0, 1))
+        # The tiles are not in the bucket yet, and not lost: reads use the original.
+        assert len(pixels(other)) == 5
+        assert len(fsck.run(other.parts, repair=True)) == 1
+        assert len(store.catalog.segments(video.info)) > 0
+    assert run_command("--store", first, "push").code == 0
+    with Store.open(first) as store, Store.open(second) as other:
+        for one, more in zip(pixels(store), pixels(other), strict=True):
+            np.testing.assert_array_equal(one, more)
+        assert fsck.run(other.parts) == []

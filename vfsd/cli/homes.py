@@ -36,15 +36,16 @@ _HEADINGS = ("id", "host", "files", "mount", "directory")
     "--objects",
     metavar="PATH",
     type=click.Path(path_type=Path),
-    help="Directory `objects` of the store, as this host sees it; the default is that of a home "
-    "on this host.",
+    help="Directory `objects` of the store, as this host sees it; the default is the bucket of the "
+    "store, or that directory of a home on this host.",
 )
 def join(session: Session, directory: Path, catalog: str, objects: Path | None) -> None:
     """Use a store from another host or directory.
 
     DIR is empty or does not exist yet. It becomes another home of the store whose catalog is on the
     PostgreSQL server at URL: it has its own settings, mount and files that are not videos yet, and
-    shares names and videos. To mount it for writing, DIR and the objects must be on one disk.
+    shares names and videos. If the store has a bucket, videos are read from there. Else, to mount
+    it for writing, DIR and the objects must be on one disk.
     """
     from vfsd.api.store import Store
     from vfsd.maintenance.homes import join_store

@@ -91,6 +91,10 @@ class StoredObjects(Protocol):
         """Return the size of an object in bytes; None if it is missing."""
         ...
 
+    def is_elsewhere(self, key: str) -> bool:
+        """Return whether an object may be a file of another host, which this one cannot read."""
+        ...
+
     def open(self, key: str) -> ObjectReader:
         """Open an object.
 

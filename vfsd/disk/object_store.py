@@ -87,6 +87,10 @@ class ObjectStore:
             raise IntegrityError(f"an object's name must be its hash, got {key[:80]!r}")
         return self._root.joinpath(key[:2], key[2:])
 
+    def is_elsewhere(self, key: str) -> bool:
+        """Return False: see `StoredObjects.is_elsewhere`."""
+        return False
+
     def open(self, key: str) -> ObjectReader:
         """Open an object. Raises `IntegrityError` for an invalid key, `OSError`."""
         return LocalReader(open_stored(self.path(key)))

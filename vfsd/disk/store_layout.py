@@ -105,11 +105,12 @@ class StoreDirectory:
         is_secret: bool = False,
         joins: str | None = None,
         objects: Path | None = None,
+        bucket: tuple[str, Mapping[str, str | bool]] | None = None,
     ) -> Iterator[StoreDirectory]:
         """Create a store in `root`, which must be missing or empty; the block fills it.
 
-        With `joins`, the id of a store, it becomes another home of that store, and `objects` is the
-        directory with the store's objects.
+        With `joins`, the id of a store, it becomes another home of that store. Then `objects` is
+        the directory with the store's objects, and `bucket` the store's bucket and its options.
 
         A new directory is accessible only to its owner. So is the marker if the URL `is_secret`.
         The directory becomes a store when the block succeeds; an interrupted creation can be
@@ -141,6 +142,8 @@ class StoreDirectory:
                 # An interrupted creation may have recorded this home in the catalog.
                 home = cls._begun_home(root) or str(uuid.uuid4())
                 marker.update(format=SHARED_FORMAT, id=joins, home=home)
+            if bucket is not None:
+                marker.update(objects=bucket[0], objects_options=dict(bucket[1]))
             # The marker of the unfinished store is synced before anything else exists. The id is
             # overwritten by itself in place, so it is never lost.
             written = json.dumps(marker, indent=2).encode() + b"\n"

@@ -49,7 +49,8 @@ def claim_home(path: Path) -> Home:
 def join_store(path: Path, catalog_url: str, objects: Path | None) -> None:
     """Make another home of the store with that catalog in `path`, a new or empty directory.
 
-    `objects` is the directory `objects` of the store; default: that of a home on this machine.
+    `objects` is the directory `objects` of the store.  The default is the bucket of the store, or
+    the directory of a home on this machine.
     Raises `ExistsError`, `BusyError`, `NoStoreError` without a catalog, `UsageError` for a catalog
     that several directories cannot use and for the objects of another store.
     """
@@ -69,12 +70,20 @@ def join_store(path: Path, catalog_url: str, objects: Path | None) -> None:
             )
         with catalog.reading() as seen:
             homes, sample = seen.homes.all(), seen.objects.some(_SAMPLE)
-        folder = (objects or _local_objects(homes)).resolve()
-        _require_objects(folder, sample)
+            bucket = seen.objects.bucket()
+        folder = None
+        if bucket is None or objects is not None:
+            folder = (objects or _local_objects(homes)).resolve()
+            _require_objects(folder, sample)
         secret = has_password(url)
         with (
             StoreDirectory.creating(
-                path, catalog_url=url, is_secret=secret, joins=store, objects=folder
+                path,
+                catalog_url=url,
+                is_secret=secret,
+                joins=store,
+                objects=folder,
+                bucket=None if bucket is None else (bucket.url, bucket.options),
             ) as directory,
             catalog.writing() as change,
         ):

@@ -23,7 +23,7 @@ from vfsd.disk.checksums import ChecksummedFile, StoredFile, VerifiedBlocks, ran
 from vfsd.disk.external_files import open_linked
 from vfsd.disk.object_reader import LocalReader, ObjectReader, StoredObjects
 from vfsd.disk.safe_open import open_stored
-from vfsd.errors import DamagedFileError, IntegrityError, NotFoundError, VfsdError
+from vfsd.errors import DamagedFileError, IntegrityError, NotFoundError, UnreachableError, VfsdError
 
 _log = logging.getLogger(__name__)
 
@@ -179,6 +179,11 @@ class OriginalFiles:
         except OSError as error:
             if error.errno not in _LOST_ERRORS:
                 raise
+            if self._objects.is_elsewhere(location.object_key):
+                raise UnreachableError(
+                    f"{location} is a file of another home, and not in the bucket",
+                    hint="run `vfsd push` there",
+                ) from error
             try:
                 with self._catalog.reading() as seen:
                     size = seen.objects.require_size(location.object_key)

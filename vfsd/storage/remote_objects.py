@@ -81,6 +81,12 @@ class RemoteObjects(ObjectStore):
                 raise
         return self.client.open(*found)
 
+    def is_elsewhere(self, key: str) -> bool:
+        if self._catalog.home is None or self.size(key) is not None:
+            return False
+        with self._catalog.reading() as seen:
+            return len(seen.homes.all()) > 1
+
     def size(self, key: str) -> int | None:
         found = super().size(key)
         if found is None and is_key(key) and (remote := self._place(key)) is not None:

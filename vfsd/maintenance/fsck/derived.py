@@ -11,7 +11,7 @@ from vfsd.core.model import Segment
 from vfsd.core.timebase import human_bytes
 from vfsd.disk.safe_open import UNREADABLE
 from vfsd.errors import IntegrityError, NotFoundError
-from vfsd.maintenance.fsck.finding import CheckRun, Finding
+from vfsd.maintenance.fsck.finding import NOT_HERE, CheckRun, Finding
 from vfsd.read.pack_pool import joined_side
 from vfsd.storage.context import StoreContext
 from vfsd.storage.enforce_budget import exceeded, make_room, make_room_in_store
@@ -44,6 +44,8 @@ def tiles(run: CheckRun) -> Iterator[Finding]:
             fault = f"their pack {path} cannot be read: {error.strerror}"
         if fault is None or not _is_same(context, segment):
             continue
+        if context.objects.is_elsewhere(segment.object_key):
+            fault, is_proven = f"their pack {segment.object_key} {NOT_HERE}", False
         repaired = run.repair and is_proven
         if repaired:
             drop_segments(context, [segment])

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 
 from vfsd.storage.context import StoreContext
 
+NOT_HERE = "is neither here nor in the bucket: run `vfsd push` in its home"
+"""The fault of an object that may be a file of another home."""
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:

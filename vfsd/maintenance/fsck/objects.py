@@ -19,7 +19,7 @@ from vfsd.disk.external_files import require_linked
 from vfsd.disk.object_store import digest, is_key
 from vfsd.disk.safe_open import OF_THE_PROCESS, STAYS, UNREADABLE, remove
 from vfsd.errors import IntegrityError, NoSpaceError, NotFoundError, ReadOnlyError
-from vfsd.maintenance.fsck.finding import CheckRun, Finding
+from vfsd.maintenance.fsck.finding import NOT_HERE, CheckRun, Finding
 from vfsd.storage.context import StoreContext
 from vfsd.storage.reclaim import discard_unpublished, drop_segments, reclaim
 from vfsd.write.unfinished_files import delete_leftover, find_leftovers, unfinished_recordings
@@ -118,6 +118,8 @@ def _is_recorded(context: StoreContext, key: str) -> bool:
 
 def _fault(context: StoreContext, key: str, there: int | None, size: int) -> str | None:
     """Return what is wrong with an object that has `there` bytes and must have `size`."""
+    if there is None and context.objects.is_elsewhere(key):
+        return NOT_HERE
     if there is None:
         path = context.objects.local_path(key)
         if path is not None and os.path.lexists(path):
