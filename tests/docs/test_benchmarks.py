@@ -26,6 +26,7 @@ from sample_videos.encoding import Encoding
 from sample_videos.scene import Scene
 from sample_videos.writing import write
 from tests.fault.layer import has_compiler
+from tests.support.seaweedfs import seaweedfs_program
 from vfsd.codecs.stitching.kvazaar import kvazaar_available
 
 ROOT = FOLDER.parent
@@ -320,6 +321,17 @@ def test_suites(tmp_path: Path, mountable: None) -> None:
     assert figures["names"]["passed"] == 62
     assert not figures["names"]["failures"]
     assert "--pjdfstest" in figures["pjdfstest"]["missing"]
+
+
+@pytest.mark.thorough
+def test_remote_reads(tmp_path: Path) -> None:
+    pytest.importorskip("obstore")
+    if seaweedfs_program() is None:
+        pytest.skip("there is no S3 server: pip install 'vfsd[test-cluster]'")
+    video = str(FOLDER / "traffic.mp4")
+    figures = run(tmp_path, "remote_reads", video, "--frames", "2", "--lag", "0")["figures"]
+    assert figures["vfsd frame, warm"]["requests"] == 0
+    assert not any(one.get("wrong") for one in figures.values())
 
 
 def ended(name: str, *arguments: str) -> int:

@@ -208,6 +208,9 @@ def test_commands(tmp_path: Path, s3_proxy: HttpProxy, seaweedfs: SeaweedServer)
     done = run_command(*on, "push", "--json").object
     assert (done["url"], done["objects"], done["damaged"]) == (url, 1, [])
     assert run_command(*on, "push", "--json").object["objects"] == 0
+    fetch = run_command(*on, "stats", "--json").object["fetch"]
+    assert (fetch["requests"], fetch["failure"]) == (0, None)
+    assert "fetching" in run_command(*on, "stats").out
 
 
 def test_damaged_object_is_not_pushed(

@@ -71,11 +71,7 @@ class RemoteObjects:
 
     def process(self, cache: Path | None = None) -> int | None:
         """Return the pid of the running fetch process."""
-        try:
-            pid = int(((cache or self.cache) / "fetch.lock").read_text() or 0)
-        except FileNotFoundError:
-            return None
-        return pid if pid and _runs(pid) else None
+        return running_process((cache or self.cache) / "fetch.lock")
 
     def kill(self) -> None:
         """Kill the fetch process, and wait for its end."""
@@ -113,6 +109,15 @@ def wait_until(condition: object, seconds: float = _END_SECONDS) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.01)
+
+
+def running_process(lock: Path) -> int | None:
+    """Return the pid of the fetch process that has a lock; None if it does not run."""
+    try:
+        pid = int(lock.read_text() or 0)
+    except FileNotFoundError:
+        return None
+    return pid if pid and _runs(pid) else None
 
 
 def _runs(pid: int) -> bool:

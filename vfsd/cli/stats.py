@@ -23,6 +23,7 @@ from vfsd.errors import EXIT_INTERRUPTED, BusyError, ExtraMissingError, NotFound
 if TYPE_CHECKING:
     from vfsd.api.store import Store
     from vfsd.mount.fs.mount_stats import MountStats, OperationTotals
+    from vfsd.remote.fetch_protocol import FetchStatus
 
 
 def _documented(text: str) -> Any:
@@ -75,6 +76,33 @@ def store_stats(store: Store) -> StoreStats:
     )
 
 
+def fetch_stats(store: Store) -> FetchStatus | None:
+    """Statistics of the fetch process; None without a bucket, or if no process runs."""
+    objects = store.parts.objects
+    if objects.is_local:
+        return None
+    from vfsd.storage.remote_objects import RemoteObjects
+
+    return objects.client.running_status() if isinstance(objects, RemoteObjects) else None
+
+
+def fetch_record(fetching: FetchStatus) -> dict[str, Any]:
+    return {
+        "pid": fetching.pid,
+        "seconds": fetching.uptime,
+        "clients": fetching.clients,
+        "requests": fetching.gets,
+        "bytes": fetching.got_bytes,
+        "retries": fetching.retries,
+        "hits": fetching.hits,
+        "hit_bytes": fetching.hit_bytes,
+        "cached": fetching.cache_used,
+        "cache_limit": fetching.cache_limit,
+        "wait": fetching.cost.wait,
+        "failure": fetching.failure,
+    }
+
+
 def mount_stats(root: Path) -> MountStats | None:
     """Statistics of the mount of a store; None without a mount, or if it does not answer."""
     from vfsd.disk.mount_queries import own_attribute
@@ -125,6 +153,10 @@ _OPERATION_HEADINGS = ("operation", "count", "failed", "seconds", "p50", "p99", 
     examples=["vfsd -s videos stats", "vfsd -s videos stats --json"],
     fields={
         **STORE_FIELDS,
+        "fetch": "null unless a process fetches objects from a bucket, else pid, seconds (uptime), "
+        "clients, GET requests, bytes, retries, hits (reads that the cache served), hit_bytes, "
+        "cached and cache_limit (bytes on the disk), wait (seconds to the first byte of a GET), "
+        "and failure: null, or the last error of the bucket",
         "mount": "null without a mount, else pid, seconds (uptime), cpu_seconds, memory (bytes), "
         "threads, descriptors, operations: by name count, failed, seconds, bytes, p50 and p99 "
         "(seconds, within a factor of two), rendering: null, or pid, cpu_seconds, memory and "
@@ -141,12 +173,14 @@ def stats(session: Session) -> None:
     root = session.root()
     with session.opened(root) as store:
         found = store_stats(store)
+        fetching = fetch_stats(store)
     mounted = mount_stats(root)
     if session.json:
         mount = None if mounted is None else mount_record(mounted)
-        print_json({**dataclasses.asdict(found), "mount": mount})
+        fetch = None if fetching is None else fetch_record(fetching)
+        print_json({**dataclasses.asdict(found), "fetch": fetch, "mount": mount})
         return
-    print_facts(_stats_facts(found, mounted))
+    print_facts([*_stats_facts(found, mounted), *_fetch_facts(fetching)])
     if mounted is not None and mounted.operations:
         print_line("")
         print_table([_OPERATION_HEADINGS, *_operation_rows(mounted)], "<>>>>>>")
@@ -178,6 +212,18 @@ def _stats_facts(found: StoreStats, mounted: MountStats | None) -> Iterator[tupl
         yield "their CPU", f"{made_by.cpu_seconds:.1f} s"
         decoders = human_bytes(made_by.decoder_memory)
         yield "their memory", f"{human_bytes(made_by.memory)}, including {decoders} of decoders"
+
+
+def _fetch_facts(fetching: FetchStatus | None) -> Iterator[tuple[str, str]]:
+    if fetching is None:
+        return
+    yield "fetching", f"process {fetching.pid}, for {fetching.uptime:.0f} s"
+    yield "fetched", f"{human_bytes(fetching.got_bytes)} in {fetching.gets} requests"
+    hit = f"{human_bytes(fetching.hit_bytes)} in {fetching.hits} reads"
+    yield "from the cache", hit
+    yield "cached", f"{human_bytes(fetching.cache_used)} of {human_bytes(fetching.cache_limit)}"
+    if fetching.failure is not None:
+        yield "bucket", fetching.failure
 
 
 def _operation_rows(mounted: MountStats) -> Iterator[tuple[str, ...]]:

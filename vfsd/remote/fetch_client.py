@@ -148,6 +148,15 @@ class FetchClient:
         `UnreachableError`."""
         return msgspec.convert(self.ask(Stat()).value, FetchStatus)
 
+    def running_status(self) -> FetchStatus | None:
+        """Return the status of the fetch process; None if none runs. Raises as `status`."""
+        if not self._is_inline:
+            connection = self._try_connect()
+            if connection is None:
+                return None
+            connection.close()
+        return self.status()
+
     def prefetch(self, place: str, size: int, ranges: Sequence[tuple[int, int]]) -> None:
         """See `vfsd.disk.object_reader.ObjectReader.prefetch`."""
         with suppress(OSError, StoreError, UsageError, ExtraMissingError, EOFError):
