@@ -13,6 +13,8 @@ from tests.support.stores import new_store
 from vfsd import Store
 from vfsd.errors import UsageError
 from vfsd.torch import ClipDataset, GopSampler
+from vfsd.torch.clip_renditions import ClipRenditions
+from vfsd.torch.epoch_cost import BudgetedMaker
 
 
 @pytest.fixture
@@ -80,6 +82,24 @@ def test_prepare_stays_within_the_budget(filled: Store) -> None:
     assert rendition_bytes(filled) == report.bytes <= budget
     assert any("the budget has no room" in one.reason for one in report.videos)
     assert "the budget has no room" in str(report)
+
+
+def test_budget_is_shared_for_the_largest_gain(filled: Store) -> None:
+    clips = ClipDataset(filled, frames=8, size=120, per_video=8)
+    renditions = ClipRenditions(clips, 1000, 0)
+    for clip in range(len(clips)):
+        for read in clips.plan(clips.requests([clip])):
+            renditions.of(read.video).note(clips, read)
+    every = renditions.known()
+    least = sum(one.options[0].bytes for one in every)
+    most = sum(one.options[-1].bytes for one in every)
+    gains = []
+    for budget in range(least, most, (most - least) // 20):
+        chosen = BudgetedMaker(budget, 1000, None).chosen(every)
+        assert sum(option.bytes for _, option in chosen) <= budget
+        gains.append(sum(one.net(option, 1000) for one, option in chosen))
+    assert gains == sorted(gains)
+    assert 0 < gains[0] < gains[-1]
 
 
 def test_prepare_makes_nothing_that_does_not_pay(filled: Store) -> None:

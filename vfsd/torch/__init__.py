@@ -10,7 +10,8 @@ PyTorch is imported when the first clip is read.
 
 from vfsd.torch.clip_dataset import ClipDataset
 from vfsd.torch.clip_reads import ClipIndex
-from vfsd.torch.epoch_cost import EpochCost, EpochExplanation, PrepareReport
+from vfsd.torch.clip_renditions import EpochCost
+from vfsd.torch.epoch_cost import EpochExplanation, PrepareReport
 from vfsd.torch.gop_sampler import GopSampler
 
 __all__ = [
