@@ -214,6 +214,7 @@ def test_checks_of_one_home_while_the_other_writes(shared_store: Shared) -> None
         assert of_b.read() == b"of b"
     b.wait_for(_is_video(b.at / "live.mp4"), "not classified")
     assert (b.at / "live.mp4").read_bytes() == data
+    b.unmount()  # deletes what is pending
     assert _check(b) == []
 
 
