@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from vfsd.catalog.detections import Detections
     from vfsd.catalog.homes import Homes, Lease
     from vfsd.catalog.server_connections import ServerFacts
+    from vfsd.catalog.work_log import WorkLog
     from vfsd.core.frame_table import FrameTable
 
 _READS_AT_ONCE = 1000
@@ -208,6 +209,13 @@ class Catalog:
     def connected(self) -> AbstractContextManager[Connection]:
         """Return a context with a connection for queries; see `reading`."""
         return self._database.reading()
+
+    @property
+    def work(self) -> WorkLog:
+        """The orders of work, their units and results."""
+        from vfsd.catalog.work_log import WorkLog
+
+        return WorkLog(self._database)
 
     # -- the database
 

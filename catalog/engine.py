@@ -360,6 +360,26 @@ class Database:
                 self.server.lock(connection, _NOTE_SECONDS)
                 yield connection
 
+    @contextmanager
+    def appending(self) -> Iterator[Connection]:
+        """Yield a connection for a transaction that only adds rows to a log.
+
+        No `ChangeWatch` reports it.  On a server it does not wait for other writers; on SQLite, it
+        waits up to `BUSY_SECONDS`.
+        """
+        if self.read_only:
+            raise ReadOnlyError("the store was opened read-only")
+        if self._is_writing:
+            raise AssertionError("a nested write transaction would deadlock")
+        with self._mapped_errors(BUSY_SECONDS):
+            if self.is_sqlite:
+                with self._transaction(BUSY_SECONDS) as connection:
+                    yield connection
+                return
+            connected = self.engine.connect().execution_options(isolation_level="READ COMMITTED")
+            with connected as connection, connection.begin():
+                yield connection
+
     @property
     def _is_writing(self) -> bool:
         """Whether the current thread is in a write transaction."""

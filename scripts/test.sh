@@ -14,7 +14,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/setup.sh
-vfsd_environment test,fusepy,stitch,onnx,postgresql,s3,test-cluster ffmpeg rsync git attr gcc
+vfsd_environment test,fusepy,stitch,onnx,postgresql,ray,dask,s3,test-cluster ffmpeg rsync git attr gcc
 # The tests start hundreds of processes: compiled modules are to be kept for the next one.
 unset PYTHONDONTWRITEBYTECODE
 # OpenBLAS threads of numpy spin while they wait for work; 2^4 cycles are enough.

@@ -37,6 +37,9 @@ from vfsd.catalog.schema.usage_tables import (
     pins,
     read_notes,
     reads,
+    work_orders,
+    work_results,
+    work_units,
 )
 from vfsd.catalog.schema.video_tables import (
     cells,
@@ -91,5 +94,8 @@ __all__ = [
     "store_identity",
     "tags",
     "videos",
+    "work_orders",
+    "work_results",
+    "work_units",
     "xattrs",
 ]

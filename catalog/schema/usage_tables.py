@@ -1,4 +1,4 @@
-"""Tables of logged reads and tiling decisions, budgets, pins and evictions."""
+"""Tables of logged reads and tiling decisions, budgets, pins, evictions and work orders."""
 
 from __future__ import annotations
 
@@ -231,5 +231,66 @@ evictions = Table(
     ),
     Index(None, "video_id"),
     comment="Log of evicted segments. Only the newest rows are kept.",
+    sqlite_autoincrement=True,
+)
+
+work_orders = Table(
+    "work_orders",
+    metadata,
+    Column("id", String(8), primary_key=True, comment="drawn at random, hexadecimal"),
+    Column("verb", String(16), nullable=False, comment="the command: retile, detect, ..."),
+    Column("spec", JSON, nullable=False, comment="its arguments, for people"),
+    Column("units", Integer, nullable=False, comment="number of units"),
+    Column("cost", Float, nullable=False, comment="expected CPU seconds"),
+    Column("created_ns", BigInteger, nullable=False, comment="when it was planned"),
+    Column("cancelled_ns", BigInteger, comment="when it was cancelled; null: it was not"),
+    comment="Work that is planned in units, which any process may perform.",
+)
+
+work_units = Table(
+    "work_units",
+    metadata,
+    Column(
+        "order_id",
+        String(8),
+        ForeignKey("work_orders.id", ondelete="CASCADE"),
+        primary_key=True,
+        comment="the order",
+    ),
+    Column("number", Integer, primary_key=True, autoincrement=False, comment="from 0"),
+    Column("unit", JSON, nullable=False, comment="the work: see vfsd.work.units"),
+    comment="Units of orders. They are stored, since a plan made later could differ.",
+)
+
+work_results = Table(
+    "work_results",
+    metadata,
+    row_id("ascending in order of arrival"),
+    Column(
+        "order_id",
+        String(8),
+        ForeignKey("work_orders.id", ondelete="CASCADE"),
+        nullable=False,
+        comment="the order",
+    ),
+    Column("number", Integer, comment="of the unit; null: of all units"),
+    Column("attempt", String(32), nullable=False, comment="drawn when a process began the unit"),
+    Column(
+        "outcome",
+        String(16),
+        nullable=False,
+        comment="begun, made, skipped, outdated, failed, refused, cancelled, again or retry",
+    ),
+    Column("host", Text, nullable=False, comment="name of the machine"),
+    Column("at_ns", BigInteger, nullable=False, comment="when it was added"),
+    Column("cpu", Float, comment="CPU seconds"),
+    Column("frames", BigInteger, comment="number of frames of the unit"),
+    Column("made", Integer, comment="number of new segments, boxes or videos"),
+    Column("bytes_read", BigInteger, comment="approximate bytes of originals"),
+    Column("bytes_written", BigInteger, comment="bytes of new data"),
+    Column("error", Text, comment="the message, if it failed"),
+    Column("exit_code", Integer, comment="goes with error"),
+    Index(None, "order_id", "number"),
+    comment="Log of the units of orders. Rows are only added.",
     sqlite_autoincrement=True,
 )

@@ -202,6 +202,8 @@ def test_example(place: Path, name: str, example: str, request: pytest.FixtureRe
         assert run_command("-s", "videos", "overlap", "join", *JOINED).code == 0
     if name == "tune undo":
         _decide(place)
+    if name.startswith("work "):
+        assert run_command("-s", "videos", "verify", TRAFFIC, "--on", "later").code == 0
     if name == "unpin":
         assert run_command("-s", "videos", "pin", TRAFFIC).code == 0
     if name == "replace":

@@ -42,6 +42,9 @@ def test_constraints_in_bounds(name: str, python: str) -> None:
     versions = pinned(name, python)
     for line in requirements():
         requirement = Requirement(line)
+        marker = requirement.marker
+        if marker is not None and not marker.evaluate({"python_version": python}):
+            continue  # some packages have no wheels for the newest Python
         assert versions[canonicalize_name(requirement.name)] in requirement.specifier
 
 

@@ -34,8 +34,9 @@ def detect(
     on_progress: Callable[[int, int], None] | None,
     replace: bool,
     psnr: float,
+    frames_only: range | None = None,
 ) -> int:
-    """See `VideoLabels.detect`."""
+    """See `VideoLabels.detect`; `frames_only` are frames to examine instead of a span."""
     replace = boolean(replace, "replace")
     video.parts.require_writable()
     info = video.info  # its frame numbers are used to the end, even if the record changes
@@ -44,7 +45,7 @@ def detect(
     _require_detector(detector)
     wanted = detector.request(width, height)
     source = detector.source
-    chosen = video.frames_of_span(span)
+    chosen = video.frames_of_span(span) if frames_only is None else frames_only
     if not chosen:
         raise OutOfRangeError(f"no frame of {info.name!r} appears in that span")
     done = [] if replace else video.parts.catalog.detections.examined(info, source)

@@ -9,7 +9,7 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 from reprlib import repr as shown
-from typing import TYPE_CHECKING, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from vfsd.catalog import (
     DEFAULT_STALENESS,
@@ -412,6 +412,33 @@ class Store(Mapping[str, "Video"]):
             self, external_access=external_access
         )
         return connection
+
+    # -- work on many videos
+
+    def order(
+        self,
+        verb: str,
+        videos: str | Sequence[str] | None = None,
+        *,
+        unit_seconds: float | None = None,
+        **spec: Any,
+    ) -> Any:
+        """Plan work in units that any process may perform, and return it as a `vfsd.work.Order`.
+
+            store.order("retile", "cam1/**", layout="uniform:2x2").run("local:4")
+
+        Args:
+            verb: "retile", "render", "detect", "verify" or "scrub".
+            videos: A name or a pattern as for `find`, or several of them; default: all videos.
+            unit_seconds: The length of a unit in seconds of video; default: 5 to 45.
+            spec: `settings`, `span`, `gop` and one of `layout`, `roi` and `around` for retile;
+                `settings`, `span`, `gop` and `size` for render; `detector` ("motion" or
+                "onnx:MODEL"), `every`, `min_confidence`, `label`, `span` and `replace` for detect.
+
+        Raises `UsageError`, also for a video that must be verified first, and `NotFoundError`.
+        """
+        orders = import_module("vfsd.work.orders")
+        return orders.make_order(self, verb, videos, unit_seconds, spec)
 
     # -- files and directories
 

@@ -14,7 +14,8 @@ from vfsd.cli.command import define
 from vfsd.cli.errors import describe, print_failure
 from vfsd.cli.options import Number, byte_count_value
 from vfsd.cli.output import Progress, print_json, print_line, printable, styled
-from vfsd.cli.session import Session, select_video_list
+from vfsd.cli.session import Session, select_or_all, select_video_list
+from vfsd.cli.work import ORDER_EXITS, ORDER_VARIANTS, engine_options, run_on
 from vfsd.core.timebase import human_bytes
 from vfsd.errors import (
     EXIT_FINDINGS,
@@ -134,13 +135,14 @@ _DAY_SECONDS = 86400.0
         "repaired": "put back, dropped (tiles, which can be made again), "
         "recomputed (its checksums were damaged), recorded (its row was missing), or null",
     },
+    variants=ORDER_VARIANTS,
     exits=[
         NotFoundError,
         ReadOnlyError,
         NoStoreError,
         NoSpaceError,
-        EXIT_FINDINGS,
         EXIT_INTERRUPTED,
+        *ORDER_EXITS,
     ],
     listing=True,
 )
@@ -165,12 +167,15 @@ _DAY_SECONDS = 86400.0
     type=click.Path(path_type=Path, file_okay=False, exists=True),
     help="Take good copies of damaged data from this store or backup.",
 )
+@engine_options
 def scrub(
     session: Session,
     names: tuple[str, ...],
     rate: int | None,
     older_than: float | None,
     sources: tuple[Path, ...],
+    on: str | None,
+    units: Path | None,
 ) -> None:
     """Read all stored data, and compare it with its checksums.
 
@@ -192,6 +197,13 @@ def scrub(
 
     given = [ObjectStore(StoreDirectory.open(path)) for path in sources]
     root, paths = session.places_or_root(names)
+    if on is not None or units is not None:
+        if given:
+            raise UsageError("--from cannot be used with --on or --units")
+        with session.opened(root, writing=True) as store:
+            spec = {"rate": rate, "older_than": older_than}
+            run_on(session, store, "scrub", select_or_all(store, paths), spec, on=on, units=units)
+        return
     began = time.monotonic()
     found: list[ScrubDamage] = []
     with session.opened(root, writing=True) as store:
@@ -277,7 +289,8 @@ class _VerifyOutcome(NamedTuple):
         "forbidden",
         "reason": "why it is broken or forbidden, with a hint; else null",
     },
-    exits=[NotFoundError, EXIT_FINDINGS],
+    variants=ORDER_VARIANTS,
+    exits=[NotFoundError, *ORDER_EXITS],
     listing=True,
 )
 @click.argument("names", metavar="[NAME...]", nargs=-1)
@@ -287,7 +300,14 @@ class _VerifyOutcome(NamedTuple):
     is_flag=True,
     help="All videos that were not verified or not examined for damage yet.",
 )
-def verify(session: Session, names: tuple[str, ...], everything: bool) -> None:
+@engine_options
+def verify(
+    session: Session,
+    names: tuple[str, ...],
+    everything: bool,
+    on: str | None,
+    units: Path | None,
+) -> None:
     """Decode videos from end to end, to check their frames.
 
     A frame table that is wrong or damaged is corrected, as are properties of the pictures: times,
@@ -307,6 +327,10 @@ def verify(session: Session, names: tuple[str, ...], everything: bool) -> None:
             videos = [v for v in store.catalog.find() if not _is_examined(v)]
         else:
             videos = [store[path].info for path in paths]
+        if on is not None or units is not None:
+            opened = [store.open_video(info) for info in videos]
+            run_on(session, store, "verify", opened, {"all": everything}, on=on, units=units)
+            return
         statuses = set()
         total = sum(video.size for video in videos)
         with Progress("verifying", total, shown=session.shows_progress, in_bytes=True) as progress:

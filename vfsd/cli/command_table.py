@@ -130,6 +130,14 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = MappingProxyType(
             "calibrate": Entry("store", "Measure the cost of decoding on this host."),
             "doctor": Entry("doctor", "Check the machine and a store for problems."),
         },
+        "Work": {
+            "work ls": Entry("work", "List orders, newest first."),
+            "work show": Entry("work", "Show an order: its arguments, progress and failures."),
+            "work run": Entry("work", "Perform the units of an order that have no result yet."),
+            "work cancel": Entry("work", "Cancel an order: units end within about a second."),
+            "work retry": Entry("work", "Let failed or cancelled units run again."),
+            "work rm": Entry("work", "Remove an order and its log."),
+        },
         "Help": {
             "help": Entry("app", "Explain a command, or the topics `exit-codes` and `views`."),
         },
@@ -160,6 +168,8 @@ TOPICS: Mapping[str, str] = MappingProxyType(
         "dataset": "Data sets of other programs, made of videos and their boxes.",
         "lerobot": "LeRobot data sets: import by link, and export without encoding.",
         "homes": "The directories that share one catalog on a server, one or more for each host.",
+        "work": "Orders of work in units, which processes of any host perform.\n\n"
+        "Commands with `--on ENGINE` make them.",
         "overlap": "Find videos that show the same place, and store the common part once.\n\n"
         "Originals stay as they are.",
     }

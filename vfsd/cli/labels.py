@@ -25,8 +25,9 @@ from vfsd.cli.options import (
 )
 from vfsd.cli.output import Progress, print_json, print_line, print_table, printable
 from vfsd.cli.session import Session, for_each, select_records, select_videos
+from vfsd.cli.work import ORDER_EXITS, ORDER_VARIANTS, engine_options, run_on
 from vfsd.core.timebase import clock_text
-from vfsd.errors import ExtraMissingError, NotFoundError, OutOfRangeError, UsageError
+from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
 
 if TYPE_CHECKING:
     from vfsd.api.video import Video
@@ -443,7 +444,8 @@ def labels_rm(
         "frames": "number of frames that this run examined",
         "examined": "number of frames that this source has examined in total",
     },
-    exits=[NotFoundError, OutOfRangeError, ExtraMissingError],
+    variants=ORDER_VARIANTS,
+    exits=[NotFoundError, OutOfRangeError, *ORDER_EXITS],
     listing=True,
 )
 @click.argument("names", metavar="VIDEO...", nargs=-1, required=True)
@@ -476,6 +478,7 @@ def labels_rm(
     is_flag=True,
     help="Examine all frames again, and remove earlier boxes of the same source.",
 )
+@engine_options
 def detect(
     session: Session,
     names: tuple[str, ...],
@@ -487,6 +490,8 @@ def detect(
     label: str | None,
     classes: Path | None,
     replace: bool,
+    on: str | None,
+    units: Path | None,
 ) -> None:
     """Find objects in VIDEOs, and store their boxes.
 
@@ -505,6 +510,18 @@ def detect(
     )
     with session.opened(root, writing=True) as store:
         videos = [store[path] for path in paths]
+        if on is not None or units is not None:
+            spec = {
+                "detector": detector_text,
+                "every": interval,
+                "min_confidence": min_confidence,
+                "label": label,
+                "names": None if classes is None else str(classes.absolute()),
+                "span": span,
+                "replace": replace,
+            }
+            run_on(session, store, "detect", videos, spec, on=on, units=units)
+            return
         for video in videos:
             _detect(session, video, detector, interval, span, replace)
 

@@ -20,6 +20,7 @@ from vfsd.cli.retile import (
     require_consent,
 )
 from vfsd.cli.session import Session, select_or_all, select_video_list, select_videos
+from vfsd.cli.work import ORDER_EXITS, ORDER_VARIANTS, engine_options, run_on
 from vfsd.core.timebase import human_bytes
 from vfsd.errors import (
     NotFoundError,
@@ -32,6 +33,8 @@ from vfsd.errors import (
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from vfsd.api.store import Store
     from vfsd.api.video import Video
     from vfsd.core.model import Segment
@@ -50,8 +53,15 @@ _CODEC_FOR = {"decoding": "fast", "web": "small"}
         "vfsd -s videos render 'cam1/*.mp4' --size 160x0 --for web --dry-run",
     ],
     fields=MADE_FIELDS,
-    variants={"--dry-run": ESTIMATE_FIELDS},
-    exits=[*MAKING_EXITS, NothingSavedError, OutOfRangeError, OverBudgetError, OutdatedError],
+    variants={"--dry-run": ESTIMATE_FIELDS, **ORDER_VARIANTS},
+    exits=[
+        *MAKING_EXITS,
+        NothingSavedError,
+        OutOfRangeError,
+        OverBudgetError,
+        OutdatedError,
+        *ORDER_EXITS,
+    ],
     listing=True,
 )
 @click.argument("names", metavar="VIDEO...", nargs=-1, required=True)
@@ -94,6 +104,7 @@ _CODEC_FOR = {"decoding": "fast", "web": "small"}
 @click.option(
     "-y", "--yes", is_flag=True, help="Also make a rendition that is larger than the original."
 )
+@engine_options
 @click.option("--dry-run", is_flag=True, help="Only estimate size and time.")
 def render(
     session: Session,
@@ -107,6 +118,8 @@ def render(
     gop: GopLength,
     jobs: int | None,
     yes: bool,
+    on: str | None,
+    units: Path | None,
     dry_run: bool,
 ) -> None:
     """Store whole frames in a smaller size as well.
@@ -138,6 +151,16 @@ def render(
             order.plan(video)  # check all videos before the first is encoded
         is_agreed = yes or dry_run or purpose == "decoding"
         if not is_agreed and not require_consent(session, store, videos, order, jobs):
+            return
+        if on is not None or units is not None:
+            spec = {"settings": settings, "size": size}
+            run_on(
+                *(session, store, "render", videos, spec),
+                on=on,
+                units=units,
+                plan=order.plan,
+                dry_run=dry_run,
+            )
             return
         for video in videos:
             if dry_run:

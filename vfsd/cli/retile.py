@@ -23,6 +23,7 @@ from vfsd.cli.output import (
     printable,
 )
 from vfsd.cli.session import Session, select_video_list
+from vfsd.cli.work import ORDER_EXITS, ORDER_VARIANTS, engine_options, run_on
 from vfsd.core.timebase import human_bytes
 from vfsd.errors import (
     NothingSavedError,
@@ -92,8 +93,8 @@ ESTIMATE_FIELDS: Mapping[str, str] = MappingProxyType(
         "vfsd -s videos retile 'cam1/*.mp4' --layout 160+160x128+112 --psnr 42 --dry-run",
     ],
     fields=MADE_FIELDS,
-    variants={"--dry-run": ESTIMATE_FIELDS},
-    exits=[*MAKING_EXITS, OutOfRangeError, OverBudgetError, OutdatedError],
+    variants={"--dry-run": ESTIMATE_FIELDS, **ORDER_VARIANTS},
+    exits=[*MAKING_EXITS, OutOfRangeError, OverBudgetError, OutdatedError, *ORDER_EXITS],
     listing=True,
 )
 @click.argument("names", metavar="VIDEO...", nargs=-1, required=True)
@@ -172,6 +173,7 @@ ESTIMATE_FIELDS: Mapping[str, str] = MappingProxyType(
     help="Approximate length of a segment; the default is 1.",
 )
 @gop_option
+@engine_options
 @click.option("--dry-run", is_flag=True, help="Only print an estimate.")
 def retile(
     session: Session,
@@ -190,6 +192,8 @@ def retile(
     jobs: int | None,
     seconds: float | None,
     gop: GopLength,
+    on: str | None,
+    units: Path | None,
     dry_run: bool,
 ) -> None:
     """Store pixels in tiles, for cheap reads of regions.
@@ -223,6 +227,16 @@ def retile(
         videos = select_video_list(store, paths)
         for video in videos:
             order.plan(video)  # check all videos before the first is encoded
+        if on is not None or units is not None:
+            spec = {"settings": settings, "layout": layout, "around": around}
+            run_on(
+                *(session, store, "retile", videos, spec),
+                on=on,
+                units=units,
+                plan=order.plan,
+                dry_run=dry_run,
+            )
+            return
         for video in videos:
             if dry_run:
                 print_estimate(session, store, video, order, jobs)

@@ -128,6 +128,11 @@ def plan_chunks(
     ]
 
 
+def block_starts(count: int, block: int) -> list[int]:
+    """Return the positions at which work on `count` frames may be divided between processes."""
+    return _starts(count, block) if block > 1 else list(range(CHUNK_FRAMES, count, CHUNK_FRAMES))
+
+
 def _in_runs(numbers: Ints, runs: Sequence[range]) -> npt.NDArray[np.bool_]:
     """Return whether each of the ascending numbers lies in a run; fast for many runs."""
     begun = np.zeros(len(numbers) + 1, np.int64)

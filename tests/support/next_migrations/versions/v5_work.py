@@ -1,0 +1,1 @@
+../../../../catalog/migrations/versions/v5_work.py

@@ -1,0 +1,431 @@
+"""``vfsd work``: orders of work in units, and the option ``--on`` that makes them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from vfsd.cli.command import define
+from vfsd.cli.output import (
+    Progress,
+    iso_time,
+    local_time,
+    print_facts,
+    print_json,
+    print_line,
+    print_table,
+    printable,
+)
+from vfsd.cli.session import Session
+from vfsd.core.timebase import human_bytes
+from vfsd.errors import (
+    EXIT_FINDINGS,
+    EXIT_INTERRUPTED,
+    BusyError,
+    ExtraMissingError,
+    NotFoundError,
+    ReadOnlyError,
+    UnreachableError,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    from vfsd.api.store import Store
+    from vfsd.api.video import Video
+    from vfsd.work.orders import Order, OrderState
+    from vfsd.work.plan import PlanSegments
+    from vfsd.work.units import Unit
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+LATER = "later"
+# Failures that are printed for people; --json has all.
+_SHOWN_FAILURES = 20
+
+ORDER_FIELDS: Mapping[str, str] = MappingProxyType(
+    {
+        "order": "id of the order: eight hexadecimal digits",
+        "verb": "the command: retile, render, detect, verify or scrub",
+        "created": "when it was planned, ISO 8601, UTC",
+        "cancelled": "when it was cancelled, or null",
+        "units": "number of units",
+        "outcomes": "object, number of units by outcome: made, skipped (nothing was left to do), "
+        "outdated (the video has other bytes, or is gone), failed, refused (three workers ended "
+        "while they performed it), cancelled, and waiting",
+        "cost": "expected CPU seconds",
+        "cpu_seconds": "CPU seconds spent, by all attempts",
+        "runs": "number of attempts",
+        "again": "number of attempts that found the catalog busy or away, and were repeated",
+        "workers": "number of processes",
+        "frames": "number of frames worked on",
+        "made": "number of new segments or boxes, or of files that were checked",
+        "bytes_read": "approximate number of bytes of originals",
+        "bytes_written": "bytes of new data",
+    }
+)
+"""Keys of an order."""
+
+PLAN_FIELDS: Mapping[str, str] = MappingProxyType(
+    {
+        "units": "number of units",
+        "cost": "expected CPU seconds",
+        "file": "the file with the units, or null",
+    }
+)
+"""Keys of a plan that is not stored."""
+
+ORDER_VARIANTS: Mapping[str, Mapping[str, str]] = MappingProxyType(
+    {"--on": ORDER_FIELDS, "--units": PLAN_FIELDS}
+)
+ORDER_EXITS = (EXIT_FINDINGS, BusyError, ExtraMissingError, UnreachableError)
+"""Exit codes of commands with ``--on``."""
+
+
+def engine_options(function: _F) -> _F:
+    """Add the parameters `on` and `units` to a command."""
+    units = click.option(
+        "--units",
+        metavar="FILE",
+        type=click.Path(path_type=Path, dir_okay=False),
+        help="Only write the units to this file, one JSON object a line.",
+    )
+    return click.option(
+        "--on",
+        metavar="ENGINE",
+        help="Work in units on local:N (processes), ray, ray://HOST:PORT or dask://HOST:PORT; "
+        f"{LATER} only plans them, for `vfsd work run`. Ends with 30 if a unit failed.",
+    )(units(function))
+
+
+def run_on(
+    session: Session,
+    store: Store,
+    verb: str,
+    videos: Sequence[Video],
+    spec: Mapping[str, Any],
+    *,
+    on: str | None,
+    units: Path | None,
+    plan: PlanSegments | None = None,
+    dry_run: bool = False,
+) -> None:
+    """Plan an order and perform it on an engine, or write its units to a file.
+
+    `spec` and `plan` are those of `vfsd.work.make_units`.  Videos that have to be verified for it
+    are verified by an order of their own.
+    """
+    from vfsd.work.orders import create_order, make_units
+
+    if verb in ("retile", "render") and on is not None and not dry_run:
+        unverified = [video for video in videos if not video.original.verified]
+        if unverified:
+            if on == LATER:
+                raise UsageError(
+                    f"{unverified[0].name} was not verified", hint="run `vfsd verify` first"
+                )
+            checks = list(make_units("verify", unverified, {}))
+            order = create_order(store, "verify", unverified, spec={}, units=checks)
+            _perform(session, order, on)
+            videos = [store[video.name] for video in videos]
+    label = f"planning {verb}"
+    with Progress(label, len(videos), shown=session.shows_progress) as progress:
+        found: list[Unit] = []
+        for number, video in enumerate(videos):
+            found += make_units(verb, [video], spec, plan=plan)
+            progress.reach(number + 1, len(videos))
+    if units is not None or dry_run or on is None:
+        _report_plan(session, [one.to_json() for one in found], units)
+        return
+    shown = {key: _plain(value) for key, value in spec.items() if value is not None}
+    order = create_order(store, verb, videos, spec=shown, units=found)
+    if on == LATER:
+        _report(session, order, order.state())
+        return
+    _perform(session, order, on)
+    _conclude(session, order, order.state())
+
+
+def _plain(value: object) -> object:
+    return value if isinstance(value, int | float | str | bool) else str(value)
+
+
+def _report_plan(session: Session, units: Sequence[Mapping[str, Any]], file: Path | None) -> None:
+    cost = sum(float(one["cost"]) for one in units)
+    if file is not None:
+        text = "".join(f"{json.dumps(one)}\n" for one in units)
+        file.write_text(text, encoding="utf-8")
+    record = {"units": len(units), "cost": cost, "file": None if file is None else os.fspath(file)}
+    session.print_result(record, f"{len(units)} units, about {_cpu_text(cost)}")
+
+
+def _perform(session: Session, order: Order, on: str) -> None:
+    session.remark(
+        f"order {order.id}: {order.record.units} units, about {_cpu_text(order.record.cost)}"
+    )
+    label = f"order {order.id}"
+    with Progress(label, order.record.units, shown=session.shows_progress) as progress:
+
+        def on_progress(state: OrderState) -> None:
+            text = label if not state.failures else f"{label}, {len(state.failures)} failed"
+            progress.step(text, state.ended, state.units)
+
+        try:
+            order.run(on, on_progress=on_progress)
+        except KeyboardInterrupt:
+            session.remark(f"`vfsd work run {order.id} --on {on}` continues")
+            raise
+
+
+def _conclude(session: Session, order: Order, state: OrderState, *, whole: bool = True) -> None:
+    """Print the result; set the exit code if units failed or are left."""
+    _report(session, order, state)
+    for number, row in sorted(state.failures.items())[:_SHOWN_FAILURES]:
+        session.remark(f"unit {number} {row.outcome}: {row.error or ''}")
+    if state.failures:
+        session.remark(f"`vfsd work retry {order.id} --failed` lets them run again")
+        click.get_current_context().exit(EXIT_FINDINGS)
+    left = state.units - state.ended
+    if whole and left:
+        raise BusyError(
+            f"{left} of {state.units} units were not performed",
+            hint=f"`vfsd work retry {order.id}` takes back a cancellation, and "
+            f"`vfsd work run {order.id}` continues",
+        )
+
+
+def _report(session: Session, order: Order, state: OrderState) -> None:
+    if session.json:
+        print_json(_record(order, state))
+    else:
+        print_line(f"{order.id}  {_state_text(order, state)}")
+
+
+def _record(order: Order, state: OrderState) -> dict[str, Any]:
+    record = order.record
+    cancelled = record.cancelled_ns
+    return {
+        "order": order.id,
+        "verb": record.verb,
+        "created": iso_time(record.created_ns),
+        "cancelled": None if cancelled is None else iso_time(cancelled),
+        "units": state.units,
+        "outcomes": dict(state.counts),
+        "cost": record.cost,
+        "cpu_seconds": state.cpu_seconds,
+        "runs": state.runs,
+        "again": state.again,
+        "workers": len(state.workers),
+        "frames": state.frames,
+        "made": state.made,
+        "bytes_read": state.bytes_read,
+        "bytes_written": state.bytes_written,
+    }
+
+
+def _state_text(order: Order, state: OrderState) -> str:
+    counts = ", ".join(f"{count} {outcome}" for outcome, count in state.counts.items())
+    text = f"{order.record.verb}, {state.units} units: {counts or 'none'}"
+    if state.runs:
+        text += (
+            f"; {state.frames} frames, {_cpu_text(state.cpu_seconds)}, "
+            f"{human_bytes(state.bytes_written)} written by {len(state.workers)} processes"
+        )
+    return text if order.record.cancelled_ns is None else f"{text}; cancelled"
+
+
+def _cpu_text(seconds: float) -> str:
+    return f"{seconds:.1f} CPU s" if seconds < 600 else f"{seconds / 3600:.1f} CPU h"
+
+
+# --------------------------------------------------------------------------------------- commands
+
+
+order_argument = click.argument("order", metavar="ORDER")
+
+
+@define(
+    "work ls",
+    examples=["vfsd -s videos work ls", "vfsd -s videos work ls --json"],
+    fields=ORDER_FIELDS,
+    listing=True,
+)
+def work_ls(session: Session) -> None:
+    """List orders, newest first."""
+    from vfsd.work.orders import Order
+
+    with session.opened(session.root()) as store:
+        rows = []
+        for record in store.catalog.work.orders():
+            order = Order(store, record)
+            state = order.state()
+            if session.json:
+                print_json(_record(order, state))
+            rows.append((order.id, local_time(record.created_ns), _state_text(order, state)))
+        if not session.json:
+            print_table(rows, "<<<")
+            if not rows:
+                session.remark("no orders yet; commands with `--on` make them")
+
+
+@define(
+    "work show",
+    examples=["vfsd -s videos work show last", "vfsd -s videos work show last --json"],
+    fields={
+        **ORDER_FIELDS,
+        "spec": "object: the arguments of the command, and the first videos",
+        "failures": "list of units that failed: objects of unit, outcome, error, exit_code, "
+        "worker, video and frames ([first, end])",
+    },
+    exits=[NotFoundError],
+)
+@order_argument
+def work_show(session: Session, order: str) -> None:
+    """Show an order: its arguments, progress and failures.
+
+    ORDER is an id, the beginning of one, or `last`.
+    """
+    with session.opened(session.root()) as store:
+        found = _find(store, order)
+        state = found.state()
+        units = {one.number: one for one in found.units()} if state.failures else {}
+        failures: list[dict[str, Any]] = [
+            {
+                "unit": number,
+                "outcome": row.outcome,
+                "error": row.error,
+                "exit_code": row.exit_code,
+                "worker": row.host,
+                "video": _name_of(store, units[number].video),
+                "frames": list(units[number].frames),
+            }
+            for number, row in sorted(state.failures.items())
+        ]
+        if session.json:
+            spec = found.record.spec
+            print_json({**_record(found, state), "spec": spec, "failures": failures})
+            return
+        facts = [(key, str(value)) for key, value in _record(found, state).items()]
+        print_facts(facts)
+        for one in failures:
+            name, (first, end) = one["video"] or "?", one["frames"]
+            print_line(
+                f"unit {one['unit']} {one['outcome']}: {printable(name)}, frames {first} to "
+                f"{end - 1}: {one['error']}"
+            )
+
+
+@define(
+    "work cancel",
+    examples=["vfsd -s videos work cancel last"],
+    fields=ORDER_FIELDS,
+    exits=[NotFoundError, ReadOnlyError],
+)
+@order_argument
+def work_cancel(session: Session, order: str) -> None:
+    """Cancel an order: units end within about a second.
+
+    Their results stay. `vfsd work retry` takes the cancellation back.
+    """
+    with session.opened(session.root(), writing=True) as store:
+        found = _find(store, order)
+        found.cancel()
+        again = _find(store, found.id)
+        _report(session, again, again.state())
+
+
+@define(
+    "work retry",
+    examples=["vfsd -s videos work retry last --failed"],
+    fields=ORDER_FIELDS,
+    exits=[NotFoundError, ReadOnlyError],
+)
+@order_argument
+@click.option("--failed", is_flag=True, help="Only units that failed, not a cancellation.")
+def work_retry(session: Session, order: str, failed: bool) -> None:
+    """Let failed or cancelled units run again.
+
+    `vfsd work run` performs them.
+    """
+    with session.opened(session.root(), writing=True) as store:
+        found = _find(store, order)
+        found.retry(failed=failed)
+        again = _find(store, found.id)
+        _report(session, again, again.state())
+
+
+@define(
+    "work run",
+    examples=[
+        "vfsd -s videos work run last",
+        "vfsd -s videos work run last --on local:2 --json",
+        "vfsd -s videos work run last --part 0/4",
+    ],
+    fields=ORDER_FIELDS,
+    exits=[NotFoundError, ReadOnlyError, *ORDER_EXITS, EXIT_INTERRUPTED],
+)
+@order_argument
+@click.option("--on", metavar="ENGINE", help="As for `vfsd retile`; the default is this process.")
+@click.option(
+    "--part",
+    metavar="I/N",
+    help="Only part I of N, from 0, in this process: for a Slurm array or an indexed Job.",
+)
+def work_run(session: Session, order: str, on: str | None, part: str | None) -> None:
+    """Perform the units of an order that have no result yet.
+
+    Units that another process performs at the same time are stored once.
+    """
+    if on is not None and part is not None:
+        raise UsageError("give either --on or --part, not both")
+    from vfsd.work.orders import parse_part
+
+    chosen = (0, 1) if part is None else parse_part(part)
+    with session.opened(session.root(), writing=True) as store:
+        found = _find(store, order)
+        if on is not None:
+            _perform(session, found, on)
+        else:
+            label = f"order {found.id}"
+            with Progress(label, found.record.units, shown=session.shows_progress) as progress:
+                found.run_part(chosen, on_progress=lambda one: progress.reach(one.ended, one.units))
+        _conclude(session, found, found.state(), whole=part is None)
+
+
+@define(
+    "work rm",
+    examples=["vfsd -s videos work rm last"],
+    fields={"order": "id of the order"},
+    exits=[NotFoundError, ReadOnlyError],
+)
+@order_argument
+def work_rm(session: Session, order: str) -> None:
+    """Remove an order and its log. The results in the store stay."""
+    with session.opened(session.root(), writing=True) as store:
+        found = _find(store, order)
+        store.catalog.work.remove(found.id)
+        session.report({"order": found.id}, f"order {found.id} removed")
+
+
+def _find(store: Store, order: str) -> Order:
+    from vfsd.work.orders import Order, find_order
+
+    if order == "last":
+        newest = store.catalog.work.orders()
+        if not newest:
+            raise NotFoundError("no orders yet", hint="commands with `--on` make them")
+        return Order(store, newest[0])
+    return find_order(store, order)
+
+
+def _name_of(store: Store, video: int) -> str | None:
+    try:
+        with store.catalog.reading() as seen:
+            return seen.videos.get(video).name
+    except NotFoundError:
+        return None

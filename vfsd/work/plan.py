@@ -1,0 +1,206 @@
+"""Plans the units of an order.  The same catalog gives the same units; nothing is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from vfsd.api.video import Video, context_of
+from vfsd.codecs.cells.cell_encoders import tile_codec
+from vfsd.codecs.frames.to_array import needed_area
+from vfsd.derive.gop_length import gop_frames
+from vfsd.derive.tile_encoder import PlannedSegment, TileSettings
+from vfsd.errors import UsageError
+from vfsd.labels.detectors import block_starts, make_detector
+from vfsd.read.tile_planner import original_work
+from vfsd.tiling import Rect, TileLayout, parse_layout
+from vfsd.tiling.cost import DecodeWork, encode_cost
+from vfsd.tiling.layout import layout_around
+from vfsd.work.units import Unit
+
+MIN_SECONDS, MAX_SECONDS = 5.0, 45.0
+"""Limits for the length of a unit, in seconds of video."""
+# Enough for all workers to be busy until the end.
+_UNITS_PER_VIDEO = 16
+
+PlanSegments = Callable[[Video], Sequence[PlannedSegment]]
+
+
+def unit_seconds(video: Video) -> float:
+    """Return the length of the units of a video, in seconds."""
+    return min(MAX_SECONDS, max(MIN_SECONDS, float(video.duration) / _UNITS_PER_VIDEO))
+
+
+def segment_units(
+    video: Video,
+    planned: Sequence[PlannedSegment],
+    settings: TileSettings,
+    verb: str,
+    seconds: float | None = None,
+) -> Iterator[Unit]:
+    """Yield units of consecutive segments, each of about `seconds`."""
+    limit = (unit_seconds(video) if seconds is None else seconds) * len(video) / video.duration
+    some: list[PlannedSegment] = []
+    for one in sorted(planned, key=lambda plan: plan.frames.start):
+        if some and one.frames.stop - some[0].frames.start > limit:
+            yield _segment_unit(video, some, settings, verb)
+            some = []
+        some.append(one)
+    if some:
+        yield _segment_unit(video, some, settings, verb)
+
+
+def _segment_unit(
+    video: Video, some: Sequence[PlannedSegment], settings: TileSettings, verb: str
+) -> Unit:
+    frames = range(some[0].frames.start, some[-1].frames.stop)
+    decoded, work = _decoding(video, frames)
+    model = encode_cost(settings.codec)
+    area = video.original.media.width * video.original.media.height
+    cost = decoded
+    for one in some:
+        pixels = sum(one.layout.tile(tile).area for tile in one.stored) * len(one.frames)
+        share = pixels / (area * len(frames))
+        cost += model.seconds(len(one.stored), pixels, work.bytes * share)
+    spec = {**asdict(settings), "segments": segments_to_json(some)}
+    return _unit(video, verb, frames, spec, cost)
+
+
+def segments_to_json(some: Iterable[PlannedSegment]) -> list[list[Any]]:
+    """Return [layout, tiles, gop, [[first, end], ...]] for each run of segments that are alike."""
+    runs: list[list[Any]] = []
+    for one in some:
+        alike = [str(one.layout), None if one.tiles is None else list(one.tiles), one.gop]
+        if not runs or runs[-1][:3] != alike:
+            runs.append([*alike, []])
+        runs[-1][3].append([one.frames.start, one.frames.stop])
+    return runs
+
+
+def segments_from_json(runs: Iterable[Sequence[Any]]) -> list[PlannedSegment]:
+    """Return the segments of `segments_to_json`."""
+    return [
+        PlannedSegment(
+            range(first, end),
+            TileLayout.parse(layout),
+            None if tiles is None else tuple(tiles),
+            gop,
+        )
+        for layout, tiles, gop, frames in runs
+        for first, end in frames
+    ]
+
+
+def detect_units(
+    video: Video,
+    spec: Mapping[str, Any],
+    *,
+    span: Any = None,
+    seconds: float | None = None,
+) -> Iterator[Unit]:
+    """Yield units of whole blocks of frames; `spec` has the arguments of `make_detector`."""
+    context = context_of(video)
+    every = spec.get("every") or 1
+    media = video.original.media
+    detector = make_detector(
+        spec["detector"],
+        every=every,
+        min_confidence=spec.get("min_confidence"),
+        label=spec.get("label"),
+        names=None if spec.get("names") is None else Path(spec["names"]),
+    )
+    wanted = detector.request(media.display_width, media.display_height)
+    if every == "key":
+        numbers = [int(frame) for frame in context.table.keyframes()]
+    else:
+        numbers = list(range(0, len(video), every))
+    chosen = context.frames_of_span(span)
+    limit = (unit_seconds(video) if seconds is None else seconds) * len(video) / video.duration
+    bounds = [chosen.start]
+    starts = [numbers[at] for at in block_starts(len(numbers), wanted.block)]
+    inner = [at for at in starts if chosen.start < at < chosen.stop]
+    for at, following in pairwise([*inner, chosen.stop]):
+        if following - bounds[-1] > limit and at > bounds[-1]:
+            bounds.append(at)
+    for first, end in pairwise([*bounds, chosen.stop]):
+        if first < end:
+            frames = range(first, end)
+            yield _unit(video, "detect", frames, spec, 2 * _decoding(video, frames)[0])
+
+
+def whole_unit(video: Video, verb: str, spec: Mapping[str, Any]) -> Unit:
+    """Return the unit of a verb that works on whole files."""
+    frames = range(len(video))
+    # Checksums cost about a nanosecond a byte.
+    cost = video.info.size * 1e-9 if verb == "scrub" else _decoding(video, frames)[0]
+    return _unit(video, verb, frames, spec, cost)
+
+
+def tile_plan(
+    settings: TileSettings,
+    *,
+    layout: str | TileLayout | None = None,
+    roi: Any = None,
+    around: str | None = None,
+    size: tuple[int, int] | None = None,
+    span: Any = None,
+    gop: Any = None,
+) -> PlanSegments:
+    """Return a function that plans the segments of a video.
+
+    Args:
+        settings: The codec and the quality.
+        layout: As for `VideoTiles.retile`, of the stored picture.
+        roi: A region of the displayed frame: one tile around it is stored.
+        around: Labels: tiles around their boxes, where they pay.
+        size: Whole frames in this size of the displayed frame: a rendition.
+        span: Seconds, start inclusive and end exclusive; default: all frames.
+        gop: As for `VideoTiles.retile`.
+
+    Raises `UsageError` unless exactly one of `layout`, `roi`, `around` and `size` is given.
+    """
+    if sum(one is not None for one in (layout, roi, around, size)) != 1:
+        raise UsageError("give one of layout, roi, around and size")
+
+    def plan(video: Video) -> Sequence[PlannedSegment]:
+        media, context = video.original.media, context_of(video)
+        codec = tile_codec(settings.codec, media)
+        picture = None
+        tiles: tuple[int, ...] | None = None
+        if size is not None:
+            picture = size if media.rotation % 180 == 0 else size[::-1]
+        length = gop_frames(context, gop, picture, settings)
+        if around is not None:
+            found = video.tiles.around(around, span=span, codec=settings.codec)
+            return found if gop is None else [replace(one, gop=length) for one in found]
+        if picture is not None:
+            chosen = TileLayout.untiled(*picture)
+        elif roi is not None:
+            needed = needed_area(media, "rgb24", Rect(*roi), None)
+            chosen = layout_around(needed, media.width, media.height, codec.rules)
+            tiles = tuple(chosen.covering(needed)) if codec.takes_parts else None
+        elif isinstance(layout, TileLayout):
+            chosen = layout
+        else:
+            chosen = parse_layout(str(layout), media.width, media.height, codec.rules)
+        return [
+            PlannedSegment(frames, chosen, tiles, length)
+            for frames in context.sequences(span, gop=length)
+        ]
+
+    return plan
+
+
+def _decoding(video: Video, frames: range) -> tuple[float, DecodeWork]:
+    """Return the expected CPU seconds of decoding frames of the original, and the work."""
+    context = context_of(video)
+    work = original_work(video.original, context.table, frames)
+    return context.costs.of_original(video.original).seconds(work), work
+
+
+def _unit(video: Video, verb: str, frames: range, spec: Mapping[str, Any], cost: float) -> Unit:
+    info = video.info
+    return Unit(verb, info.id, info.digest, (frames.start, frames.stop), spec, round(cost, 6))
