@@ -276,6 +276,8 @@ def test_video_written_again_on_another_host(shared_store: Shared) -> None:
         file.write(b"other bytes")
         file.flush()
         assert _errno_of(lambda: os.write(other.fileno(), b"too late")) == errno.EBUSY
+        (a.at / "new.bin").write_bytes(b"a replacement")
+        assert _errno_of(lambda: (a.at / "new.bin").replace(a.at / "v.mp4")) == errno.EBUSY
     assert _state(b.at / "v.mp4") == "plain"
     assert (b.at / "v.mp4").read_bytes().startswith(b"other bytes")
     a.wait_for(lambda: _errno_of((a.at / "v.mp4").read_bytes) == errno.EIO, "not seen")

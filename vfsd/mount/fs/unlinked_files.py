@@ -144,8 +144,11 @@ class HiddenNames:
         with ExitStack() as undoing:
             with self._names.changing() as change:
                 position = self._names.position(path)
-                if change.node_at(position).is_dir:
+                node = change.node_at(position)
+                if node.is_dir:
                     raise os_error(errno.EISDIR)
+                if node.nlink == 1 and change.tree.is_elsewhere(node):
+                    raise os_error(errno.EBUSY)  # a rename over it would replace it
                 now = time.time_ns()
                 at = (position.parent.ino, position.name)
                 left = change.tree.unlink(*at, now_ns=now)
