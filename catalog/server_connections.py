@@ -25,6 +25,7 @@ from sqlalchemy.exc import DisconnectionError, SQLAlchemyError
 from sqlalchemy.pool import Pool
 
 from vfsd.catalog.engine import current_revision
+from vfsd.catalog.error_mapping import locked_error
 from vfsd.catalog.schema import catalog_state
 from vfsd.core.process_control import reset_after_fork
 from vfsd.errors import BusyError, UnreachableError
@@ -76,7 +77,13 @@ class Server:
         self._url = url
         self._driver = url.get_dialect().driver
         self._is_catalog = False
+        self._turn = threading.Lock()
+        reset_after_fork(self)
         self.counter = ChangeCounter(ask, staleness)
+
+    def after_fork(self) -> None:
+        """See `vfsd.core.process_control`."""
+        self._turn = threading.Lock()
 
     def note_catalog(self) -> None:
         """Remember that the database has the tables of a catalog."""
@@ -116,13 +123,22 @@ class Server:
         # The usual case needs one round trip: psycopg then leaves the BEGIN to `_begin`.
         is_merged = self._is_catalog and self._driver == "psycopg"
         level = "AUTOCOMMIT" if is_merged else "READ COMMITTED"
-        connected = engine.connect().execution_options(isolation_level=level)
-        with connected as connection, connection.begin():
-            if is_merged:
-                _begin(connection, patience)
-            else:
-                self.lock(connection, patience)
-            yield connection
+        began = time.monotonic()
+        # Threads that wait must not hold all connections: the writer may need one more, to read.
+        turn = self._turn
+        if not turn.acquire(timeout=patience):
+            raise locked_error("another thread", patience)
+        try:
+            connected = engine.connect().execution_options(isolation_level=level)
+            with connected as connection, connection.begin():
+                left = patience - (time.monotonic() - began)
+                if is_merged:
+                    _begin(connection, left)
+                else:
+                    self.lock(connection, left)
+                yield connection
+        finally:
+            turn.release()
 
     @contextmanager
     def counted(self, connection: Connection) -> Iterator[list[int]]:

@@ -9,6 +9,7 @@ import stat
 import threading
 import traceback
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,34 @@ def test_threads_take_turns(there: Catalog) -> None:
         one.join(60)
     with there.reading() as seen:
         assert len(seen.tree.children(ROOT)) == 8
+
+
+def test_waiting_threads_leave_connections_to_the_writer(own_database: str) -> None:
+    with Catalog.create(own_database) as there:
+        failed: list[BaseException] = []
+
+        def make(number: int) -> None:
+            try:
+                with there.writing(patience=20) as change:
+                    assert there.find().names() == []
+                    add_file(change, f"{number}")
+            except BaseException as error:
+                failed.append(error)
+
+        threads = [threading.Thread(target=make, args=(number,)) for number in range(20)]
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join(60)
+        assert failed == []
+        with there.writing(), ThreadPoolExecutor(1) as pool:
+
+            def write() -> None:
+                with there.writing(patience=0.2):
+                    pass
+
+            with pytest.raises(BusyError, match="another thread"):
+                pool.submit(write).result()
 
 
 def test_missing_write_permission_is_reported(own_database: str) -> None:

@@ -26,6 +26,7 @@ from sample_videos.encoding import Encoding
 from sample_videos.scene import Scene
 from sample_videos.writing import write
 from tests.fault.layer import has_compiler
+from tests.support.postgresql import PostgresqlServer
 from tests.support.seaweedfs import seaweedfs_program
 from vfsd.codecs.stitching.kvazaar import kvazaar_available
 
@@ -73,6 +74,14 @@ def told(out: Path, name: str) -> dict[str, Any]:
 def test_million_frames(tmp_path: Path) -> None:
     figures = run(tmp_path, "million_frames", "--frames", "20000")["figures"]
     assert figures["bytes_a_frame"] < 24
+
+
+@pytest.mark.thorough
+def test_catalog_server(postgresql: PostgresqlServer, tmp_path: Path) -> None:
+    report = run_apart(tmp_path, "catalog_server", "--seconds", "0.5", "--no-mount")
+    assert report["passed"]
+    assert report["figures"]["next video[j]"] == 0
+    assert report["figures"]["16 writers"]["alone"] > 0
 
 
 def test_index(tmp_path: Path) -> None:
