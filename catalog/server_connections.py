@@ -260,7 +260,7 @@ def _note_change(
     if cursor.rowcount == 0:
         return
     found: Any = context
-    if found is not None and found.compiled is not None:
+    if found is not None and found.compiled is not None and not found.is_text:
         has_changed = found.isinsert or found.isupdate or found.isdelete or found.isddl
     else:
         has_changed = not statement.lstrip().upper().startswith(_UNCHANGING)

@@ -10,7 +10,7 @@ import threading
 import traceback
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from tests.support.postgresql import PostgresqlServer
 from vfsd.api.store import Store
 from vfsd.catalog import ROOT, Catalog
 from vfsd.catalog.database_url import has_password, redacted_url, require_database
-from vfsd.catalog.schema import metadata
+from vfsd.catalog.schema import metadata, tags
 from vfsd.errors import (
     BusyError,
     ExistsError,
@@ -150,6 +150,35 @@ def test_waiting_threads_leave_connections_to_the_writer(own_database: str) -> N
 
             with pytest.raises(BusyError, match="another thread"):
                 pool.submit(write).result()
+
+
+@pytest.mark.parametrize(
+    ("change", "counts"),
+    [
+        (tags.insert().values(video_id=1, tag="night"), True),
+        (tags.insert().values(video_id=1, tag="night").returning(tags.c.tag), True),
+        (tags.update().where(tags.c.tag == "old").values(tag="new"), True),
+        (tags.delete(), True),
+        (sa.text("DELETE FROM tags"), True),
+        (sa.text(" insert into tags values (1, 'night')"), True),
+        (sa.text("WITH gone AS (DELETE FROM tags RETURNING tag) SELECT * FROM gone"), True),
+        (sa.text("CREATE TABLE other (id int)"), True),
+        (tags.update().where(tags.c.tag == "none").values(tag="new"), False),
+        (sa.text("DELETE FROM tags WHERE tag = 'none'"), False),
+        (sa.select(tags), False),
+        (sa.text("SELECT * FROM tags"), False),
+    ],
+)
+def test_changes_are_counted(own_database: str, change: sa.Executable, counts: bool) -> None:
+    with Catalog.create(own_database) as there:
+        with there.writing() as first:
+            video = add_video(first, "a.mp4")
+            first.videos.add_tags(video.id, ["old"])
+        with closing(there.watch()) as watch:
+            watch.changed()
+            with there._database.writing() as connection:
+                connection.execute(change)
+            assert watch.changed() == counts
 
 
 def test_missing_write_permission_is_reported(own_database: str) -> None:
