@@ -14,7 +14,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ import pytest
 from sample_videos import FOLDER
 from sample_videos.cameras import Cameras, FilmedScene, write_pictures
 from tests.cli.conftest import run_command
+from tests.support.seaweedfs import SeaweedServer
 from vfsd.errors import EnvironmentMissingError
 from vfsd.mount.fuse.libfuse import require_fuse
 from vfsd.mount.fuse.mount_options import MountOptions
@@ -59,7 +60,7 @@ def blocks_of(page: Path) -> Iterator[Block]:
 
 def test_every_block_is_executed() -> None:
     """Commands and Python in a guide are in blocks that this module runs."""
-    for name in PAGES:
+    for name in (*PAGES, "cluster"):
         text = (ROOT / "docs" / "guide" / f"{name}.md").read_text()
         fences = re.findall(r"^```(\w+)$", text, re.MULTILINE)
         assert not set(fences) - {"console", "python", "text", "ini"}
@@ -88,16 +89,21 @@ def is_possible(mark: str) -> bool:
 class Page:
     """Runs the blocks of one page, with paths below /srv, /mnt and /backup moved to `place`."""
 
-    def __init__(self, place: Path, *, apart: bool) -> None:
+    def __init__(
+        self, place: Path, *, apart: bool, replaced: Mapping[str, str] | None = None
+    ) -> None:
         """With `apart`, each command runs in a separate process; otherwise `vfsd` runs in this
-        one."""
+        one.  `replaced` has the addresses of servers on the page, with those of real servers."""
         self._place = place
         self._apart = apart
+        self._replaced = replaced or {}
         self._names: dict[str, Any] = {"__name__": "__guide__"}
         self.problems: list[str] = []
 
     def run(self, page: Path, block: Block) -> None:
         text = _PLACE.sub(f"{self._place}/", block.text)
+        for shown, real in self._replaced.items():
+            text = text.replace(shown, real)
         if block.language == "python":
             self._python(page, block.line, text)
         else:
@@ -201,8 +207,15 @@ def place(tmp_path: Path, pair_of_cameras: Path, monkeypatch: pytest.MonkeyPatch
         run_command("umount", str(tmp_path / "mnt/v"))
 
 
-def run_page(path: Path, place: Path, *, thorough: bool, apart: bool) -> None:
-    page = Page(place, apart=apart)
+def run_page(
+    path: Path,
+    place: Path,
+    *,
+    thorough: bool,
+    apart: bool,
+    replaced: Mapping[str, str] | None = None,
+) -> None:
+    page = Page(place, apart=apart, replaced=replaced)
     for block in blocks_of(path):
         marks = block.marks - {"thorough"}
         if (thorough or marks == block.marks) and all(map(is_possible, marks)):
@@ -224,6 +237,21 @@ def test_guide_in_processes(place: Path, name: str) -> None:
 
 def test_readme(place: Path) -> None:
     run_page(ROOT / "README.md", place, thorough=False, apart=False)
+
+
+def test_guide_of_clusters(
+    place: Path, own_database: str, seaweedfs: SeaweedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a server for the catalog and one for the bytes."""
+    for name, value in seaweedfs.environment.items():
+        monkeypatch.setenv(name, value)
+    servers = {
+        "postgresql+psycopg://vfsd@db/videos": shlex.quote(own_database),
+        "s3://footage/videos": f"s3://{seaweedfs.bucket}/{place.name}",
+        "http://s3:8333": seaweedfs.endpoint,
+    }
+    page = ROOT / "docs" / "guide" / "cluster.md"
+    run_page(page, place, thorough=False, apart=False, replaced=servers)
 
 
 def test_page_of_fsspec(place: Path) -> None:
