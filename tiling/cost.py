@@ -57,6 +57,40 @@ class DecodeCost:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class RemoteCost:
+    """Seconds of fetching packets from a bucket."""
+
+    wait: float = 0.025  #: until the first byte of a request
+    byte: float = 1 / 80e6  #: for each byte of one request
+    streams: int = 16  #: requests at the same time that the bucket serves well
+    request_cpu: float = 0.7e-3  #: CPU seconds of a request
+    byte_cpu: float = 0.6e-9  #: CPU seconds to receive, compare and copy a byte
+
+    def added_to(self, cost: DecodeCost) -> DecodeCost:
+        """Return the cost of fetching packets and decoding them.
+
+        Everything that a read needs is fetched in one round trip, so its latency is the same for
+        each source, and is left out.
+        """
+        byte = cost.byte + self.byte + self.byte_cpu
+        return DecodeCost(cost.start + self.request_cpu, cost.picture, cost.pixel, byte)
+
+    def seconds(self, fetch: Fetch) -> float:
+        """Return the predicted time of a fetch."""
+        side_by_side = max(1, min(self.streams, fetch.requests))
+        return fetch.rounds * self.wait + fetch.bytes * self.byte / side_by_side
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """The part of a read that the cache lacks."""
+
+    requests: int = 0
+    bytes: int = 0
+    rounds: int = 0  #: requests that wait for each other
+
+
 LOSSLESS = "lossless"
 """The tile codec that reproduces the source's pixels exactly."""
 RAW_CELLS = "raw"

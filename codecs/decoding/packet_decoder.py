@@ -41,6 +41,8 @@ from vfsd.errors import DamagedFileError, IntegrityError
 
 _PLAIN_CODECS = INTRA_CODECS | {"hevc", "vp8", "vp9", "av1"}
 _CHUNK_PACKETS = 256
+# The note of x264 begins in the first 4096 bytes.
+_HEAD_BYTES = 4200
 # Most bytes of one read, unless a packet is larger.
 _READ_BYTES = 4 << 20
 # A gap between two packets of up to this size is read along with them.
@@ -115,12 +117,23 @@ class PacketReader:
         set_decoder_colors(context, self._media)
         # A damaged first packet is skipped, since few decoders need it.
         with suppress(DamagedFileError):
+            if self._demuxer is None and not self._needs_first_packet():
+                return context
             for first in self.packets(0, 1):
                 if needs_first_packet(self._media, bytes(first)):
                     with suppress(FFmpegError):
                         decode(context, first)
                     context.flush_buffers()
         return context
+
+    def _needs_first_packet(self) -> bool:
+        """Read as little of the first packet as tells that: a key packet may be large."""
+        if self._media.codec in _PLAIN_CODECS:
+            return False
+        columns = self._table.columns(0, 1)
+        size = min(int(columns.size[0]), _HEAD_BYTES)
+        head = self._source.read_at(int(columns.position[0]), size)
+        return needs_first_packet(self._media, head)
 
     def close(self) -> None:
         if self._demuxer is not None:

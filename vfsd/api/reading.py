@@ -46,7 +46,7 @@ from vfsd.errors import (
     UsageError,
     VfsdError,
 )
-from vfsd.read.explain_read import ReadExplanation, explain_plan, find_unused_tiles
+from vfsd.read.explain_read import ReadExplanation, explain_plan, fetch_of, find_unused_tiles
 from vfsd.read.read_context import VideoContext, VideoSnapshot, warn_of_short_span
 from vfsd.read.read_executor import PlanExecutor, plan_converter
 from vfsd.read.read_log import ReadTiming
@@ -58,6 +58,7 @@ from vfsd.read.read_plan import (
     tiles_avoiding_damage,
 )
 from vfsd.tiling import Rect, Region
+from vfsd.tiling.cost import Fetch
 from vfsd.validation import is_one_integer
 from vfsd.write.frame_index import corrects_table, verify
 
@@ -397,6 +398,15 @@ def explain_read(
         plan = plan_frames(plan.frames[:0], view, original, table, pixel_format=format)
     plan_converter(plan, format)  # raises for pixels that cannot be converted
     return explain_plan(plan, table, video.costs, find_unused_tiles(plan, table, tiles))
+
+
+def fetch_of_read(video: VideoContext, found: ReadExplanation) -> tuple[Fetch, float] | None:
+    """Return what a read fetches from the bucket now, and its seconds; None for local files."""
+    parts = video.parts
+    if parts.objects.is_local or not parts.originals.is_remote(found.plan.physical.place):
+        return None
+    fetch = fetch_of(found.plan, video.table, parts.objects)
+    return fetch, parts.objects.fetch_cost().seconds(fetch)
 
 
 def is_empty(frames: int | range | slice | None, snapshot: VideoSnapshot) -> bool:

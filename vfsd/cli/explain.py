@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from vfsd.cli.compare_reads import ReadComparison
     from vfsd.core.view_request import View, ViewForm, ViewSpec
     from vfsd.read.explain_read import DecodeSummary, ReadExplanation, SourceRun, UnusedTiles
-    from vfsd.tiling.cost import DecodeWork
+    from vfsd.tiling.cost import DecodeWork, Fetch
     from vfsd.views.view_explanation import ExplainStep, ViewExplanation
 
 
@@ -85,6 +85,9 @@ if TYPE_CHECKING:
         "since several cores decode it or frames before need it), psnr (minimum dB of the "
         "result, 0 if not measured), seconds (predicted CPU time; null with psnr for size and "
         "missing), original_seconds (the same for the original)",
+        "fetch": "for a video whose objects are in a bucket, object: requests and bytes that the "
+        "cache lacks, rounds (requests that wait for each other), and seconds (predicted); else "
+        "null",
         "measured": "with --run, object: seconds and cpu_seconds, untiled_seconds and "
         "untiled_cpu_seconds, gain (of seconds), and psnr between the results (null: equal); "
         "else null",
@@ -140,6 +143,9 @@ def explain(
     is_view = asked is not None or form_asked is not None
     if is_view and run:
         raise UsageError("--run measures reads of pixels, not views", hint="leave it out")
+    from vfsd.api.reading import fetch_of_read
+    from vfsd.api.video import context_of
+
     place = session.place(name)
     form = view.pixel_format or "rgb24"
 
@@ -162,12 +168,13 @@ def explain(
             psnr=view.psnr,
         )
         measured = None
+        fetch = fetch_of_read(context_of(video), found)  # before a measurement fills the cache
         if run:
             measured = _measured(session, place.root, video, found, pixels, form, view.psnr)
         if session.json:
-            print_json(_read_record(video, found, measured))
+            print_json(_read_record(video, found, fetch, measured))
         else:
-            _print_read(video, found, measured)
+            _print_read(video, found, fetch, measured)
 
     with session.opened(place.root) as store:
         for_each(session, select_videos(store, [place.name]), show, headed=False)
@@ -208,7 +215,10 @@ def _measured(
 
 
 def _read_record(
-    video: Video, found: ReadExplanation, measured: ReadComparison | None
+    video: Video,
+    found: ReadExplanation,
+    fetch: tuple[Fetch, float] | None,
+    measured: ReadComparison | None,
 ) -> dict[str, object]:
     from vfsd.read.explain_read import explanation_json
 
@@ -216,6 +226,7 @@ def _read_record(
         "name": video.name,
         **view_keys_of_read(video, found),
         **explanation_json(found),
+        "fetch": None if fetch is None else {**asdict(fetch[0]), "seconds": fetch[1]},
         "measured": None if measured is None else measured.record(),
     }
 
@@ -223,7 +234,12 @@ def _read_record(
 # --------------------------------------------------------------------------------------------- text
 
 
-def _print_read(video: Video, found: ReadExplanation, measured: ReadComparison | None) -> None:
+def _print_read(
+    video: Video,
+    found: ReadExplanation,
+    fetch: tuple[Fetch, float] | None,
+    measured: ReadComparison | None,
+) -> None:
     plan = found.plan
     width, height = plan.size
     print_line(f"{printable(video.name)}: {len(plan.frames)} frames of {width}x{height}")
@@ -236,7 +252,15 @@ def _print_read(video: Video, found: ReadExplanation, measured: ReadComparison |
     if plan.tiled:
         rows.append(("untiled", "", *_work_cells(found.untiled, found.untiled_seconds), "original"))
     print_table(rows, "<<>>>><")
-    print_facts((*_read_facts(found, measured), *unused_facts(video, found)))
+    facts = (*_fetch_facts(fetch), *_read_facts(found, measured), *unused_facts(video, found))
+    print_facts(facts)
+
+
+def _fetch_facts(found: tuple[Fetch, float] | None) -> Iterator[tuple[str, str]]:
+    if found is not None:
+        fetch, seconds = found
+        text = f"{human_bytes(fetch.bytes)} in {fetch.requests} requests, {fetch.rounds} in a row"
+        yield "fetch", f"{text}, {duration_text(seconds)}" if fetch.requests else "nothing"
 
 
 def _similar_sources(sources: Sequence[SourceRun]) -> Iterator[list[SourceRun]]:
@@ -362,7 +386,7 @@ def view_keys_of_read(video: Video, found: ReadExplanation) -> dict[str, Any]:
 def print_view(session: Session, video: Video, found: ViewExplanation) -> None:
     """Print the explanation of a view, for people or programs."""
     if session.json:
-        print_json({"name": video.name, **found.record, "measured": None})
+        print_json({"name": video.name, **found.record, "fetch": None, "measured": None})
         return
     width, height = found.size
     print_line(

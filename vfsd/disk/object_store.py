@@ -37,6 +37,7 @@ from vfsd.disk.tempfiles import (
     write_all,
 )
 from vfsd.errors import BusyError, IntegrityError
+from vfsd.tiling.cost import RemoteCost
 
 _CHUNK = 1 << 20
 # How long to wait for other processes that start a file, which takes milliseconds.
@@ -86,6 +87,10 @@ class ObjectStore:
         if not is_key(key):
             raise IntegrityError(f"an object's name must be its hash, got {key[:80]!r}")
         return self._root.joinpath(key[:2], key[2:])
+
+    def fetch_cost(self) -> RemoteCost:
+        """Return the cost of fetching from the bucket, as last measured."""
+        return RemoteCost()
 
     def is_elsewhere(self, key: str) -> bool:
         """Return False: see `StoredObjects.is_elsewhere`."""

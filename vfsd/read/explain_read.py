@@ -9,18 +9,23 @@ from __future__ import annotations
 import math
 from bisect import bisect, bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import groupby
 from operator import attrgetter, itemgetter
 from typing import Any
 
+from vfsd.codecs.decoding.packet_decoder import packet_ranges
 from vfsd.core.frame_table import DecodeRun, FrameTable
 from vfsd.core.frames import to_display_layout
 from vfsd.core.model import PhysicalVideo, Segment
+from vfsd.disk.checksums import BLOCK_BYTES
+from vfsd.disk.object_reader import StoredObjects
+from vfsd.read.pack_pool import pack_ranges
 from vfsd.read.read_plan import AvailableTiles, ReadPlan, original_runs
 from vfsd.read.tile_planner import DecodeCosts, is_worth_it, original_work, tile_work
-from vfsd.tiling.cost import DecodeWork
+from vfsd.tiling.cost import DecodeWork, Fetch
 
 
 class UnusedReason(StrEnum):
@@ -109,6 +114,9 @@ def _slower(tiled: float, original: float) -> UnusedReason:
     return UnusedReason.TIME if is_worth_it(tiled, original) else UnusedReason.COST
 
 
+# As in `vfsd.remote`.
+_REQUEST_BYTES = 8 << 20
+_GAP_BYTES = 1 << 18
 _MAX_REORDER_FRAMES = 17
 """The last packet of a run is among this many frames; codecs hold back at most 16."""
 
@@ -230,6 +238,7 @@ def explain_plan(
     plan: ReadPlan, table: FrameTable, costs: DecodeCosts, passed_over: tuple[UnusedTiles, ...] = ()
 ) -> ReadExplanation:
     """Count what `plan` decodes.  Cached pictures and decoders are not considered."""
+    costs = replace(costs, remote=None)  # CPU time only; see `fetch_of`
     own = costs.of_original(plan.physical)
     sources = [
         SourceRun(
@@ -255,6 +264,42 @@ def explain_plan(
         passed_over=passed_over,
         plan=plan,
     )
+
+
+def fetch_of(plan: ReadPlan, table: FrameTable, objects: StoredObjects) -> Fetch:
+    """Return the requests to the bucket that a read makes now.  Raises `OSError`, `StoreError`."""
+    wanted: dict[str, list[tuple[int, int]]] = {}
+    for run in plan.tiled:
+        ranges = pack_ranges(run.segment, run.tiles, run.frames)
+        wanted.setdefault(run.segment.object_key, []).extend(ranges)
+    spans = [(run.first_packet, run.end_packet) for run in plan.runs]
+    if plan.contiguous is not None:
+        first, last = (table.decode_run(plan.contiguous[at]) for at in (0, -1))
+        spans = [(first.first_packet, max(first.end_packet, last.end_packet))]
+    key = plan.physical.place.object_key
+    if key is not None:
+        ranges = [one for span in spans for one in packet_ranges(table, *span)]
+        wanted.setdefault(key, []).extend(ranges)
+    requests = size = 0
+    for key, ranges in wanted.items():
+        with closing(objects.open(key)) as reader:
+            for start, end in _joined(ranges):
+                missing = end - start - reader.cached(start, end - start)
+                requests += -(-missing // _REQUEST_BYTES)
+                size += missing
+    return Fetch(requests, size, min(1, requests))
+
+
+def _joined(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return whole blocks, joined as in requests, in ascending order."""
+    found: list[tuple[int, int]] = []
+    for start, end in sorted(ranges):
+        start, end = start // BLOCK_BYTES * BLOCK_BYTES, -(-end // BLOCK_BYTES) * BLOCK_BYTES
+        if found and start <= found[-1][1] + _GAP_BYTES:
+            found[-1] = found[-1][0], max(end, found[-1][1])
+        else:
+            found.append((start, end))
+    return found
 
 
 def explanation_json(found: ReadExplanation) -> dict[str, Any]:

@@ -338,7 +338,7 @@ class PackPool:
             if pack is None:
                 with suppress(OSError, VfsdError):  # the read reports it
                     reader = self._objects.open(segment.object_key)
-                    reader.prefetch([(0, TABLE_BYTES), *_cell_ranges(segment, tiles, frames)])
+                    reader.prefetch(pack_ranges(segment, tiles, frames))
                     reader.close()
                 continue
             if segment.is_joined:
@@ -429,6 +429,13 @@ def _split_at_gaps(decoder: CellDecoder, numbers: Sequence[int]) -> list[list[in
         else:
             parts.append([number])
     return parts
+
+
+def pack_ranges(
+    segment: Segment, tiles: Sequence[int], frames: Sequence[int]
+) -> list[tuple[int, int]]:
+    """Return the half-open byte ranges of a pack that a read of some frames probably needs."""
+    return [(0, TABLE_BYTES), *_cell_ranges(segment, tiles, frames)]
 
 
 def _cell_ranges(

@@ -32,7 +32,7 @@ from vfsd.read.tile_planner import DecodeCosts, clamp_cost_factor
 from vfsd.storage.context import StoreContext
 from vfsd.storage.reclaim import drop_damaged_tiles
 from vfsd.tiling import cut_sequences
-from vfsd.tiling.cost import DecodeCost, DecodeWork
+from vfsd.tiling.cost import DecodeCost, DecodeWork, RemoteCost
 from vfsd.validation import decibels
 
 if TYPE_CHECKING:
@@ -77,8 +77,16 @@ class CatalogChanges:
 class TileIndex:
     """Tiles and costs of recently read videos, for planners.  Thread-safe."""
 
-    def __init__(self, catalog: Catalog, changes: CatalogChanges, threads: int) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        changes: CatalogChanges,
+        threads: int,
+        remote_cost: Callable[[LogicalVideo], RemoteCost | None] = lambda video: None,
+    ) -> None:
+        """`remote_cost` returns the cost of fetching a video; None if it is in local files."""
         self._catalog = catalog
+        self._remote_cost = remote_cost
         self._threads = threads
         self._changes = changes
         # by id of the original
@@ -114,7 +122,7 @@ class TileIndex:
             while len(self._videos) > _MAX_VIDEOS:
                 self._videos.popitem(last=False)
         factors = self._factors if found.factor is None else {**self._factors, key: found.factor}
-        costs = DecodeCosts(found.measured, factors, self._threads)
+        costs = DecodeCosts(found.measured, factors, self._threads, self._remote_cost(video))
         if not found.segments and not found.joined:
             return AvailableTiles((), costs, luma)
         wanted = min(luma if found.reads is None else found.reads, video.original.psnr)
@@ -228,7 +236,14 @@ class ReadContext:
 
     @lazy
     def tile_index(self) -> TileIndex:
-        return TileIndex(self.parts.catalog, self.catalog_changes, self.threads)
+        return TileIndex(self.parts.catalog, self.catalog_changes, self.threads, self._remote_cost)
+
+    def _remote_cost(self, video: LogicalVideo) -> RemoteCost | None:
+        """Return the cost of fetching a video from the bucket; None if it is a local file."""
+        objects = self.parts.objects
+        if objects.is_local or not self.parts.originals.is_remote(video.original.place):
+            return None
+        return objects.fetch_cost()
 
     @lazy
     def read_log(self) -> ReadRecorder:

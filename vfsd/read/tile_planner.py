@@ -22,6 +22,7 @@ from vfsd.tiling.cost import (
     RAW_CELLS,
     DecodeCost,
     DecodeWork,
+    RemoteCost,
     decoded_spans,
     gop_bytes,
 )
@@ -76,15 +77,20 @@ class DecodeCosts:
     """By id of an encoding: the factor of its content on the cost."""
     threads: int = 1
     """Number of threads that decode in parallel."""
+    remote: RemoteCost | None = None
+    """Of fetching the packets; None: they are in local files."""
 
     def of_original(self, physical: PhysicalVideo) -> DecodeCost:
         factor = self.factors.get(physical.id) or physical.cost_factor or 1.0
-        return self._of(physical.media.codec).times(factor)
+        return self._with_fetch(self._of(physical.media.codec).times(factor))
 
     def of_tiles(self, segment: Segment) -> DecodeCost:
         """Return the cost of decoding a segment's tiles, without the handling of pictures."""
         cost, factor = self._of(_cost_name(segment)), self.factors.get(segment.physical_id)
-        return cost if factor is None else cost.times(factor)
+        return self._with_fetch(cost if factor is None else cost.times(factor))
+
+    def _with_fetch(self, cost: DecodeCost) -> DecodeCost:
+        return cost if self.remote is None else self.remote.added_to(cost)
 
     def of_new_tiles(self, profile: str) -> DecodeCost:
         """Return the cost of tiles of that codec that were never measured, including the handling

@@ -7,7 +7,9 @@ file.  Without it, they fetch what they need from the bucket.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,10 +20,14 @@ from vfsd.core.process_control import reset_after_fork
 from vfsd.disk.object_reader import ObjectReader
 from vfsd.disk.object_store import ObjectStore, is_key
 from vfsd.disk.store_layout import StoreDirectory
+from vfsd.errors import VfsdError
+from vfsd.tiling.cost import RemoteCost
 
 if TYPE_CHECKING:
     from vfsd.remote.fetch_client import FetchClient
 
+_COST_SECONDS = 30.0
+"""How long a measured cost is used."""
 _MAX_PLACES = 1 << 17
 """Objects with known places: some 30 MB."""
 
@@ -46,6 +52,8 @@ class RemoteObjects(ObjectStore):
         self.fetch_seconds = 20.0  #: after which an error says that the bucket does not answer
         self._catalog = catalog
         self._places: dict[str, tuple[str, int]] = {}
+        self._cost = RemoteCost()
+        self._cost_expires = 0.0  #: by `time.monotonic`
         self._guard = threading.Lock()
         reset_after_fork(self)
 
@@ -80,6 +88,17 @@ class RemoteObjects(ObjectStore):
             if found is None:
                 raise
         return self.client.open(*found)
+
+    def fetch_cost(self) -> RemoteCost:
+        now = time.monotonic()
+        if now > self._cost_expires:
+            self._cost_expires = now + _COST_SECONDS
+            with suppress(OSError, VfsdError):  # the read reports it
+                found = self.client.status().cost
+                self._cost = RemoteCost(
+                    found.wait, found.byte, found.streams, found.request_cpu, found.byte_cpu
+                )
+        return self._cost
 
     def is_elsewhere(self, key: str) -> bool:
         if self._catalog.home is None or self.size(key) is not None:
