@@ -1,0 +1,169 @@
+"""Orders on Ray and Dask: the same data, while workers and the database server are killed."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from sample_videos import Encoding, Scene, write
+from tests.support.postgresql import PostgresqlServer, postgresql_programs
+from tests.support.work_orders import contents, orders, require_sound
+from tests.work.conftest import NAMES
+from vfsd.api.store import Store
+from vfsd.catalog.work_log import BEGUN
+from vfsd.work import Order
+
+pytestmark = [
+    pytest.mark.slow,
+    # Warnings of the engines about themselves.
+    pytest.mark.filterwarnings("ignore"),
+]
+
+WORKERS = 3
+
+
+@pytest.fixture
+def ray_cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A Ray of this process with three workers."""
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    ray = pytest.importorskip("ray", reason="Ray is not installed")
+    with TemporaryDirectory(prefix="ray", dir="/tmp") as folder:
+        ray.init(
+            num_cpus=WORKERS,
+            include_dashboard=False,
+            object_store_memory=100 << 20,
+            _node_ip_address="127.0.0.1",
+            _temp_dir=folder,
+            log_to_driver=False,
+            logging_level="ERROR",
+        )
+        yield "ray"
+        ray.shutdown()
+
+
+@pytest.fixture
+def dask_cluster() -> Iterator[str]:
+    """A scheduler with three workers on this machine."""
+    distributed = pytest.importorskip("distributed", reason="Dask is not installed")
+    with distributed.LocalCluster(
+        n_workers=WORKERS, threads_per_worker=1, host="127.0.0.1", dashboard_address=None
+    ) as cluster:
+        yield cluster.scheduler_address.replace("tcp://", "dask://")
+
+
+@pytest.fixture(params=["ray", "dask"])
+def engine(request: pytest.FixtureRequest) -> str:
+    address: str = request.getfixturevalue(f"{request.param}_cluster")
+    return address
+
+
+@pytest.fixture
+def own_server() -> Iterator[PostgresqlServer]:
+    """A server that a test may kill."""
+    pytest.importorskip("psycopg", reason="psycopg is not installed")
+    programs = postgresql_programs()
+    if programs is None:
+        pytest.skip("PostgreSQL is not installed")
+    server = PostgresqlServer(programs)
+    yield server
+    server.close()
+
+
+def require_same_as_one_process(store: Store, plain: Store) -> None:
+    for order in orders(plain):
+        order.run_part()
+    assert contents(store) == contents(plain)
+    require_sound(store)
+
+
+def test_kills(
+    engine: str,
+    own_server: PostgresqlServer,
+    make_store: Callable[..., Store],
+    clip: Path,
+    tmp_path: Path,
+) -> None:
+    plain = filled(make_store("sqlite", "plain"), clip)
+    with Store.create(tmp_path / "store", catalog_url=own_server.new_database()) as store:
+        filled(store, clip)
+        killer = Killer(own_server)
+        for order in orders(store, unit_seconds=2):
+            state = order.run(engine, on_progress=partial(killer.act, order))
+            assert set(state.counts) <= {"made", "skipped"}
+            assert state.ended == state.units
+        assert killer.killed >= 3
+        assert killer.stops == 1
+        require_same_as_one_process(store, plain)
+
+
+class Killer:
+    """Kills workers that have begun a unit, and the server once."""
+
+    def __init__(self, server: PostgresqlServer) -> None:
+        self._server = server
+        self._random = random.Random(1)
+        self._victims = Counter[int]()
+        self.killed = self.stops = 0
+
+    def act(self, order: Order, _: object) -> None:
+        log = order.results()
+        ended = {one.attempt for one in log if one.outcome != BEGUN}
+        # A third death would make the unit suspicious.
+        running = [
+            one
+            for one in log
+            if one.outcome == BEGUN and one.attempt not in ended
+            if self._victims[one.number or 0] < 2
+        ]
+        if running and self.killed < 6:
+            chosen = self._random.choice(running)
+            with suppress(ProcessLookupError):
+                os.kill(int(chosen.host.rpartition(":")[2]), signal.SIGKILL)
+                self._victims[chosen.number or 0] += 1
+                self.killed += 1
+        elif self.killed >= 3 and not self.stops:
+            self.stops += 1
+            self._server.stop()
+            self._server.start()
+
+
+def test_every_unit_twice(engine: str, make_store: Callable[..., Store]) -> None:
+    store = make_store("postgresql")
+    for order in orders(store):
+        with ThreadPoolExecutor(2) as executor:
+            both = [executor.submit(order.run, engine) for _ in range(2)]
+        for one in both:
+            assert set(one.result().counts) <= {"made", "skipped"}
+        state = order.state()
+        assert state.ended == state.units
+        assert state.runs == 2 * state.units
+    require_same_as_one_process(store, make_store("sqlite", "plain"))
+
+
+def filled(store: Store, clip: Path) -> Store:
+    for name in NAMES:
+        if name in store:
+            store.remove(name)
+        store.ingest(clip, name).verify()
+    return store
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twenty seconds, for units that take a while."""
+
+    path = tmp_path_factory.mktemp("clip") / "long.mp4"
+    scene = Scene(640, 360, frames=500, rate=Fraction(25), density=0.03, noise=0.0, seed=5)
+    write(scene, Encoding("h264", gop=25, bframes=0, preset="ultrafast"), path)
+    return path
