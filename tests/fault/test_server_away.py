@@ -164,7 +164,7 @@ def test_sessions_that_end_leave_nothing_half_done(server: PostgresqlServer, hom
     def end_sessions() -> None:
         with connected(server.url) as connection:
             connection.exec_driver_sql(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "
                 "WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
             )
 
