@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import shutil
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.cli.conftest import run_command
+from tests.support.forking import exit_code_of_child
 from tests.support.http_proxy import HttpProxy
 from tests.support.seaweedfs import SeaweedServer
 from tests.support.stores import new_store
@@ -141,6 +143,21 @@ def test_explain_predicts_the_requests(remote: Remote) -> None:
         store[NAME].read(frames=[50])
     assert remote.proxy.counts.body_bytes <= found["bytes"] + BLOCK_BYTES
     assert run_command(*on).object["fetch"]["requests"] == 0
+
+
+def test_forked_children_read(remote: Remote) -> None:
+    with Store.open(remote.path, read_only=True) as store:
+        frames = {frame: store[NAME][frame].data for frame in (3, 30, 50)}
+        remote.forget()
+
+        def read(frame: int) -> None:
+            np.testing.assert_array_equal(store[NAME][frame].data, frames[frame])
+
+        for number in range(6):
+            assert exit_code_of_child(partial(read, [3, 30, 50][number % 3])) == 0
+            if number % 2:
+                remote.forget()
+        read(30)
 
 
 def test_damage_in_the_cache_is_fetched_again(remote: Remote) -> None:

@@ -10,13 +10,12 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vfsd.catalog import Catalog
 from vfsd.core.model import StoreBucket
-from vfsd.core.process_control import reset_after_fork
+from vfsd.core.process_control import lazy, reset_after_fork
 from vfsd.disk.object_reader import ObjectReader
 from vfsd.disk.object_store import ObjectStore, is_key
 from vfsd.disk.store_layout import StoreDirectory
@@ -61,7 +60,7 @@ class RemoteObjects(ObjectStore):
         """See `vfsd.core.process_control`."""
         self._guard = threading.Lock()
 
-    @cached_property
+    @lazy
     def client(self) -> FetchClient:
         """The connection to the fetch process, which is started at the first request."""
         from vfsd.remote.fetch_client import FetchClient  # other stores need none
