@@ -95,6 +95,10 @@ class OriginalFiles:
             return _growing_file(self.path_of(physical), physical.growing_name)
         return self._file_at(physical.place)
 
+    def open_at(self, location: ByteLocation) -> ChecksummedFile:
+        """Open stored bytes, wherever they are. Raises as `StoredFile.open`."""
+        return self._file_at(location).open()
+
     def opened(self, location: ByteLocation, fd: int) -> ChecksummedFile:
         """Return the file of an original that is open as `fd`, and take over `fd`."""
         return self._file_at(location).of(LocalReader(fd))

@@ -11,14 +11,16 @@ import itertools
 import logging
 import os
 import stat
+import time
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from vfsd.core.model import FileState, Node
 from vfsd.core.view_request import CancelCheck
+from vfsd.disk.checksums import ChecksummedFile
 from vfsd.disk.disk_reserve import require_reserve
 from vfsd.disk.tempfiles import NO_SPACE
-from vfsd.errors import NoSpaceError, VfsdError
+from vfsd.errors import NoSpaceError, UnreachableError, VfsdError
 from vfsd.mount.fs.classify import Classifier
 from vfsd.mount.fs.dentry_cache import DentryCache
 from vfsd.mount.fs.directory_ops import DirectoryOperations
@@ -35,6 +37,8 @@ _COPY_AT_ONCE = 1 << 26
 # FALLOC_FL_PUNCH_HOLE and FALLOC_FL_COLLAPSE_RANGE of fallocate(2): these need no free space.
 _FREES = 0x02 | 0x08
 _MAY_WRITE = (os.O_WRONLY, os.O_RDWR)
+# How long reads of a video fail at once after its bucket did not answer.
+_SILENT_SECONDS = 1.0
 
 
 class EnospcRetry:
@@ -122,14 +126,33 @@ class FileHandle:
         self, buffer: memoryview, offset: int, cancel_check: CancelCheck | None = None
     ) -> int:
         checksums = self.inode.checksums
-        if checksums is not None:
+        if checksums is None:
+            return os.preadv(self.inode.fd, (buffer,), offset)
+        if self.inode.is_remote:
+            return self._read_remote(checksums, buffer, offset)
+        return checksums.readinto(buffer, offset)
+
+    def _read_remote(self, checksums: ChecksummedFile, buffer: memoryview, offset: int) -> int:
+        if time.monotonic() < self.inode.silent_until:
+            raise os_error(errno.EIO)
+        try:
             return checksums.readinto(buffer, offset)
-        return os.preadv(self.inode.fd, (buffer,), offset)
+        except UnreachableError:
+            # The kernel repeats a failed readahead at once, page by page: the program would wait
+            # for each of them.
+            self.inode.silent_until = time.monotonic() + _SILENT_SECONDS
+            raise
 
     def attributes(self) -> Attributes:
         return self._files.attributes(self.inode)
 
     def seek(self, offset: int, whence: int) -> int:
+        checksums = self.inode.checksums
+        if self.inode.is_remote and checksums is not None:
+            # Objects in a bucket have no holes.
+            if not 0 <= offset < checksums.size:
+                raise os_error(errno.ENXIO)
+            return offset if whence == os.SEEK_DATA else checksums.size
         return os.lseek(self.inode.fd, offset, whence)
 
     def close(self) -> None:
@@ -333,7 +356,8 @@ class FileHandles:
     ) -> int:
         """Copy between open files. Return the number of bytes copied, maybe less than `length`."""
         reading = self.handle(source).inode
-        if reading is None or isinstance(self.handle(target), UploadHandle):
+        # The kernel then reads and writes.
+        if reading is None or reading.is_remote or isinstance(self.handle(target), UploadHandle):
             raise os_error(errno.EOPNOTSUPP)
         inode = self._writable(target).inode
         length = min(length, _COPY_AT_ONCE)

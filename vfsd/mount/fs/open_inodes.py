@@ -38,6 +38,7 @@ _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 # How long a closed file counts as in use.
 _RECENT_SECONDS = 1.0
 _MAX_CLOSED = 1000
+_COPY_BYTES = 1 << 20
 CAPABILITIES = b"security.capability"
 """The extended attribute with the capabilities of a program; see capabilities(7)."""
 
@@ -54,6 +55,7 @@ class BackingKind(Enum):
     """Where the bytes of an open inode are."""
 
     OBJECT = "object"  #: an object of the store, never changed
+    REMOTE = "remote"  #: an object in a bucket; `fd` has no bytes
     LINKED = "linked"  #: a file indexed in place, always compared with its checksums
     PRIVATE = "private"  #: the inode's private file, may be written
 
@@ -80,6 +82,7 @@ class OpenInode:
         "replaced_fds",
         "setid",
         "shown_ctime",
+        "silent_until",
         "stamp",
         "synced",
         "writers",
@@ -105,11 +108,17 @@ class OpenInode:
         self.flushed = 0  #: the stamp at the last flush
         self.last_known: Node | None = None
         self.checksums: ChecksummedFile | None = None  #: of a video: reads `fd` and compares
+        self.silent_until = 0.0  #: by `time.monotonic`: until then, reads of a bucket fail at once
 
     @property
     def is_immutable(self) -> bool:
         """Whether `fd` is an object of the store."""
         return self.backing is BackingKind.OBJECT
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether the bytes are in a bucket, and are read through `checksums` only."""
+        return self.backing is BackingKind.REMOTE
 
     @property
     def is_private(self) -> bool:
@@ -173,6 +182,8 @@ class OpenInodes:
             if inode.pins:
                 return
             del self._open[inode.ino]
+        if inode.is_remote and inode.checksums is not None:
+            inode.checksums.close()
         for fd in (inode.fd, *inode.replaced_fds):
             if fd >= 0:
                 os.close(fd)
@@ -244,12 +255,12 @@ class OpenInodes:
             if node is not None and self._context.is_elsewhere(node):
                 node = self._names.reread(inode.ino)  # it may just have become a video
             try:
-                fd, checksums = self._open_node(node)
+                fd, checksums, backing = self._open_node(node)
             except FileNotFoundError:
                 # It may just have become a video, or ceased to be one.
                 node = self._names.reread(inode.ino)
                 try:
-                    fd, checksums = self._open_node(node)
+                    fd, checksums, backing = self._open_node(node)
                 except FileNotFoundError as error:
                     if node is None:
                         raise
@@ -260,7 +271,7 @@ class OpenInodes:
                     )
                     raise os_error(errno.EIO) from error
             assert node is not None
-            inode.backing = _backing(node)
+            inode.backing = backing
             inode.setid = bool(node.mode & 0o6000)
             inode.last_known = node
             inode.checksums = checksums
@@ -312,9 +323,10 @@ class OpenInodes:
                 self._reopen(inode, found)
             if not is_own or (node is not None and not self._mark_changing(node, None)):
                 keeps_all = inode.is_private or keep_bytes is None
-                self._copy(
-                    inode, node, found.st_size if keeps_all else min(keep_bytes or 0, found.st_size)
-                )
+                size = found.st_size
+                if inode.is_remote and inode.checksums is not None:
+                    size = inode.checksums.size
+                self._copy(inode, node, size if keeps_all else min(keep_bytes or 0, size))
             inode.dirty = True
             inode.has_capabilities = node is not None and CAPABILITIES in self._names.xattrs(
                 node.ino
@@ -324,7 +336,8 @@ class OpenInodes:
 
     def sync(self, inode: OpenInode, *, data_only: bool) -> None:
         """Sync the bytes, and the name of the private file, to the disk."""
-        (os.fdatasync if data_only else os.fsync)(inode.fd)
+        if not inode.is_remote:
+            (os.fdatasync if data_only else os.fsync)(inode.fd)
         if inode.is_private and not inode.synced:
             fsync_path(self._context.directory.spool)
             inode.synced = True
@@ -352,10 +365,12 @@ class OpenInodes:
         node = self._names.node_if_any(inode.ino)
         if node is not None and not is_private(node):
             return posix.from_row(node)
-        found = os.fstat(inode.fd)
         if node is None:
             assert inode.last_known is not None
             node = replace(inode.last_known, nlink=0)
+            if inode.is_remote:
+                return posix.from_row(node)
+        found = os.fstat(inode.fd)
         return posix.from_private(node, found, inode.shown_ctime)
 
     # -- internals
@@ -368,8 +383,8 @@ class OpenInodes:
             }
         self._closed[ino] = now
 
-    def _open_node(self, node: Node | None) -> tuple[int, ChecksummedFile | None]:
-        """Return a descriptor of the bytes and, for videos, their checksums."""
+    def _open_node(self, node: Node | None) -> tuple[int, ChecksummedFile | None, BackingKind]:
+        """Return a descriptor of the bytes, for videos their checksums, and where the bytes are."""
         if node is None:
             raise os_error(errno.ENOENT)
         if self._context.is_elsewhere(node):
@@ -378,18 +393,23 @@ class OpenInodes:
             path = f"{self._spool}/{node.ino}"  # pathlib would take as long as open(2)
             if not self._context.read_only:
                 try:
-                    return os.open(path, os.O_RDWR | STORED_FLAGS), None
+                    return os.open(path, os.O_RDWR | STORED_FLAGS), None, BackingKind.PRIVATE
                 except OSError as error:
                     if error.errno != errno.EROFS:
                         raise
-            return os.open(path, os.O_RDONLY | STORED_FLAGS), None
+            return os.open(path, os.O_RDONLY | STORED_FLAGS), None, BackingKind.PRIVATE
         location = ByteLocation(node.object_key, node.link_path)
-        stored = self._context.originals.path_at(location)
+        originals = self._context.originals
+        if not self._context.objects.is_local and originals.is_remote(location):
+            checksums = originals.open_at(location)
+            # A descriptor says that the inode is open; this one has no bytes.
+            return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), checksums, BackingKind.REMOTE
+        stored = originals.path_at(location)
         if node.link_path is not None:
-            fd = open_linked(stored, self._context.directory.top)
+            fd, backing = open_linked(stored, self._context.directory.top), BackingKind.LINKED
         else:
-            fd = os.open(stored, os.O_RDONLY | STORED_FLAGS)
-        return fd, self._context.originals.opened(location, fd)
+            fd, backing = os.open(stored, os.O_RDONLY | STORED_FLAGS), BackingKind.OBJECT
+        return fd, originals.opened(location, fd), backing
 
     def _reopen(self, inode: OpenInode, found: os.stat_result) -> None:
         """Reopen a private file for writing that was opened while its disk was read-only.
@@ -431,7 +451,10 @@ class OpenInodes:
                     length = inode.checksums.known(0, length)
                     # Damaged bytes must not get new checksums as if they were written.
                     inode.checksums.require(0, length)
-                copy_start(inode.fd, fd, length)
+                if inode.is_remote and inode.checksums is not None:
+                    _copy_fetched(inode.checksums, fd, length)
+                else:
+                    copy_start(inode.fd, fd, length)
                 before = self.attributes(node)
                 os.utime(fd, ns=(before.atime_ns, before.mtime_ns))
                 if length:  # an empty file has nothing to lose
@@ -492,11 +515,15 @@ class OpenInodes:
         return True
 
 
+def _copy_fetched(source: ChecksummedFile, fd: int, length: int) -> None:
+    buffer = memoryview(bytearray(min(length, _COPY_BYTES)))
+    at = 0
+    while at < length:
+        part = buffer[: source.readinto(buffer[: length - at], at)]
+        while part:
+            count = os.pwrite(fd, part, at)
+            part, at = part[count:], at + count
+
+
 def _may_be_written(fd: int) -> bool:
     return fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDWR
-
-
-def _backing(node: Node) -> BackingKind:
-    if is_private(node):
-        return BackingKind.PRIVATE
-    return BackingKind.OBJECT if node.link_path is None else BackingKind.LINKED
