@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import shutil
 import subprocess
@@ -133,3 +134,22 @@ def is_readable(fd: int) -> bool:
         return len(os.pread(fd, 1000, 0)) == 1000
     except OSError:
         return False
+
+
+def test_cache_that_changes_after_it_was_compared_is_noticed(remote: RemoteMount) -> None:
+    data = CLIP.read_bytes()
+    assert remote.video.read_bytes() == data
+    (cached,) = [one for one in remote.store.glob("cache/o/*/*-*") if one.suffix != ".map"]
+    # Without the page cache, each read reaches the mount.
+    fd = os.open(remote.video, os.O_RDONLY | os.O_DIRECT)
+    buffer = mmap.mmap(-1, 4096)
+    try:
+        for _ in range(2):
+            assert os.preadv(fd, [buffer], 0) == 4096
+            assert buffer[:] == data[:4096]
+            with cached.open("r+b") as file:
+                file.seek(100)
+                file.write(b"damaged")
+    finally:
+        os.close(fd)
+        buffer.close()

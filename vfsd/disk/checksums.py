@@ -203,24 +203,18 @@ class ChecksummedFile:
         blocks = self._blocks if self._is_looked_up else self._look_up()
         if blocks is None:
             return self._reader.read(position, size)
+        if not self._reader.is_stable:
+            blocks = VerifiedBlocks(blocks.sums)
         sums = blocks.sums
         end = min(position + size, position // sums.block * sums.block + _READ_BYTES, sums.size)
         wanted = sums.blocks(position, end)
-        if not wanted or blocks.seen.find(0, wanted.start, wanted.stop) < 0:
-            data = self._reader.read(position, max(0, end - position))
+        if not wanted:
+            return b""
+        if blocks.seen.find(0, wanted.start, wanted.stop) < 0:
+            data = self._reader.read(position, end - position)
             return data if self._is_current(blocks) else self.read_some(position, size)
         start = wanted.start * sums.block
-        data = self._read(start, wanted.stop * sums.block - start)
-        if not self._mark_verified(blocks, wanted, data):
-            data = b""
-            for number in wanted:
-                again = self._read_again(blocks, number)
-                if again is None or not sums.is_right(number, again):
-                    if not data:
-                        raise self._report([sums.bytes_of(number)], again is not None)
-                    break
-                data += again
-        return data[position - start : end - start]
+        return self._compared(blocks, wanted)[position - start : end - start]
 
     def readinto(self, buffer: memoryview, position: int) -> int:
         """Fill `buffer` from `position`; return the number of bytes, fewer only at the end.
@@ -228,6 +222,8 @@ class ChecksummedFile:
         Raises `DamagedFileError` if any of them is damaged, `OSError`.
         """
         blocks = self._blocks if self._is_looked_up else self._look_up()
+        if blocks is not None and not self._reader.is_stable:
+            return self._read_all_into(buffer, position)
         if blocks is not None:
             buffer = buffer[: self.known(position, len(buffer))]
             block = blocks.sums.block
@@ -298,6 +294,37 @@ class ChecksummedFile:
         self._blocks = self._find(self._reader)
         self._is_looked_up = True
         return self._blocks
+
+    def _read_all_into(self, buffer: memoryview, position: int) -> int:
+        """Do the work of `readinto` by `read_some`."""
+        done = 0
+        while done < len(buffer):
+            data = self.read_some(position + done, len(buffer) - done)
+            if not data:
+                break
+            buffer[done : done + len(data)] = data
+            done += len(data)
+        return done
+
+    def _compared(self, blocks: VerifiedBlocks, wanted: range) -> bytes:
+        """Return whole blocks, compared; fewer if one is damaged, but at least the first one.
+
+        Raises `DamagedFileError`.
+        """
+        sums = blocks.sums
+        start = wanted.start * sums.block
+        data = self._read(start, wanted.stop * sums.block - start)
+        if self._mark_verified(blocks, wanted, data):
+            return data
+        data = b""
+        for number in wanted:
+            again = self._read_again(blocks, number)
+            if again is None or not sums.is_right(number, again):
+                if not data:
+                    raise self._report([sums.bytes_of(number)], again is not None)
+                break
+            data += again
+        return data
 
     def _read(self, position: int, size: int) -> bytes:
         """Return bytes of the file, or nothing on a read error."""

@@ -28,6 +28,14 @@ class ObjectReader(Protocol):
         """A value that differs for other bytes: another file, or one that was written to."""
         ...
 
+    @property
+    def is_stable(self) -> bool:
+        """Whether bytes that were compared once need not be compared at each read.
+
+        Not so for a cache on the disk, which drops blocks and fetches them again.
+        """
+        ...
+
     def read(self, position: int, size: int) -> bytes:
         """Return `size` bytes from `position`; fewer only at the end."""
         ...
@@ -116,6 +124,7 @@ class LocalReader:
     """Reads a local file; an `ObjectReader`."""
 
     __slots__ = ("fd",)
+    is_stable = True
 
     def __init__(self, fd: int) -> None:
         """`fd` becomes owned by this object."""

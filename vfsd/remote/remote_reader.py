@@ -42,6 +42,8 @@ class RemoteReader:
     that do not match.
     """
 
+    is_stable = False
+
     def __init__(self, client: Fetches, place: str, size: int) -> None:
         """Raises `IntegrityError` if `place` is not the name of an object."""
         if not is_place(place):
