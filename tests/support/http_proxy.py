@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 _CHUNK = 1 << 18
 _BUSY = b"HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\n\r\n"
 
+_LAST_TURNS = 10
+
 
 @dataclass
 class Faults:
@@ -67,9 +69,14 @@ class HttpProxy:
 
     async def _end(self) -> None:
         self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        # A connection may be accepted while others end.
+        while tasks := list(self._tasks):
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        # Transports close their sockets in later turns of the loop.
+        for _ in range(_LAST_TURNS):
+            await asyncio.sleep(0)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
