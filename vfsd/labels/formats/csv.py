@@ -12,6 +12,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ from vfsd.labels.formats.label_file import (
     LabelReadOptions,
     LabelRows,
     LabelWriteOptions,
+    Lines,
     Progress,
     all_lines_of,
     decimal_difference,
@@ -72,10 +74,14 @@ _BOX = ("x1", "y1", "x2", "y2")
 def read(
     path: Path, clip: LabeledVideo, options: LabelReadOptions, on_progress: Progress | None = None
 ) -> LabelFile:
-    rows = LabelRows(clip, options, path, on_progress)
-    base = (options.frame_base or 0, options.pixel_base or 0)
     # Blank lines are needed, too: they may be part of a quoted cell.
-    reader = csv.reader((line for _, line in all_lines_of(path)), strict=True)
+    with closing(all_lines_of(path)) as lines:
+        return _read_lines(lines, LabelRows(clip, options, path, on_progress), options)
+
+
+def _read_lines(lines: Lines, rows: LabelRows, options: LabelReadOptions) -> LabelFile:
+    base = (options.frame_base or 0, options.pixel_base or 0)
+    reader = csv.reader((line for _, line in lines), strict=True)
     records = _numbered(reader)
     try:
         header = _columns(rows, *next(records, (1, None)))
@@ -87,7 +93,7 @@ def read(
             try:
                 _add(rows, where, dict(zip(header, cells, strict=True)), *base)
             except (ValueError, OutOfRangeError) as error:
-                if isinstance(error, UsageError) and str(path) in str(error):
+                if isinstance(error, UsageError) and str(rows.path) in str(error):
                     raise
                 raise rows.error(where, str(error)) from None
             rows.report(where, 0)

@@ -7,8 +7,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from decimal import Context, Decimal, InvalidOperation
 from fractions import Fraction
@@ -351,13 +351,21 @@ def require_size(path: Path, most: int = MAX_LABEL_BYTES) -> None:
         )
 
 
-def lines_of(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield (number from 1, text) of each line that is not blank.  Raises `UsageError`."""
-    return ((number, line) for number, line in all_lines_of(path) if line.strip())
+Lines = Generator[tuple[int, str], None, None]
+"""(Number from 1, text) of lines.  Closing it closes the file, which an error of the caller could
+keep open otherwise."""
 
 
-def all_lines_of(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield (number from 1, text) of each line.  Raises `UsageError`."""
+def lines_of(path: Path) -> Lines:
+    """Yield each line that is not blank.  Raises `UsageError`."""
+    with closing(all_lines_of(path)) as lines:
+        for number, line in lines:
+            if line.strip():
+                yield number, line
+
+
+def all_lines_of(path: Path) -> Lines:
+    """Yield each line.  Raises `UsageError`."""
     require_size(path)
     number = 0
     try:

@@ -10,6 +10,7 @@ classes.  Reading falls back to a labels.txt.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from types import MappingProxyType
 
@@ -60,13 +61,14 @@ def read(
 ) -> LabelFile:
     rows = LabelRows(clip, options, path, on_progress)
     names = _names(path, options)
-    for where, line in lines_of(path):
-        cells = [cell.strip() for cell in line.strip().rstrip(",").split(",")]
-        if not 6 <= len(cells) <= 10:
-            raise rows.error(where, f"a row must have 6 to 10 columns, got {len(cells)}")
-        with rows.reading(where):
-            _add(rows, where, cells, names)
-        rows.report(where, 0)
+    with closing(lines_of(path)) as lines:
+        for where, line in lines:
+            cells = [cell.strip() for cell in line.strip().rstrip(",").split(",")]
+            if not 6 <= len(cells) <= 10:
+                raise rows.error(where, f"a row must have 6 to 10 columns, got {len(cells)}")
+            with rows.reading(where):
+                _add(rows, where, cells, names)
+            rows.report(where, 0)
     return rows.file()
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from decimal import Context, Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -59,9 +60,10 @@ def read(
     files = files_by_frame(rows, ".txt", CLASS_NAME_FILES)
     for done, (frame, file) in enumerate(files):
         inside = rows.for_file(file)
-        for where, line in lines_of(file):
-            with inside.reading(where):
-                _add(inside, where, frame, line.split(), names)
+        with closing(lines_of(file)) as lines:
+            for where, line in lines:
+                with inside.reading(where):
+                    _add(inside, where, frame, line.split(), names)
         rows.skipped += inside.skipped
         if on_progress is not None:
             on_progress(done + 1, len(files))
