@@ -129,6 +129,7 @@ vfsd_is_offered() { apt-cache policy "$1" 2>/dev/null | grep -q 'Candidate: [0-9
 vfsd_packages_of() {
     case $1 in
         gcc) echo gcc libc6-dev ;; # the headers are only a recommendation of gcc
+        pg_ctlcluster) echo postgresql ;;
         *) echo "$1" ;;
     esac
 }
@@ -158,7 +159,8 @@ vfsd_install_packages() {
     missing=
     command -v fusermount3 >/dev/null 2>&1 || missing="$missing fuse3"
     for program in "$@"; do
-        command -v "$program" >/dev/null 2>&1 || missing="$missing $(vfsd_packages_of "$program")"
+        # Servers are in /usr/sbin, which is not on the PATH of every user.
+        (PATH=$PATH:/usr/sbin command -v "$program") >/dev/null 2>&1 || missing="$missing $(vfsd_packages_of "$program")"
     done
     if ! "$VFSD_PYTHON3" -c 'import venv, ensurepip' 2>/dev/null; then
         # Debian has a package for each version; python3-venv is that of the default version.

@@ -14,7 +14,14 @@
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/setup.sh
-vfsd_environment test,fusepy,stitch,onnx,postgresql,ray,dask,s3,test-cluster ffmpeg rsync git attr gcc
+# Without these servers, the default tests skip those that need them.
+case " $* " in
+    *" --all "*) servers="pg_ctlcluster pgbouncer" ;;
+    *) servers= ;;
+esac
+# shellcheck disable=SC2086
+vfsd_environment test,fusepy,stitch,onnx,postgresql,ray,dask,s3,test-cluster \
+    ffmpeg rsync git attr gcc $servers
 # The tests start hundreds of processes: compiled modules are to be kept for the next one.
 unset PYTHONDONTWRITEBYTECODE
 # OpenBLAS threads of numpy spin while they wait for work; 2^4 cycles are enough.
