@@ -156,8 +156,12 @@ class SeaweedServer:
         if body:
             headers["Content-Type"] = kind
         request = urllib.request.Request(self.endpoint + path, body, method=method, headers=headers)
-        with urllib.request.urlopen(request, timeout=_PROBE_SECONDS) as answer:
-            return bytes(answer.read())
+        try:
+            with urllib.request.urlopen(request, timeout=_PROBE_SECONDS) as answer:
+                return bytes(answer.read())
+        except urllib.error.HTTPError as error:
+            error.close()  # it has the socket
+            raise
 
 
 @contextmanager
