@@ -22,7 +22,7 @@ from tests.support.examiner import RememberingExaminer
 from tests.support.http_proxy import HttpProxy
 from tests.support.mount_starter import MountStarter
 from tests.support.pgbouncer import PgBouncer, pgbouncer_program
-from tests.support.postgresql import PostgresqlServer, postgresql_programs
+from tests.support.postgresql import PostgresqlServer, running_postgresql
 from tests.support.seaweedfs import SeaweedServer, seaweedfs_program
 from tests.support.selection import (
     pytest_addoption,
@@ -179,13 +179,8 @@ def store(tmp_path: Path) -> Iterator[Store]:
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[PostgresqlServer]:
     """A server for all tests, which may create databases but must not stop it."""
-    pytest.importorskip("psycopg", reason="psycopg is not installed")
-    programs = postgresql_programs()
-    if programs is None:
-        pytest.skip("PostgreSQL is not installed")
-    server = PostgresqlServer(programs)
-    yield server
-    server.close()
+    with running_postgresql() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import sqlalchemy as sa
 
-from tests.support.postgresql import PostgresqlServer, postgresql_programs
+from tests.support.postgresql import PostgresqlServer, running_postgresql
 from vfsd.api.store import Store
 from vfsd.errors import UnreachableError
 
@@ -26,13 +26,8 @@ _SECONDS = 60
 @pytest.fixture
 def server() -> Iterator[PostgresqlServer]:
     """A server that a test may stop."""
-    pytest.importorskip("psycopg", reason="psycopg is not installed")
-    programs = postgresql_programs()
-    if programs is None:
-        pytest.skip("PostgreSQL is not installed")
-    found = PostgresqlServer(programs)
-    yield found
-    found.close()
+    with running_postgresql() as server:
+        yield server
 
 
 @pytest.fixture

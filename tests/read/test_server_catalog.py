@@ -35,7 +35,7 @@ def home(own_database: str, tmp_path: Path, wide_clip: Path) -> Path:
 
 @pytest.fixture
 def opened(home: Path) -> Iterator[Store]:
-    """The store, opened read-only: there are no notes of reads to count."""
+    """The store, opened read-only, so that it does not note reads."""
     with Store.open(home, read_only=True) as store:
         yield store
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 _CHUNK = 1 << 18
 _BUSY = b"HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\n\r\n"
-
 _LAST_TURNS = 10
 
 

@@ -6,6 +6,8 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from uuid import uuid4
 
@@ -20,6 +22,17 @@ def postgresql_programs() -> Path | None:
         return Path(found).parent
     candidates = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
     return candidates[-1] if candidates else None
+
+
+@contextmanager
+def running_postgresql() -> Iterator[PostgresqlServer]:
+    """Yield a server; skip the test if there is no PostgreSQL."""
+    pytest.importorskip("psycopg", reason="psycopg is not installed")
+    programs = postgresql_programs()
+    if programs is None:
+        pytest.skip("PostgreSQL is not installed")
+    with closing(PostgresqlServer(programs)) as server:
+        yield server
 
 
 class PostgresqlServer:

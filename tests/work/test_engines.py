@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from sample_videos import Encoding, Scene, write
-from tests.support.postgresql import PostgresqlServer, postgresql_programs
+from tests.support.postgresql import PostgresqlServer, running_postgresql
 from tests.support.work_orders import contents, orders, require_sound
 from tests.work.conftest import NAMES
 from vfsd.api.store import Store
@@ -71,13 +71,8 @@ def engine(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def own_server() -> Iterator[PostgresqlServer]:
     """A server that a test may kill."""
-    pytest.importorskip("psycopg", reason="psycopg is not installed")
-    programs = postgresql_programs()
-    if programs is None:
-        pytest.skip("PostgreSQL is not installed")
-    server = PostgresqlServer(programs)
-    yield server
-    server.close()
+    with running_postgresql() as server:
+        yield server
 
 
 def require_same_as_one_process(store: Store, plain: Store) -> None:

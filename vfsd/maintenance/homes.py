@@ -61,7 +61,9 @@ def join_store(path: Path, catalog_url: str, objects: Path | None) -> None:
             hint="several directories cannot share an SQLite file; mount one, or export the mount",
         )
     if not Catalog.is_at(url):
-        raise NoStoreError("there is no catalog there", hint="create it with `vfsd init --catalog`")
+        raise NoStoreError(
+            "the database has no catalog", hint="create it with `vfsd init --catalog`"
+        )
     with _opened_catalog(url, None) as catalog:
         store = Catalog.owner_at(url)
         if store is None:
@@ -181,7 +183,7 @@ def _require_home(seen: Transaction, home: str) -> Home:
     for one in seen.homes.all():
         if one.id == home:
             return one
-    raise NotFoundError(f"there is no home {home!r}", hint="`vfsd homes` lists them")
+    raise NotFoundError(f"the store has no home {home!r}", hint="`vfsd homes` lists them")
 
 
 def _require_unmounted(home: Home) -> None:

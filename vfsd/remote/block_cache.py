@@ -78,7 +78,7 @@ class CachedObject:
 
     @classmethod
     def open(cls, path: str, size: int) -> CachedObject | None:
-        """Open the files of an object of `size` bytes; None if there are no valid ones."""
+        """Open the files of an object of `size` bytes; None if they are missing or invalid."""
         flags, is_marking = os.O_RDWR | STORED_FLAGS, True
         try:
             try:
