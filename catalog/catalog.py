@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from vfsd.catalog.detections import Detections
     from vfsd.catalog.homes import Homes, Lease
     from vfsd.catalog.server_connections import ServerFacts
+    from vfsd.catalog.uploads import Uploads
     from vfsd.catalog.work_log import WorkLog
     from vfsd.core.frame_table import FrameTable
 
@@ -216,6 +217,13 @@ class Catalog:
         from vfsd.catalog.work_log import WorkLog
 
         return WorkLog(self._database)
+
+    @property
+    def uploads(self) -> Uploads:
+        """The leases of uploads to the bucket."""
+        from vfsd.catalog.uploads import Uploads
+
+        return Uploads(self._database)
 
     # -- the database
 

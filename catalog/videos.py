@@ -541,6 +541,33 @@ class Objects:
         row = self._connection.execute(query).first()
         return None if row is None or row.place is None else (row.place, row.size)
 
+    def record_upload(self, key: str, size: int, place: str, *, now_ns: int) -> bool:
+        """Record an object whose bytes are at `place` in the bucket, and end the upload's lease.
+
+        Return False if intact bytes are at another place already: then `place` is garbage.
+        Raises `LeaseLostError`.
+        """
+        from vfsd.catalog.uploads import discard_place, end_upload  # most stores have no bucket
+
+        end_upload(self._connection, place)
+        query = sa.select(objects.c.place, objects.c.size).where(objects.c.key == key)
+        row = self._connection.execute(query).first()
+        integrity = IntegrityLog(self._connection)
+        where = ByteLocation(key, None)
+        if row is None:
+            values = {"key": key, "size": size, "created_ns": now_ns, "place": place}
+            self._connection.execute(sa.insert(objects).values(values))
+        elif row.place is None or _is_damaged(integrity, where):
+            change = sa.update(objects).where(objects.c.key == key)
+            self._connection.execute(change.values(place=place, size=size))
+            if row.place is not None:
+                discard_place(self._connection, row.place, row.size)
+        else:
+            discard_place(self._connection, place, size)
+            return False
+        integrity.forget_inspection(where)
+        return True
+
     def unplaced(self) -> dict[str, int]:
         """Return every recorded object that is not in the bucket, with its size in bytes."""
         query = sa.select(objects.c.key, objects.c.size).where(objects.c.place.is_(None))
@@ -664,6 +691,11 @@ class Objects:
             found += self._connection.execute(_FORGET_UNREFERENCED.where(some)).scalars()
         IntegrityLog(self._connection).forget_unlinked()
         return found
+
+
+def _is_damaged(integrity: IntegrityLog, where: ByteLocation) -> bool:
+    found = integrity.inspection(where)
+    return found is not None and bool(found.damage)
 
 
 def _video_gone_error() -> NotFoundError:

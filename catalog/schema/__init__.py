@@ -4,7 +4,7 @@ Names of files, targets of links and extended attributes are bytes, as in the ke
 in ``_ns`` are Unix time in nanoseconds.  A change here needs a migration.
 
     identity    the store that owns the catalog, its homes and their mounts
-    stored      objects, checksums and inspections
+    stored      objects, uploads, checksums and inspections
     tree        inodes, names and extended attributes
     encodings   videos, their stored encodings, frame tables and sound
     tiles       segments of tiles and renditions, and decoding costs
@@ -20,6 +20,7 @@ from vfsd.catalog.schema.file_tables import (
     ROOT,
     block_sums,
     entries,
+    garbage,
     holds,
     inspections,
     nodes,
@@ -28,6 +29,7 @@ from vfsd.catalog.schema.file_tables import (
     orphans,
     policies,
     scrubs,
+    uploads,
     xattrs,
 )
 from vfsd.catalog.schema.usage_tables import (
@@ -71,6 +73,7 @@ __all__ = [
     "evictions",
     "examined",
     "frame_pages",
+    "garbage",
     "holds",
     "homes",
     "inspections",
@@ -93,6 +96,7 @@ __all__ = [
     "sources",
     "store_identity",
     "tags",
+    "uploads",
     "videos",
     "work_orders",
     "work_results",

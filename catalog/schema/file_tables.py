@@ -7,6 +7,7 @@ from sqlalchemy import (
     BigInteger,
     CheckConstraint,
     Column,
+    DateTime,
     Float,
     ForeignKey,
     Index,
@@ -15,6 +16,7 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    func,
     literal_column,
 )
 
@@ -146,6 +148,45 @@ objects = Table(
     CheckConstraint("size >= 0", name="size"),
     comment="Immutable objects. A row is written only after the bytes are durable; bytes without "
     "a row are garbage.",
+)
+
+uploads = Table(
+    "uploads",
+    metadata,
+    Column("place", Text, primary_key=True, comment="name in the bucket, never used before"),
+    Column("key", String(64), nullable=False, comment="the object that is being uploaded"),
+    Column("size", BigInteger, nullable=False, comment="bytes"),
+    Column(
+        "began",
+        DateTime(timezone=True),
+        nullable=False,
+        server_default=func.now(),
+        comment="when it was begun, by the clock of the database",
+    ),
+    Column(
+        "expires",
+        DateTime(timezone=True),
+        nullable=False,
+        comment="end of its lease, by the clock of the database",
+    ),
+    Column("home", String(36), comment="the home that uploads it; null: the only one"),
+    comment="Leases of uploads to the bucket. The transaction that records the object deletes the "
+    "row; after the lease, the bytes are garbage.",
+)
+
+garbage = Table(
+    "garbage",
+    metadata,
+    Column("place", Text, primary_key=True, comment="name in the bucket"),
+    Column(
+        "since",
+        DateTime(timezone=True),
+        nullable=False,
+        server_default=func.now(),
+        comment="when it was last needed, by the clock of the database",
+    ),
+    Column("size", BigInteger, nullable=False, comment="bytes"),
+    comment="Files of the bucket that nothing refers to. Deleted after a grace period.",
 )
 
 block_sums = Table(

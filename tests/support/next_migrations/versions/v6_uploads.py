@@ -1,0 +1,1 @@
+../../../../catalog/migrations/versions/v6_uploads.py
