@@ -183,8 +183,6 @@ DOVI = "Dolby Vision configuration"
 """The record of 24 bytes in hexadecimal digits."""
 FIELD_ORDER = "field order"
 """``top field first`` or ``bottom field first``, for interlaced pictures."""
-ALPHA = "alpha channel"
-"""An alpha channel in BlockAdditions of Matroska, one for each picture."""
 IN_PACKETS = "in packets"
 """Key of a comma-separated list: names of the side data that packets contain."""
 

@@ -368,6 +368,10 @@ _SAME_SAMPLES = {
     **{"p010le": "yuv420p10le", "p210le": "yuv422p10le", "p410le": "yuv444p10le"},
     **{"p016le": "yuv420p16le", "p012le": "yuv420p12le", "gray": "gray8"},
 }
+ALPHA = "alpha channel"
+"""The name in `MediaInfo.marks` of alpha values that the pixel format does not tell: those of a
+palette, and BlockAdditions of Matroska, one for each picture.
+"""
 _ALPHA_FORMATS = re.compile(r"yuva|gbrap|rgba|bgra|argb|abgr|^ya")
 
 
@@ -384,6 +388,16 @@ def has_alpha(pixel_format: str) -> bool:
     return _ALPHA_FORMATS.search(pixel_format) is not None
 
 
+def shows_alpha(media: MediaInfo) -> bool:
+    """Return whether decoded pictures of the file may be transparent.
+
+    The palette of ``pal8`` has alpha values, which are opaque in most files: the side data of the
+    file says whether they are.
+    """
+    is_palette = media.pixel_format == "pal8"
+    return has_alpha(media.pixel_format) or (is_palette and ALPHA in (media.marks or {}))
+
+
 def lossless_layout(media: MediaInfo) -> LosslessLayout:
     """Return the layout that FFV1 supports and that is nearest to the format of the source."""
     source = without_range_name(media.pixel_format)
@@ -392,7 +406,7 @@ def lossless_layout(media: MediaInfo) -> LosslessLayout:
     kept = _layout_with_alpha(media, source, wanted)
     if kept is not None:
         return LosslessLayout(kept)
-    lost = "transparency" if has_alpha(source) else None
+    lost = "transparency" if shows_alpha(media) else None
     if holds_floats(source) or "msb" in source:
         return _unsupported_layout(source)
     if wanted.startswith(_RGB_PREFIXES):
@@ -412,11 +426,11 @@ def lossless_layout(media: MediaInfo) -> LosslessLayout:
 
 def _layout_with_alpha(media: MediaInfo, source: str, wanted: str) -> str | None:
     """Return the layout with alpha for a source with alpha; None if FFV1 has none."""
-    if not has_alpha(source) or holds_floats(source):
+    if not shows_alpha(media) or holds_floats(source):
         return None
     if wanted.startswith(_RGB_PREFIXES):
         bits = max(component.bits for component in av.VideoFormat(source).components)
-        wanted = _RGBA_LAYOUT if bits <= 8 else f"gbrap{bits}le"
+        wanted = _RGBA_LAYOUT if bits <= 8 or source == "pal8" else f"gbrap{bits}le"
     if not _is_supported(wanted):
         return None
     layout = _native_layout(wanted)

@@ -6,6 +6,7 @@ It covers kinds that PyAV does not know, and the display matrix.
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from fractions import Fraction
@@ -21,6 +22,7 @@ from av.video.codeccontext import VideoCodecContext
 
 from vfsd.codecs.containers import tracks as known
 from vfsd.codecs.decoding.demuxer import demux_until_error, open_stream
+from vfsd.codecs.frames.planes import ALPHA, plane_bytes
 from vfsd.codecs.inventory.file_inventory import packet_lister
 from vfsd.codecs.inventory.inventory import ItemCollector
 from vfsd.codecs.inventory.matroska_elements import MatroskaElement, iter_elements
@@ -198,6 +200,9 @@ _IN_PACKETS = {
     "metadata OBU 1 (content light level)": known.CONTENT_LIGHT,
     "SEI 45 (frame packing)": known.STEREO,
 }
+# FFmpeg's palettes have native 32-bit words with alpha in the highest byte.
+_PALETTE_ALPHA = 3 if sys.byteorder == "little" else 0
+_OPAQUE = 255
 _DOVI_KINDS = (b"dvcC", b"dvvC", b"dvwC")
 _ENTRY_BYTES = 78
 # Most bytes to read of a value; relevant values are shorter.
@@ -240,6 +245,9 @@ def _stream_side_data(
         found |= _element_side_data(window, media.stream_index)
     in_packet = _packet_side_data(context, packet)
     in_packet |= {name for name in found if name not in _WRITTEN_NAMES}
+    if frame.format.name == "pal8" and _has_transparent_color(frame):
+        found[ALPHA] = known.OTHER
+        in_packet.add(ALPHA)
     if media.interlaced:
         # Packets of interlaced codecs also signal the field order; other codecs need the header.
         found[known.FIELD_ORDER] = _FIELD_ORDERS.get(int(context.field_order), known.OTHER)
@@ -258,7 +266,7 @@ _WRITTEN_NAMES = frozenset(
             known.STEREO,
             known.SPHERICAL,
             known.DOVI,
-            known.ALPHA,
+            ALPHA,
         ),
         *map(side_data_title, ("ICC_PROFILE", "AMBIENT_VIEWING_ENVIRONMENT")),
     )
@@ -322,6 +330,12 @@ def _spherical(data: bytes) -> str:
     return " ".join(("equirectangular", *map(str, numbers)))
 
 
+def _has_transparent_color(frame: av.VideoFrame) -> bool:
+    """Return whether a color of a ``pal8`` picture's palette, used or not, is transparent."""
+    _, palette = plane_bytes(frame)
+    return bool((palette.reshape(-1, 4)[:, _PALETTE_ALPHA] < _OPAQUE).any())
+
+
 def _packet_side_data(context: VideoCodecContext, packet: bytes) -> set[str]:
     into = ItemCollector()
     codec, extradata = context.codec.canonical_name, bytes(context.extradata or b"")
@@ -365,7 +379,7 @@ def _element_side_data(window: FileWindow, stream_index: int) -> dict[str, str]:
                 for inner in iter_elements(window, one.content, one.end):
                     data = window.read(inner.content, min(inner.end - inner.content, _MAX_VALUE))
                     if inner.identifier == _ALPHA and data.strip(b"\0"):
-                        found[known.ALPHA] = known.OTHER
+                        found[ALPHA] = known.OTHER
             elif one.identifier == _MAPPING:
                 values = {
                     inner.identifier: window.read(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import struct
+import zlib
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -198,6 +200,49 @@ def test_lossless_encodings_carry_alpha(
                 if "roi=" in name:
                     expected = expected[8:48, 10:58]
                 assert np.array_equal(shown, expected)
+
+
+@pytest.mark.parametrize("is_transparent", [False, True])
+def test_palette_with_alpha(store: Store, tmp_path: Path, is_transparent: bool) -> None:
+    """The palette of a PNG picture has alpha values in a chunk of its own, tRNS."""
+    path = tmp_path / "a.mov"
+    with av.open(str(path), "w") as out:
+        stream = out.add_stream("png", rate=25)
+        assert isinstance(stream, av.VideoStream)
+        stream.width, stream.height, stream.pix_fmt = 96, 64, "pal8"
+        for number in range(3):
+            packet = av.Packet(palette_png(96, 64, number, is_transparent=is_transparent))
+            packet.stream, packet.time_base = stream, Fraction(1, 25)
+            packet.pts = packet.dts = number
+            packet.is_keyframe = True
+            out.mux(packet)
+    video = store.ingest(path)
+    assert ("alpha channel" in (video.views.explain("full.mp4").lost or "")) == is_transparent
+    assert "alpha" not in (video.views.explain("fps=25,codec=ffv1.mkv").lost or "")
+    made = seen(video, "size=96x64,codec=ffv1.mkv", tmp_path)
+    with av.open(str(path)) as before, av.open(str(made)) as after:
+        for one, other in zip(before.decode(video=0), after.decode(video=0), strict=True):
+            assert other.format.name == ("bgra" if is_transparent else "bgr0")
+            channels = 4 if is_transparent else 3
+            expected, got = (frame.to_ndarray(format="rgba") for frame in (one, other))
+            assert np.array_equal(got[..., :channels], expected[..., :channels])
+
+
+def palette_png(width: int, height: int, shift: int, *, is_transparent: bool) -> bytes:
+    """A PNG picture of four colors; one is transparent and one half transparent if asked for."""
+    rows = (np.add.outer(np.arange(height), np.arange(width)) + shift) % 4
+    data = zlib.compress(np.pad(rows.astype(np.uint8), ((0, 0), (1, 0))).tobytes())
+    chunks = [
+        (b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)),
+        (b"PLTE", bytes((255, 0, 0, 0, 255, 0, 0, 0, 255, 9, 9, 9))),
+        *([(b"tRNS", bytes((128, 255, 0, 255)))] if is_transparent else []),
+        (b"IDAT", data),
+        (b"IEND", b""),
+    ]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in chunks
+    )
 
 
 def opacity(frame: av.VideoFrame) -> npt.NDArray[np.float64]:

@@ -26,7 +26,7 @@ from vfsd.codecs.encoding.encoder import (
     uncompressed_png_size,
 )
 from vfsd.codecs.frames.color import media_coding
-from vfsd.codecs.frames.planes import has_alpha
+from vfsd.codecs.frames.planes import shows_alpha
 from vfsd.codecs.pyav import library_versions
 from vfsd.core.frame_table_pages import Ints
 from vfsd.core.pixel_array import Pixels
@@ -202,7 +202,7 @@ def view_input_for(request: ViewSpec, source: ViewInput) -> ViewInput:
     """Return `source` limited to the tiles that meet the request's `psnr`."""
     psnr = request.psnr
     keeps_all = request.form.codec is not None and is_lossless(request.form.codec)
-    if keeps_all and has_alpha(source.physical.media.pixel_format):
+    if keeps_all and shows_alpha(source.physical.media):
         psnr = math.inf  # tiles have no alpha channel
     if psnr is None and keeps_all:
         psnr = math.inf  # no loss is allowed

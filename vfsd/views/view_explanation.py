@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from vfsd.codecs.containers.tracks import ALPHA, FIELD_ORDER
-from vfsd.codecs.frames.planes import lossless_layout
+from vfsd.codecs.containers.tracks import FIELD_ORDER
+from vfsd.codecs.frames.planes import ALPHA, lossless_layout
 from vfsd.core import view_request
 from vfsd.core.frame_table_pages import Ints
 from vfsd.core.frames import count_in_ranges

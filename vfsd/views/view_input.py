@@ -20,7 +20,6 @@ import numpy.typing as npt
 
 from vfsd.codecs import VideoFrame
 from vfsd.codecs.containers.tracks import (
-    ALPHA,
     DOVI,
     FIELD_ORDER,
     IN_PACKETS,
@@ -31,7 +30,7 @@ from vfsd.codecs.containers.tracks import (
     packet_side_data,
     side_data_names,
 )
-from vfsd.codecs.frames.planes import has_alpha, lossless_layout
+from vfsd.codecs.frames.planes import ALPHA, has_alpha, lossless_layout, shows_alpha
 from vfsd.codecs.frames.to_array import FrameRegion, RawPixelConverter
 from vfsd.core.frame_table import FrameTable, GrowingTable
 from vfsd.core.frame_table_pages import Ints, PacketColumns
@@ -582,9 +581,9 @@ def lost_side_data(
     kept = set(marks) | (packet_side_data(media.marks) if copied else frozenset())
     lost = [name for name in side_data_names(media.marks) if name not in kept]
     # Of the encoders of views, only FFV1 supports an alpha channel.
-    is_kept = copied or (pixel_format is not None and has_alpha(pixel_format))
-    if not is_kept and has_alpha(media.pixel_format) and ALPHA not in lost:
-        lost = sorted([*lost, ALPHA])
+    if shows_alpha(media):
+        is_kept = copied or (pixel_format is not None and has_alpha(pixel_format))
+        lost = sorted(({*lost} - {ALPHA}) if is_kept else {*lost, ALPHA})
     return lost
 
 
