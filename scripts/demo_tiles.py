@@ -23,7 +23,9 @@ from vfsd import Frames, Store, Video
 _LONGEST = Fraction(10)
 # Seconds that are read for the measurement, at most.
 _READ = Fraction(4)
-_TRIES = 3
+# The kernel may take longer to give memory for the pixels than the decoder takes to fill it, more
+# often in the first reads of a process.
+_TRIES = 6
 # dB that each channel needs where the store has not measured what it gives.
 _LOWEST = 30.0
 _ROUNDING = 0.1
