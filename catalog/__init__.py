@@ -4,7 +4,13 @@ Only this package knows SQLAlchemy; it returns values of `vfsd.core.model`.
 """
 
 from vfsd.catalog.catalog import Catalog, Transaction
-from vfsd.catalog.database_url import absolute_url, has_password, is_shareable, redacted_url
+from vfsd.catalog.database_url import (
+    absolute_url,
+    has_password,
+    is_shareable,
+    redacted_url,
+    without_password,
+)
 from vfsd.catalog.engine import BUSY_SECONDS, DEFAULT_STALENESS, ChangeWatch
 from vfsd.catalog.open_catalog import database_taken_error
 from vfsd.catalog.schema import ROOT
@@ -38,4 +44,5 @@ __all__ = [
     "redacted_url",
     "require_name",
     "split_path",
+    "without_password",
 ]

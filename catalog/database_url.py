@@ -61,6 +61,16 @@ def has_password(url: str) -> bool:
     return parsed.password is not None or any(name.lower() in _SECRETS for name in parsed.query)
 
 
+def without_password(url: str) -> str:
+    """Return a URL without any secret, for a host that has its own.  Raises as `parsed_url`."""
+    parsed = parsed_url(url)
+    kept = {name: value for name, value in parsed.query.items() if name.lower() not in _SECRETS}
+    public = sa.URL.create(
+        parsed.drivername, parsed.username, None, parsed.host, parsed.port, parsed.database, kept
+    )
+    return public.render_as_string(hide_password=False)
+
+
 def is_shareable(url: str) -> bool:
     """Return whether several store directories can use one catalog at this URL."""
     return parsed_url(url).get_backend_name() == "postgresql"

@@ -9,6 +9,7 @@ import difflib
 import math
 import operator
 import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from reprlib import repr as shown
@@ -25,6 +26,8 @@ every query on its table fail."""
 
 _CLOSE = 0.5
 """Similarity of a misspelled name, from 0 to 1, at which it is worth a hint."""
+
+_URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
 T = TypeVar("T")
 
@@ -211,6 +214,11 @@ def local_path(value: str | os.PathLike[str], what: str) -> Path:
             f"{what} must be given as a path, got {shown(value)}", hint="give a str or a Path"
         )
     return Path(name)
+
+
+def is_url(value: object) -> bool:
+    """Return whether a store is given by the URL of its catalog, not as a path."""
+    return isinstance(value, str) and _URL.match(value) is not None
 
 
 def no_such_file(path: str | os.PathLike[str]) -> NotFoundError:

@@ -245,7 +245,9 @@ def test_guide_of_clusters(
     """With a server for the catalog and one for the bytes."""
     for name, value in seaweedfs.environment.items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(place / "cache"))
     servers = {
+        '"postgresql+psycopg://vfsd@db/videos"': repr(own_database),
         "postgresql+psycopg://vfsd@db/videos": shlex.quote(own_database),
         "s3://footage/videos": f"s3://{seaweedfs.bucket}/{place.name}",
         "http://s3:8333": seaweedfs.endpoint,

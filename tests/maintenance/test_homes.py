@@ -25,8 +25,9 @@ from vfsd.errors import (
     UsageError,
 )
 from vfsd.maintenance import fsck
-from vfsd.maintenance.homes import claim_home, forget_home, join_store, list_homes
+from vfsd.maintenance.homes import claim_home, forget_home, list_homes
 from vfsd.storage.homes import mount_lease
+from vfsd.storage.join_home import join_store
 from vfsd.write.put_file import put_file
 from vfsd.write.unfinished_files import create_partial
 

@@ -22,8 +22,9 @@ from vfsd.api.store import Store
 from vfsd.disk.store_config import StoreSettings
 from vfsd.errors import BusyError
 from vfsd.maintenance import fsck
-from vfsd.maintenance.homes import forget_home, join_store, list_homes, private_files
+from vfsd.maintenance.homes import forget_home, list_homes, private_files
 from vfsd.mount import control
+from vfsd.storage.join_home import join_store
 
 CLIP = FOLDER / "traffic.mp4"
 _REASON = "user.vfsd.reason"

@@ -35,6 +35,7 @@ from vfsd.storage.context import StoreContext
 from vfsd.validation import (
     boolean,
     is_pattern,
+    is_url,
     local_path,
     no_such_file,
     seconds_or_more,
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from vfsd.derive.workload import WorkloadQuery
     from vfsd.disk.object_store import Progress
     from vfsd.read.read_context import ReadContext, VideoContext
+    from vfsd.read.shared_store import StoreAddress
     from vfsd.tiling.policy import LedgerParameters
     from vfsd.write.frame_input import FrameInput, RawInput
     from vfsd.write.unfinished_files import UnfinishedRecording
@@ -93,6 +95,13 @@ class Store(Mapping[str, "Video"]):
         store = cls.__new__(cls)
         store.__dict__.update(tools=tools, _threads=None, _is_shared=True)
         return store
+
+    @classmethod
+    def at_address(cls, address: StoreAddress) -> Store:
+        """The store of this process at an address, as for an unpickled store."""
+        from vfsd.read.shared_store import shared_context
+
+        return cls._reopened(shared_context(address))
 
     def __reduce__(self) -> tuple[Callable[[ReadContext], Store], tuple[ReadContext]]:
         return Store._reopened, (self.tools,)
@@ -137,6 +146,10 @@ class Store(Mapping[str, "Video"]):
     ) -> Store:
         """Open a store.
 
+        `path` is its directory.  For a store with a bucket, it may be the URL of its catalog on a
+        PostgreSQL server, without a password: the first process of this host and user joins the
+        store, in ``$VFSD_HOME`` or ``~/.cache/vfsd/STORE-ID``, and all others use that home.
+
         `threads` is the number of decoding threads; default: one for each core that this process
         may use.  A single one needs the least CPU time for a read, which is best where each core
         has a process of its own.
@@ -156,6 +169,10 @@ class Store(Mapping[str, "Video"]):
                 raise UsageError(f"threads must be at least 1, got {threads}")
         if staleness is not None:
             staleness = seconds_or_more(staleness, "staleness")
+        if is_url(path):
+            from vfsd.storage.join_home import home_of_catalog  # stores on one host need none
+
+            path = home_of_catalog(str(path))
         parts = StoreContext.open(
             local_path(path, "a store"), read_only=read_only, staleness=staleness
         )

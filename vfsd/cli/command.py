@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -13,7 +12,7 @@ import click
 
 from vfsd.cli.command_table import ENTRIES, TOPICS
 from vfsd.cli.errors import meaning
-from vfsd.cli.session import Session
+from vfsd.cli.session import Session, store_path
 from vfsd.errors import (
     EXIT_INTERRUPTED,
     IntegrityError,
@@ -241,8 +240,9 @@ def common_options() -> list[click.Parameter]:
         click.Option(
             ["-s", "--store"],
             metavar="DIR",
-            type=click.Path(path_type=Path),
-            help="The store; by default the mount that a path lies in, else VFSD_STORE.",
+            type=click.UNPROCESSED,
+            help="The store, or the URL of its catalog; by default the mount that a path lies in, "
+            "else VFSD_STORE.",
             expose_value=False,
             callback=_store_option,
         ),
@@ -260,4 +260,6 @@ def _store_option(ctx: click.Context, param: click.Parameter, value: object) -> 
     """Store the value of a common option in the session."""
     if value:
         assert param.name is not None
+        if param.name == "store":
+            value = store_path(str(value))
         setattr(ctx.ensure_object(Session), param.name, value)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from vfsd.cli.output import print_json, print_line, print_remark, printable
 from vfsd.errors import NotFoundError, OutOfRangeError, ReadOnlyError, UsageError, VfsdWarning
-from vfsd.validation import is_pattern
+from vfsd.validation import is_pattern, is_url
 
 if TYPE_CHECKING:
     from vfsd.api.store import Store
@@ -108,14 +108,15 @@ class Session:
 
         if self.store is not None:
             return self._in_store(self.store, paths)
-        named = os.environ.get("VFSD_STORE")
-        known = [Path(named)] if named else []
+        variable = os.environ.get("VFSD_STORE")
+        named = store_path(variable) if variable else None
+        known = [named] if named else []
         places = []
         for path, shown in zip(paths, resolve([path or "." for path in paths], known), strict=True):
             if shown is not None:
                 places.append(StorePath(shown.root, shown.name))
             elif named:
-                places.append(StorePath(Path(named), store_name(path)))
+                places.append(StorePath(named, store_name(path)))
             else:
                 raise UsageError(
                     "no store given",
@@ -186,6 +187,15 @@ class Session:
 
         with closing(StoreContext.open(root, read_only=_is_read_only(root))) as parts:
             yield parts
+
+
+def store_path(text: str) -> Path:
+    """The directory of a store that is given as a path, or by the URL of its catalog."""
+    if is_url(text):
+        from vfsd.storage.join_home import home_of_catalog  # imports the catalog
+
+        return home_of_catalog(text)
+    return Path(text)
 
 
 def require_writable(root: Path) -> None:

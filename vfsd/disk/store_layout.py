@@ -198,6 +198,11 @@ class StoreDirectory:
         return cls._opened(root, root)
 
     @classmethod
+    def is_at(cls, root: Path) -> bool:
+        """Return whether a directory has the marker of a store, readable or not."""
+        return (root / _MARKER).exists()
+
+    @classmethod
     def open_watched(cls, root: Path) -> StoreDirectory:
         """Open a store whose files are opened by path, as long as the path leads to it.
 
@@ -449,9 +454,18 @@ class StoreDirectory:
 
     def set_bucket(self, url: str, options: Mapping[str, str | bool]) -> None:
         """Record the bucket in the marker, which older versions of vfsd refuse from then on."""
+        self._change_marker(
+            {"format": SHARED_FORMAT, "objects": url, "objects_options": dict(options)}
+        )
+
+    def set_catalog(self, url: str) -> None:
+        """Record another URL of the same catalog in the marker."""
+        if url != self.catalog_url:
+            self._change_marker({"catalog": url})
+
+    def _change_marker(self, new: Mapping[str, object]) -> None:
         path = self.top / _MARKER
         is_secret = path.stat().st_mode & 0o077 == 0
-        new = {"format": SHARED_FORMAT, "objects": url, "objects_options": dict(options)}
         marker = {**self._marker, **new}
         write_atomically(path, json.dumps(marker, indent=2) + "\n", is_secret=is_secret)
         fsync_path(self.top)

@@ -1,4 +1,4 @@
-"""The homes of a store whose catalog is on a server: joining, claiming, listing and forgetting."""
+"""The homes of a store whose catalog is on a server: claiming, listing and forgetting."""
 
 from __future__ import annotations
 
@@ -7,17 +7,13 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from vfsd.catalog import Catalog, Transaction, absolute_url, has_password, is_shareable
+from vfsd.catalog import Catalog, Transaction, is_shareable
 from vfsd.core.model import Home, Node
-from vfsd.core.process_control import host_name
 from vfsd.disk.store_layout import StoreDirectory, list_directory
-from vfsd.errors import BusyError, NoStoreError, NotFoundError, UsageError
+from vfsd.errors import BusyError, NotFoundError, UsageError
 from vfsd.storage.context import StoreContext
 from vfsd.storage.homes import describe_home
 from vfsd.write.unfinished_files import delete_orphans
-
-_SAMPLE = 20
-"""Objects that are looked up to recognise the directory of a store's objects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,78 +40,6 @@ def claim_home(path: Path) -> Home:
         _require_unmounted(_require_home(change, mine.id))
         change.homes.put(mine)
     return mine
-
-
-def join_store(path: Path, catalog_url: str, objects: Path | None) -> None:
-    """Make another home of the store with that catalog in `path`, a new or empty directory.
-
-    `objects` is the directory `objects` of the store.  The default is the bucket of the store, or
-    the directory of a home on this machine.
-    Raises `ExistsError`, `BusyError`, `NoStoreError` without a catalog, `UsageError` for a catalog
-    that several directories cannot use and for the objects of another store.
-    """
-    url = absolute_url(catalog_url)
-    if not is_shareable(url):
-        raise UsageError(
-            "a second home needs a catalog on a PostgreSQL server",
-            hint="several directories cannot share an SQLite file; mount one, or export the mount",
-        )
-    if not Catalog.is_at(url):
-        raise NoStoreError(
-            "the database has no catalog", hint="create it with `vfsd init --catalog`"
-        )
-    with _opened_catalog(url, None) as catalog:
-        store = Catalog.owner_at(url)
-        if store is None:
-            raise NoStoreError(
-                "the catalog has no store yet", hint="run `vfsd init --catalog` again"
-            )
-        with catalog.reading() as seen:
-            homes, sample = seen.homes.all(), seen.objects.some(_SAMPLE)
-            bucket = seen.objects.bucket()
-        folder = None
-        if bucket is None or objects is not None:
-            folder = (objects or _local_objects(homes)).resolve()
-            _require_objects(folder, sample)
-        secret = has_password(url)
-        with (
-            StoreDirectory.creating(
-                path,
-                catalog_url=url,
-                is_secret=secret,
-                joins=store,
-                objects=folder,
-                bucket=None if bucket is None else (bucket.url, bucket.options),
-            ) as directory,
-            catalog.writing() as change,
-        ):
-            if not homes:  # an older vfsd made the store, and its directory was not opened since
-                change.homes.put(Home(store, "an unknown host", "", "", ""))
-            change.homes.put(describe_home(directory))
-
-
-def _local_objects(homes: list[Home]) -> Path:
-    for home in homes:
-        folder = Path(home.place) / "objects"
-        if home.host == host_name() and folder.is_dir():
-            return folder
-    raise UsageError(
-        "the directory with the objects of the store must be given: no home is on this host",
-        hint="--objects PATH, as this host sees it, for instance on NFS",
-    )
-
-
-def _require_objects(folder: Path, sample: list[str]) -> None:
-    """Raise `UsageError` for a directory without the objects of a store."""
-    if not folder.is_dir():
-        raise UsageError(
-            f"{folder} must be a directory", hint="mount its disk, or correct the path"
-        )
-    if sample and not any((folder / key[:2] / key[2:]).exists() for key in sample):
-        raise UsageError(
-            f"{folder} has none of the store's objects",
-            hint="give the directory named objects of another home of the store",
-        )
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from vfsd.catalog import Catalog, TileState, Transaction
+from vfsd.catalog import Catalog, TileState, Transaction, without_password
 from vfsd.core.frame_table import FrameTable
 from vfsd.core.frames import Frame, FrameTimes
 from vfsd.core.model import LogicalVideo, PhysicalVideo, Segment
@@ -203,7 +203,15 @@ class ReadContext:
             read_only=self.parts.read_only,
             threads=self._chosen_threads,
             staleness=self.parts.catalog.staleness,
+            catalog=self._shared_catalog(),
         )
+
+    def _shared_catalog(self) -> str | None:
+        """Return the URL that other hosts can join the store with, without a password; or None."""
+        directory = self.parts.directory
+        if directory.bucket is None or self.parts.catalog.home is None:
+            return None
+        return without_password(directory.catalog_url)
 
     @property
     def store_id(self) -> str:

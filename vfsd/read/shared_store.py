@@ -11,7 +11,7 @@ from pathlib import Path
 from vfsd.catalog import DEFAULT_STALENESS
 from vfsd.core.open_once import OpenOnce
 from vfsd.core.process_control import available_cores, lazy, reset_after_fork
-from vfsd.errors import StoreError
+from vfsd.errors import NoStoreError
 from vfsd.read.read_context import ReadContext
 from vfsd.storage.context import StoreContext
 
@@ -25,6 +25,7 @@ class StoreAddress:
     read_only: bool
     threads: int | None  #: for decoding; None: one per core of that process
     staleness: float | None = DEFAULT_STALENESS
+    catalog: str | None = None  #: URL without a password, for hosts where `root` is not the store
 
 
 class SharedReadContext(ReadContext):
@@ -50,7 +51,7 @@ class SharedReadContext(ReadContext):
 
     @lazy
     def parts(self) -> StoreContext:
-        """The open store.  Raises as `vfsd.Store.open`, and `StoreError` for another store."""
+        """The open store.  Raises as `vfsd.Store.open`, and `NoStoreError` for another store."""
         # The lock keeps a second thread from opening a store that nothing would close.
         with self._guard:
             known: StoreContext | None = self.__dict__.get("parts")
@@ -63,17 +64,24 @@ class SharedReadContext(ReadContext):
             self.parts.close()
 
     def _open(self) -> StoreContext:
-        parts = StoreContext.open(
-            Path(self._address.root),
-            read_only=self._address.read_only,
-            staleness=self._address.staleness,
-        )
-        if parts.directory.id != self._address.store_id:
-            parts.close()
-            raise StoreError(
-                f"{self._address.root} holds another store than when the object was pickled"
-            )
+        address = self._address
+        try:
+            parts = self._open_at(Path(address.root))
+        except (NoStoreError, PermissionError):
+            if address.catalog is None:
+                raise
+            from vfsd.storage.join_home import home_of_catalog  # only on other hosts
+
+            parts = self._open_at(home_of_catalog(address.catalog))
         self.__dict__["parts"] = parts
+        return parts
+
+    def _open_at(self, root: Path) -> StoreContext:
+        address = self._address
+        parts = StoreContext.open(root, read_only=address.read_only, staleness=address.staleness)
+        if parts.directory.id != address.store_id:
+            parts.close()
+            raise NoStoreError(f"{root} holds another store than when the object was pickled")
         return parts
 
 

@@ -21,7 +21,7 @@ from vfsd.catalog import Catalog
 from vfsd.core.model import FileState, Home, Node
 from vfsd.core.process_control import host_name
 from vfsd.disk.store_layout import StoreDirectory
-from vfsd.errors import StoreError, VfsdError
+from vfsd.errors import NoStoreError, StoreError, VfsdError
 
 if TYPE_CHECKING:
     from vfsd.storage.context import StoreContext
@@ -53,7 +53,7 @@ def register_home(directory: StoreDirectory, catalog: Catalog, *, read_only: boo
     if known is not None and _is_unchanged(known, mine):
         return
     if read_only:
-        if known is not None and not _is_same(directory, known, mine):
+        if known is not None and not is_same_home(directory, known, mine):
             catalog.disown()
         return
     with catalog.writing() as change:
@@ -64,7 +64,7 @@ def register_home(directory: StoreDirectory, catalog: Catalog, *, read_only: boo
                 hint="make another one with `vfsd join`; files that are not videos are in "
                 f"{directory.spool}",
             )
-        if known is not None and not _is_same(directory, known, mine):
+        if known is not None and not is_same_home(directory, known, mine):
             raise _copy_error(directory, known)
         change.homes.put(mine)
 
@@ -80,7 +80,7 @@ def _is_unchanged(known: Home, mine: Home) -> bool:
     return False
 
 
-def _is_same(directory: StoreDirectory, known: Home, mine: Home) -> bool:
+def is_same_home(directory: StoreDirectory, known: Home, mine: Home) -> bool:
     """Return whether the directory is the one that the catalog knows, moved or not."""
     if not known.directory:
         return True  # it was never opened by a version of vfsd with homes
@@ -96,7 +96,7 @@ def _is_same(directory: StoreDirectory, known: Home, mine: Home) -> bool:
 
 def _copy_error(directory: StoreDirectory, known: Home) -> StoreError:
     root = shlex.quote(str(directory.root))
-    return StoreError(
+    return NoStoreError(
         f"{directory.root} is a copy of the home in {known.place} on {known.host}",
         hint="make a home of its own with `vfsd join`; if the other directory is gone, because "
         f"this one was moved here from another host, run `vfsd -s {root} homes claim`",

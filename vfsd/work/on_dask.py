@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from vfsd.errors import ExtraMissingError, UnreachableError, VfsdError
+from vfsd.read.shared_store import StoreAddress
 from vfsd.work.perform import TRANSIENT, perform_at
 from vfsd.work.units import Unit
 
@@ -17,7 +18,7 @@ _TICK_SECONDS = 0.5
 _PAUSE_SECONDS = 1.0
 
 
-def run(units: Sequence[Unit], home: str, on: str, tick: Callable[[], None]) -> None:
+def run(units: Sequence[Unit], home: StoreAddress, on: str, tick: Callable[[], None]) -> None:
     """Return when Dask has ended all units.  See `vfsd.work.orders.Order.run`."""
     try:
         from distributed import Client, KilledWorker
@@ -57,7 +58,7 @@ def run(units: Sequence[Unit], home: str, on: str, tick: Callable[[], None]) -> 
         raise VfsdError(f"Dask could not run all units: {failed}") from failed
 
 
-def _perform(home: str, unit: dict[str, Any]) -> dict[str, Any]:
+def _perform(home: StoreAddress, unit: dict[str, Any]) -> dict[str, Any]:
     try:
         return perform_at(home, unit)
     except TRANSIENT:

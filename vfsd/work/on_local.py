@@ -13,6 +13,7 @@ from contextlib import ExitStack
 
 from vfsd.core.process_control import available_cores
 from vfsd.errors import BusyError, UnreachableError, UsageError, VfsdError
+from vfsd.read.shared_store import StoreAddress
 from vfsd.work.units import Unit
 
 _TICK_SECONDS = 0.5
@@ -20,7 +21,7 @@ _TICK_SECONDS = 0.5
 _AGAIN = (UnreachableError.exit_code, BusyError.exit_code)
 
 
-def run(units: Sequence[Unit], home: str, on: str, tick: Callable[[], None]) -> None:
+def run(units: Sequence[Unit], home: StoreAddress, on: str, tick: Callable[[], None]) -> None:
     """Return when the processes have ended.  See `vfsd.work.orders.Order.run`."""
     count = min(_processes(on), len(units))
     order = units[0].order
@@ -29,7 +30,17 @@ def run(units: Sequence[Unit], home: str, on: str, tick: Callable[[], None]) -> 
     with ExitStack() as stack:
 
         def start(part: int) -> subprocess.Popen[bytes]:
-            command = [sys.executable, "-m", "vfsd", "-s", home, "--json", "work", "run", order]
+            command = [
+                sys.executable,
+                "-m",
+                "vfsd",
+                "-s",
+                home.root,
+                "--json",
+                "work",
+                "run",
+                order,
+            ]
             command += ["--part", f"{part}/{count}"]
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE

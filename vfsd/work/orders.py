@@ -179,7 +179,7 @@ class Order:
 
         left = self.pending()
         if left:
-            engine.run(left, str(self._store.path), on, tick)
+            engine.run(left, self._store.tools.address, on, tick)
         return self.state()
 
     def run_part(

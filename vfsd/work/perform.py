@@ -37,6 +37,7 @@ from vfsd.errors import (
 )
 from vfsd.labels.detectors import make_detector
 from vfsd.maintenance.scrub import Scrubber
+from vfsd.read.shared_store import StoreAddress
 from vfsd.work.plan import segments_from_json
 from vfsd.work.units import (
     CANCELLED,
@@ -57,7 +58,7 @@ _MOST_ENDED_WORKERS = 3
 # How often a running unit asks whether its order was cancelled.
 _CANCEL_SECONDS = 1.0
 
-_stores: dict[str, Store] = {}
+_stores: dict[str | StoreAddress, Store] = {}
 _guard = threading.Lock()
 # Rows that could not be added while the server was away.
 _unsent: list[tuple[str, WorkResult]] = []
@@ -90,11 +91,13 @@ def perform(store: Store, unit: Unit, *, on_progress: OnProgress | None = None) 
     return replace(done, cpu_seconds=round(time.process_time() - began, 3))
 
 
-def perform_at(home: str, unit: Mapping[str, Any]) -> dict[str, Any]:
+def perform_at(home: str | StoreAddress, unit: Mapping[str, Any]) -> dict[str, Any]:
     """Perform a unit of `Unit.to_json` on the store at `home`; for workers of task engines.
 
-    The process keeps the store open.  The result is `Outcome.to_json`, and is added to the log of
-    the order.  Raises `UnreachableError` and `BusyError`, after which the engine should retry.
+    `home` is a directory, or the URL of a catalog as for `Store.open`.  A `StoreAddress` has both:
+    a worker without that directory joins the store by the URL.  The process keeps the store open.
+    The result is `Outcome.to_json`, and is added to the log of the order.  Raises
+    `UnreachableError` and `BusyError`, after which the engine should retry.
     """
     given = Unit.from_json(unit)
     store = _store_at(home)
@@ -184,12 +187,15 @@ def _stop_if_cancelled(store: Store, order: str) -> OnProgress:
     return on_progress
 
 
-def _store_at(home: str) -> Store:
+def _store_at(home: str | StoreAddress) -> Store:
     """Return the store of this process at `home`, opened at its first unit."""
     with _guard:
         if home not in _stores:
             # The engine runs one unit on each core.
-            _stores[home] = Store.open(home, threads=1)
+            if isinstance(home, str):
+                _stores[home] = Store.open(home, threads=1)
+            else:
+                _stores[home] = Store.at_address(replace(home, threads=1))
         return _stores[home]
 
 
