@@ -52,6 +52,7 @@ class _RunRequest:
     threads: int
     passing: OnPassedFrame | None
     before_packet: Callable[[], None] | None
+    may_drain: bool
 
 
 class _MissingFrameError(Exception):
@@ -125,6 +126,7 @@ class FrameDecoder:
         threads: int = 1,
         passing: OnPassedFrame | None = None,
         before_packet: Callable[[], None] | None = None,
+        may_drain: bool = False,
     ) -> Iterator[tuple[int, av.VideoFrame]]:
         """Yield (frame index, frame) for the frames that `run` wants, in display order.
 
@@ -137,8 +139,10 @@ class FrameDecoder:
             threads: threads of the decoder
             passing: called with other pictures that are decoded on the way without doubt
             before_packet: called before each packet; may raise to cancel
+            may_drain: read no packets after the run that are on a server; if the decoder holds
+                frames back, it is drained, and cannot continue
         """
-        request = _RunRequest(run, dict(run.wanted), threads, passing, before_packet)
+        request = _RunRequest(run, dict(run.wanted), threads, passing, before_packet, may_drain)
         try:
             yield from self._decode(request)
             return
@@ -242,17 +246,50 @@ class FrameDecoder:
             leading = self._leading(decoder.first)
             yield self._decode_strictly(decoder.resume, decoder.fed, leading, request)
         for start in self._strict_starts(request.run.first_packet):
-            yield self._decode_strictly(decoder.begin, start, self._leading(start), request)
+            leading = self._leading(start)
+            if request.may_drain and not self._is_tail_at_hand(request):
+                yield self._decode_drained(start, leading, request)
+            else:
+                yield self._decode_strictly(decoder.begin, start, leading, request)
+
+    def _decode_drained(
+        self, start: int, leading: range, request: _RunRequest
+    ) -> Iterator[tuple[int, int, av.VideoFrame]]:
+        """Decode without packets after the run, or with them if a frame is missing then."""
+        begin = self._decoder.begin
+        try:
+            yield from self._decode_strictly(begin, start, leading, request, drain=True)
+            return
+        except _MissingFrameError:  # the second picture of a packet comes out later
+            self._decoder.discard(request.threads)
+        yield from self._decode_strictly(begin, start, leading, request)
+
+    def _is_tail_at_hand(self, request: _RunRequest) -> bool:
+        end = request.run.end_packet
+        return self._reader.is_at_hand(end, self._pushed_out(end, request))
+
+    def _pushed_out(self, end: int, request: _RunRequest) -> int:
+        """Return one past the packets that push out all frames of the packets before `end`.
+
+        Unlike draining, they let the decoder continue later.
+        """
+        more = 4 * (self._media.reorder_delay + request.threads)
+        return min(self._table.packets, end + more)
 
     def _decode_strictly(
-        self, decode: StrictDecode, first: int, leading: range, request: _RunRequest
+        self,
+        decode: StrictDecode,
+        first: int,
+        leading: range,
+        request: _RunRequest,
+        *,
+        drain: bool = False,
     ) -> Iterator[tuple[int, int, av.VideoFrame]]:
         """Decode from packet `first` on; packets in `leading` may not be decodable."""
         wanted, passing = request.wanted, request.passing
-        # A few more packets push the last frame out. Unlike draining, this lets the decoder
-        # continue later. Feeding stops as soon as the frame is out.
-        end = max(first, request.run.end_packet) + 4 * (self._media.reorder_delay + request.threads)
-        end = min(self._table.packets, end)
+        end = request.run.end_packet
+        if not drain:  # feeding stops as soon as the frame is out
+            end = self._pushed_out(max(first, end), request)
         # Packets after the last wanted one are not skipped: the next run may want them.
         skip = self._disposable(first, max(wanted, default=first)).difference(wanted)
         packets = self._reader.packets(first, end, skip=skip)

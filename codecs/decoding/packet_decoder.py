@@ -128,12 +128,19 @@ class PacketReader:
 
     def _needs_first_packet(self) -> bool:
         """Read as little of the first packet as tells that: a key packet may be large."""
-        if self._media.codec in _PLAIN_CODECS:
-            return False
-        columns = self._table.columns(0, 1)
-        size = min(int(columns.size[0]), _HEAD_BYTES)
-        head = self._source.read_at(int(columns.position[0]), size)
-        return needs_first_packet(self._media, head)
+        known = self._media.needs_first_packet
+        if known is not None:
+            return known
+        return look_at_first_packet(self._source, self._media, self._table.columns(0, 1))
+
+    def is_at_hand(self, first: int, end: int) -> bool:
+        """Return whether packets ``first <= p < end`` can be read without a request to a server."""
+        if self._demuxer is not None:
+            return True  # it reads ahead anyway
+        return all(
+            self._source.cached(start, stop - start) == stop - start
+            for start, stop in packet_ranges(self._table, first, end)
+        )
 
     def close(self) -> None:
         if self._demuxer is not None:
@@ -224,6 +231,14 @@ def _new_packet(index: int, payload: bytes, is_key: bool) -> Packet[VideoStream]
     packet.pts = packet.dts = index
     packet.is_keyframe = is_key  # the PNG decoder treats all others as differences
     return packet
+
+
+def look_at_first_packet(source: MediaSource, media: MediaInfo, columns: PacketColumns) -> bool:
+    """Return `needs_first_packet` for a file with packets at offsets. Raises `OSError`."""
+    if media.codec in _PLAIN_CODECS:
+        return False
+    size = min(int(columns.size[0]), _HEAD_BYTES)
+    return needs_first_packet(media, source.read_at(int(columns.position[0]), size))
 
 
 def needs_first_packet(media: MediaInfo, first: bytes) -> bool:

@@ -25,7 +25,7 @@ from vfsd.codecs.decoding.demuxer import (
     open_container,
     runs_out_of_streams,
 )
-from vfsd.codecs.decoding.packet_decoder import PacketReader
+from vfsd.codecs.decoding.packet_decoder import PacketReader, look_at_first_packet
 from vfsd.codecs.frames.planes import fingerprint
 from vfsd.codecs.inventory.side_data import find_side_data
 from vfsd.codecs.probing.audio_scan import AudioScan, scan_audio, unusable_audio
@@ -189,10 +189,14 @@ class _Examiner:
         if found is not None and found.sound.reason is None and self._was_retimed(result):
             reason = "the timestamps of the pictures had to be corrected"
             found = unusable_audio(found.sound.codec, found.sound.stream_index, reason)
+        needs_first = None
+        if result.access is Access.EXTENT:
+            needs_first = look_at_first_packet(self._source, result.media, result.columns)
         media = replace(
             result.media,
             marks=find_side_data(self._source, result.media),
             in_largest_size=self._in_largest_size,
+            needs_first_packet=needs_first,
         )
         return replace(result, sound=found, media=media)
 

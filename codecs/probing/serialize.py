@@ -104,6 +104,7 @@ class _MediaFields(Struct, forbid_unknown_fields=True):
     mirrored: bool
     crop: tuple[_Side, _Side, _Side, _Side]
     in_largest_size: bool
+    needs_first_packet: bool | None
     marks: Annotated[dict[_Text, _Text], _Few] | None
 
 

@@ -258,6 +258,40 @@ def test_more_threads_give_the_same_frames() -> None:
                 assert checksum(frame) == expected[index]
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "traffic.mp4",
+        "open-gop.mov",
+        "open-gop.mkv",
+        "av1.mp4",
+        "mpeg4.avi",
+        "odd-size.webm",
+    ],
+)
+def test_nothing_after_a_run_is_read_if_it_is_on_a_server(
+    name: str, fed: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PacketReader, "is_at_hand", lambda self, first, end: first >= end)
+    path = FOLDER / name
+    expected = pyav_checksums(path)
+    found = examine(path)
+    table = table_of(found)
+    with decoder_for(path, found) as decoder:
+        for index in range(0, len(table), 3):
+            run = table.decode_run(index)
+            [(_, frame)] = decoder.decode(run, threads=2, may_drain=True)
+            assert checksum(frame) == expected[index]
+            fed.clear()
+            [(_, frame)] = decoder.decode(run, may_drain=True)
+            assert checksum(frame) == expected[index]
+            assert max(fed) < run.end_packet
+        # The decoder continues at another packet than the one it was drained at.
+        run = table.decode_run(3)
+        [(_, frame)] = decoder.decode(run)
+        assert checksum(frame) == expected[3]
+
+
 def test_error_names_the_missing_frame() -> None:
     found = examine(TRAFFIC)
     media = replace(found.media, extradata=b"")  # without it nothing can be decoded

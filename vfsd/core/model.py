@@ -179,6 +179,8 @@ class MediaInfo:
     crop: CropMargins = NO_CROP_MARGINS  #: removed from decoded pictures, by the container
     in_largest_size: bool = False
     """Pictures of several sizes are scaled to the largest size; False: to the size of the first."""
+    needs_first_packet: bool | None = None
+    """Whether decoders that start elsewhere must have seen the first packet; None: not known."""
 
     def decoder_threads(self, available: int) -> int:
         """Return how many of the `available` threads the only running decoder should use."""

@@ -288,6 +288,10 @@ class ChecksummedFile:
         """Start to fetch half-open ranges that will be read; see `ObjectReader.prefetch`."""
         self._reader.prefetch(ranges)
 
+    def cached(self, position: int, size: int) -> int:
+        """See `ObjectReader.cached`."""
+        return self._reader.cached(position, size)
+
     # -- internals
 
     def _look_up(self) -> VerifiedBlocks | None:
@@ -491,6 +495,10 @@ class MediaSource:
     def prefetch(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Start to fetch half-open ranges that will be read; see `ObjectReader.prefetch`."""
         self._file.prefetch(ranges)
+
+    def cached(self, position: int, size: int) -> int:
+        """See `vfsd.disk.object_reader.ObjectReader.cached`."""
+        return self._file.cached(position, size)
 
     def read_at(self, position: int, size: int) -> bytes:
         """Return `size` bytes from `position` on; fewer only at the end of the file."""

@@ -254,10 +254,16 @@ class DecoderPool:
         with self._guard:
             is_likely = keep and self._is_revisited(video, run.first_packet)
             passing = store if is_likely else None
+            # A reader that returns to a group is likely to continue there.
+            may_drain = not (
+                self._parts.objects.is_local or (video, run.first_packet) in self._groups
+            )
         run = replace(run, wanted=left)
         packet_of = {frame: packet for packet, frame in left.items()}
         with self.decoder(physical, table, run, threads=threads) as decoder:
-            for frame, picture in decoder.decode(run, threads=threads, passing=passing):
+            for frame, picture in decoder.decode(
+                run, threads=threads, passing=passing, may_drain=may_drain
+            ):
                 yield frame, picture
                 if keep:
                     store(packet_of[frame], picture)

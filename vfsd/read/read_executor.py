@@ -24,12 +24,16 @@ from vfsd.core.frame_table_pages import Ints
 from vfsd.core.frames import to_coded_rect, to_display_rect
 from vfsd.core.model import Access, MediaInfo
 from vfsd.core.pixel_array import Pixels
+from vfsd.disk.checksums import BLOCK_BYTES
 from vfsd.read.read_context import ReadContext
 from vfsd.read.read_plan import ReadPlan, is_sequential
 from vfsd.read.readahead import FrameFiller, InlineRun, PrefetchRun, ReadAhead
 from vfsd.read.tile_planner import NeededRegion, TileRun
 from vfsd.tiling import Rect
 
+_ONE_REQUEST_BYTES = (4 << 20) - 2 * BLOCK_BYTES
+"""A read of up to this size is one request, also without a prefetch: blocks are compared in
+parts of 4 MiB."""
 _GRID = 16
 """Tile edges are multiples of it."""
 
@@ -241,7 +245,7 @@ class PlanExecutor:
         if plan.physical.access is Access.EXTENT and plan.contiguous is None:
             spans = [(run.first_packet, run.end_packet) for run in plan.runs]
             ranges = [one for span in spans for one in packet_ranges(self._table, *span)]
-            if len(ranges) > 1:  # else the read itself is one request
+            if len(ranges) > 1 or sum(end - start for start, end in ranges) > _ONE_REQUEST_BYTES:
                 self._tools.parts.originals.prefetch(plan.physical, ranges)
 
     def stream(
