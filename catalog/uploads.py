@@ -15,16 +15,12 @@ from sqlalchemy.engine import Connection
 
 from vfsd.catalog.engine import Database
 from vfsd.catalog.schema import garbage, uploads
-from vfsd.errors import BusyError
+from vfsd.errors import LeaseLostError
 
 UPLOAD_SECONDS = 900.0
 """How long the lease of an upload is valid after its begin or last renewal."""
 RENEW_SECONDS = 300.0
 """How often an upload renews its lease."""
-
-
-class LeaseLostError(BusyError):
-    """The lease of an upload ended before the object was recorded."""
 
 
 class Uploads:

@@ -568,6 +568,26 @@ class Objects:
         integrity.forget_inspection(where)
         return True
 
+    def place_upload(self, key: str, place: str, size: int) -> bool:
+        """Record where a known object is in the bucket, and end the upload's lease.
+
+        Return False if `place` is garbage: another one is known, or the object was removed.  Raises
+        `LeaseLostError`.
+        """
+        from vfsd.catalog.uploads import discard_place, end_upload
+
+        end_upload(self._connection, place)
+        if self.set_place(key, place):
+            return True
+        discard_place(self._connection, place, size)
+        return False
+
+    def is_uploaded(self, key: str) -> bool:
+        """Return whether the bucket has the bytes of an object, as far as known intact."""
+        return self.place(key) is not None and not _is_damaged(
+            IntegrityLog(self._connection), ByteLocation(key, None)
+        )
+
     def unplaced(self) -> dict[str, int]:
         """Return every recorded object that is not in the bucket, with its size in bytes."""
         query = sa.select(objects.c.key, objects.c.size).where(objects.c.place.is_(None))

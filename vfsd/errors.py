@@ -200,6 +200,12 @@ class OutdatedError(BusyError):
     exit_code = 12
 
 
+class LeaseLostError(BusyError):
+    """An upload to the bucket took so long that another home could count it as abandoned."""
+
+    exit_code = 12
+
+
 class IntegrityError(StoreError):
     """Stored bytes and catalog disagree."""
 

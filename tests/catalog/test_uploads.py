@@ -7,8 +7,9 @@ import sqlalchemy as sa
 
 from vfsd.catalog import Catalog
 from vfsd.catalog.schema import garbage, uploads
-from vfsd.catalog.uploads import LeaseLostError, database_time
+from vfsd.catalog.uploads import database_time
 from vfsd.core.model import ByteLocation
+from vfsd.errors import LeaseLostError
 
 KEY = "ab" * 32
 ONE, OTHER = f"o/ab/{KEY}-{1:016x}", f"o/ab/{KEY}-{2:016x}"

@@ -57,10 +57,11 @@ from vfsd.errors import (
 def push(session: Session, objects: str | None, options: tuple[str, ...]) -> None:
     """Copy the objects of a store into a bucket.
 
-    Hosts that joined the store read them from there. New objects stay files of this directory until
-    the next push. Only what the bucket lacks is copied; after an interruption the same command
-    continues. Credentials come from the environment or a profile, as for other programs of AWS.
-    Ends with 30 if objects are damaged here: they are named, and the rest is copied.
+    Hosts that joined the store read them from there. New objects are uploaded when they are made,
+    so only a store that was local before needs this. Only what the bucket lacks is copied; after an
+    interruption the same command continues. Credentials come from the environment or a profile, as
+    for other programs of AWS. Ends with 30 if objects are damaged here: they are named, and the
+    rest is copied.
     """
     from vfsd.maintenance.push import push as push_objects
     from vfsd.maintenance.push import use_bucket

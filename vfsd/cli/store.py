@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 @click.option(
     "--objects",
     metavar="URL",
-    help="A bucket for copies of the objects, such as s3://bucket/prefix, for `vfsd push`.",
+    help="A bucket for the objects, such as s3://bucket/prefix.",
 )
 @click.option(
     "--option",

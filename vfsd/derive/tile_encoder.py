@@ -10,7 +10,7 @@ import io
 import threading
 import time
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -441,8 +441,10 @@ class SegmentMaker:
         original = self._video.original
         gain = self._gain(plan, placed)
         arrival = pending_bytes(self._parts, buffer.getvalue(), f"tiles of {self._video.name}")
-        # One at a time: a second thread must find the encoding that the first one adds.
-        with arrival, self._publishing:
+        with arrival, ExitStack() as stack:
+            arrival.upload()
+            # One at a time: a second thread must find the encoding that the first one adds.
+            stack.enter_context(self._publishing)
             with arrival.recorded() as change:
                 require_same_bytes(self._video, change)
                 if compare:

@@ -110,6 +110,23 @@ class ObjectStore:
     def exists(self, key: str) -> bool:
         return self.size(key) is not None
 
+    def is_here(self, key: str) -> bool:
+        """Return whether an object is a local file."""
+        return is_key(key) and _size(self.path(key)) is not None
+
+    def upload(self, key: str, size: int, *, keep: bool = True) -> str:
+        """Send a local object to the bucket of the store; return its place there.
+
+        With `keep`, its bytes are cached, so that the local file may go.
+        """
+        raise AssertionError("the store has no bucket")
+
+    def abandon(self, place: str) -> None:
+        """Count an upload that will not be recorded as garbage. Never fails."""
+
+    def release(self, key: str) -> None:
+        """Delete the local file of an object if the bucket has it. Never fails."""
+
     def size(self, key: str) -> int | None:
         """Return the size of an object in bytes; None if it is missing."""
         return _size(self.path(key)) if is_key(key) else None

@@ -1,12 +1,11 @@
 """Copies the objects of a store into a bucket, where other hosts read them.
 
-Each object gets a name that was never used, ``o/ab/KEY-0123456789abcdef``.  So a request that
-arrives late, or twice, can harm nothing.  The catalog learns the name after the bytes are there.
+Only a store that was local before has such objects: others are uploaded when they are made.  See
+`vfsd.storage.remote_objects`.
 """
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from vfsd.core.model import StoreBucket
-from vfsd.errors import IntegrityError, StoreError, UsageError, VfsdError
+from vfsd.errors import IntegrityError, LeaseLostError, StoreError, UsageError, VfsdError
 from vfsd.storage.context import StoreContext
 from vfsd.storage.remote_objects import RemoteObjects
 
@@ -176,9 +175,7 @@ def _uploaded(
     def upload(key: str) -> str | None:
         if not objects.is_intact(key, sizes[key]):
             return None
-        place = f"o/{key[:2]}/{key}-{secrets.token_hex(8)}"
-        objects.client.put(place, here[key])
-        return place
+        return objects.upload(key, sizes[key], keep=False)
 
     ready: dict[str, str] = {}
     published = time.monotonic()
@@ -198,7 +195,7 @@ def _uploaded(
                         ready[key] = place
                 if ready and (not running or time.monotonic() - published > _PUBLISH_SECONDS):
                     batch, ready, published = ready, {}, time.monotonic()
-                    yield from _publish(parts, objects, batch)
+                    yield from _publish(parts, batch, sizes)
                 if not running:
                     return
         finally:
@@ -210,20 +207,17 @@ def _uploaded(
                     ready[running[future]] = place
             if ready:
                 with suppress(VfsdError):
-                    list(_publish(parts, objects, ready))
+                    list(_publish(parts, ready, sizes))
 
 
 def _publish(
-    parts: StoreContext, objects: RemoteObjects, ready: Mapping[str, str]
+    parts: StoreContext, ready: Mapping[str, str], sizes: Mapping[str, int]
 ) -> Iterator[tuple[str, str]]:
     """Record where objects are now, and yield those that were recorded."""
+    recorded = []
     with parts.catalog.writing() as change:
         for key, place in ready.items():
-            change.objects.set_place(key, place)
-        known = {key: change.objects.place(key) for key in ready}
-    # Removed in the meantime, or another home was faster.
-    places = {key: None if found is None else found[0] for key, found in known.items()}
-    unused = [place for key, place in ready.items() if places[key] != place]
-    if unused:
-        objects.client.delete(unused)
-    yield from ((key, place) for key, place in ready.items() if places[key] == place)
+            with suppress(LeaseLostError):  # this process was stopped; the next push repeats it
+                if change.objects.place_upload(key, place, sizes[key]):
+                    recorded.append((key, place))
+    yield from recorded

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -284,8 +285,11 @@ class JoinWorker:
         what = f"joined pictures of {self._sides[0].video.name}"
         now = time.time_ns()
         arrival = pending_bytes(self._parts, pack.data, what)
-        # One run at a time: each must know the segments of the others, which it must not evict.
-        with arrival, self._publishing, arrival.recorded() as change:
+        with arrival, ExitStack() as stack:
+            arrival.upload()
+            # One run at a time: each must know the segments of the others, which it must not evict.
+            stack.enter_context(self._publishing)
+            change = stack.enter_context(arrival.recorded())
             both: list[int] = []
             for number, run in enumerate((frames.left, frames.right)):
                 segment = self._segment(change, number, run, pack, arrival.key, now)

@@ -120,13 +120,14 @@ class FetchClient:
         """
         return self.ask_bytes(Read(name))[0]
 
-    def put(self, name: str, path: str | os.PathLike[str]) -> int:
+    def put(self, name: str, path: str | os.PathLike[str], *, keep: bool = False) -> int:
         """Upload a local file under a name that was never used; return its size in bytes.
 
-        A file of that name and size is taken for an earlier attempt. Raises `OSError` for the
-        local file, `UnreachableError`, and `IntegrityError` if the bucket has other bytes.
+        With `keep`, the cache gets its bytes, too. A file of that name and size is taken for an
+        earlier attempt. Raises `OSError` for the local file, `UnreachableError`, and
+        `IntegrityError` if the bucket has other bytes.
         """
-        return int(self.ask(Put(name, os.path.abspath(os.fspath(path)))).value)
+        return int(self.ask(Put(name, os.path.abspath(os.fspath(path)), keep)).value)
 
     def delete(self, names: Sequence[str]) -> None:
         """Delete files of the bucket, and ignore missing ones. Raises `UnreachableError`."""

@@ -284,7 +284,8 @@ class FetchServer:
                 data = await self._bucket.read(require_name(request.name))
                 return Answer([len(data)]), [data]
             case Put():
-                work = self._fetcher.put(require_name(request.name), Path(request.path))
+                path = Path(request.path)
+                work = self._fetcher.put(require_name(request.name), path, keep=request.keep)
             case Delete():
                 work = self._fetcher.delete([require_name(name) for name in request.names])
             case List():

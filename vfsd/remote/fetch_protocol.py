@@ -156,6 +156,7 @@ class Put(Struct, frozen=True, array_like=True, tag="put"):
 
     name: str
     path: str
+    keep: bool = False  #: its bytes in the cache, for the reads that follow
 
 
 class Delete(Struct, frozen=True, array_like=True, tag="delete"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from vfsd.disk.checksums import BLOCK_BYTES
 from vfsd.errors import IntegrityError, UnreachableError, UsageError
-from vfsd.remote.block_cache import BlockCache, blocks_of, plan_gets
+from vfsd.remote.block_cache import RUN_BYTES, BlockCache, blocks_of, plan_gets
 from vfsd.remote.bucket import Bucket, missing_object
 from vfsd.remote.fetch_protocol import (
     INTO_CACHE,
@@ -28,6 +29,8 @@ from vfsd.remote.fetch_protocol import (
 
 GAP_BYTES = 1 << 18
 """Unwanted bytes that cost less to fetch than another request."""
+# Of the cache, which a file that was uploaded may take.
+_KEPT_PART = 4
 # Of prefetches that are not finished; later ones are ignored.
 _MOST_PREFETCHED = 256 << 20
 # A range whose blocks are evicted faster than they are read is given up.
@@ -120,9 +123,19 @@ class Fetcher:
         self._prefetched += size
         self._spawn(self._prefetch(wanted, size))
 
-    async def put(self, name: str, path: Path) -> int:
-        """See `Bucket.put`."""
-        return await self._bucket.put(name, path)
+    async def put(self, name: str, path: Path, *, keep: bool = False) -> int:
+        """Upload a file as `Bucket.put`; `keep` writes its bytes to the cache, if it has room."""
+        with path.open("rb") as file:
+            # By the descriptor: the name may go while the bytes are sent.
+            size = await self._bucket.put(name, Path(f"/proc/self/fd/{file.fileno()}"))
+            cache = self._cache
+            if keep and cache is not None and is_place(name) and size <= cache.limit // _KEPT_PART:
+                for start in range(0, size, RUN_BYTES):
+                    data = os.pread(file.fileno(), RUN_BYTES, start)
+                    if not data or not cache.write(name, size, start, memoryview(data)):
+                        break
+                    await asyncio.sleep(0)
+        return size
 
     async def delete(self, names: list[str]) -> None:
         """Delete objects from the bucket and the cache. Raises `UnreachableError`."""

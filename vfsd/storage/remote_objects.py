@@ -1,15 +1,18 @@
 """`RemoteObjects`: the objects of a store that has a bucket.
 
-New objects are files of the home, and `vfsd push` copies them into the bucket.  Reads prefer the
-file.  Without it, they fetch what they need from the bucket.
+A new object is a file of the home until the bucket has it, which is before the catalog knows it.
+Then the file is deleted, and the cache has its bytes.  Reads prefer a file, such as those of a
+store that was local before.  Without it, they fetch what they need from the bucket.
 """
 
 from __future__ import annotations
 
+import logging
+import secrets
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +22,7 @@ from vfsd.core.process_control import lazy, reset_after_fork
 from vfsd.disk.object_reader import ObjectReader
 from vfsd.disk.object_store import ObjectStore, is_key
 from vfsd.disk.store_layout import StoreDirectory
-from vfsd.errors import VfsdError
+from vfsd.errors import LeaseLostError, VfsdError
 from vfsd.tiling.cost import RemoteCost
 
 if TYPE_CHECKING:
@@ -29,6 +32,12 @@ _COST_SECONDS = 30.0
 """How long a measured cost is used."""
 _MAX_PLACES = 1 << 17
 """Objects with known places: some 30 MB."""
+_PLACE_SECONDS = 3600.0
+"""How long places are known.  An object that was removed and made again has another one."""
+_LARGE = 64 << 20
+"""Size of uploads that may outlast their lease."""
+
+_log = logging.getLogger(__name__)
 
 
 class RemoteObjects(ObjectStore):
@@ -51,6 +60,7 @@ class RemoteObjects(ObjectStore):
         self.fetch_seconds = 20.0  #: after which an error says that the bucket does not answer
         self._catalog = catalog
         self._places: dict[str, tuple[str, int]] = {}
+        self._places_expire = 0.0  #: by `time.monotonic`
         self._cost = RemoteCost()
         self._cost_expires = 0.0  #: by `time.monotonic`
         self._guard = threading.Lock()
@@ -116,6 +126,67 @@ class RemoteObjects(ObjectStore):
         is_remote = super().size(key) is None and self._place(key) is not None
         return None if is_remote else path
 
+    def upload(self, key: str, size: int, *, keep: bool = True) -> str:
+        """Send a local object to the bucket under a new name, and return that name.
+
+        Its lease must be ended by `Objects.record_upload`, or by `abandon`.  Raises
+        `FileNotFoundError` without the local file, `UnreachableError`, `LeaseLostError`.
+        """
+        place = f"o/{key[:2]}/{key}-{secrets.token_hex(8)}"
+        self._catalog.uploads.begin(place, key, size)
+        try:
+            with self._renewing(place, size):
+                self.client.put(place, self.path(key), keep=keep)
+        except BaseException:
+            self.abandon(place)
+            raise
+        return place
+
+    def abandon(self, place: str) -> None:
+        try:
+            self._catalog.uploads.abandon(place)
+        except (OSError, VfsdError) as error:
+            # The end of its lease does the same.
+            _log.info("the upload of %s was not abandoned: %s", place, error)
+
+    def release(self, key: str) -> None:
+        try:
+            if not self.is_here(key):
+                return
+            with self._catalog.reading() as seen:
+                is_uploaded = seen.objects.place(key) is not None
+            if is_uploaded:
+                self.delete(key)
+        except (OSError, VfsdError) as error:
+            _log.warning("a copy of object %s stays in this home: %s", key, error)
+
+    @contextmanager
+    def _renewing(self, place: str, size: int) -> Iterator[None]:
+        """Renew the lease of an upload as long as the block runs."""
+        if size < _LARGE:
+            yield
+            return
+        from vfsd.catalog.uploads import RENEW_SECONDS
+
+        done = threading.Event()
+
+        def renew() -> None:
+            while not done.wait(RENEW_SECONDS):
+                try:
+                    self._catalog.uploads.renew(place)
+                except LeaseLostError:
+                    return  # the transaction that records the object finds it, too
+                except (OSError, VfsdError) as error:
+                    _log.warning("the lease of %s was not renewed: %s", place, error)
+
+        thread = threading.Thread(target=renew, name="vfsd-upload-lease", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+
     def has_no_folders(self) -> bool:
         """Return False: a home without a file is as good as any other."""
         return False
@@ -126,6 +197,9 @@ class RemoteObjects(ObjectStore):
 
     def _place(self, key: str) -> tuple[str, int] | None:
         """Return the name in the bucket and the size of an object; None if it is not there."""
+        if time.monotonic() > self._places_expire:
+            self._places_expire = time.monotonic() + _PLACE_SECONDS
+            self._places.clear()
         found = self._places.get(key)
         if found is None:
             with self._catalog.reading() as seen:

@@ -32,6 +32,7 @@ from vfsd.errors import (
     BusyError,
     ExistsError,
     IntegrityError,
+    LeaseLostError,
     NotFoundError,
     RefusedMediaError,
     UsageError,
@@ -45,6 +46,9 @@ _FILE_LABEL = "this file"
 
 # How long to wait for the catalog after a wait for it has already timed out.
 _BUSY_TIMEOUT_SECONDS = 1
+
+# How often an object is put in place that another process deletes after its own upload.
+_UPLOAD_ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
@@ -106,18 +110,21 @@ def _rejection(refusal: RefusedMediaError) -> RejectedFile:
     return RejectedFile(str(refusal).removeprefix(f"{_FILE_LABEL}: "))
 
 
-def publish_verdict(change: Transaction, node: Node, verdict: Verdict) -> None:
+def publish_verdict(
+    change: Transaction, node: Node, verdict: Verdict, arrival: PendingObject | None = None
+) -> None:
     """Store the verdict on a spooled file.
 
-    For `AcceptedVideo` the object must be in place and durable, and the node must have the file's
-    size and mtime. Times and inode number do not change.
+    For `AcceptedVideo`, `arrival` is the object, which must be in place, and the node must have the
+    file's size and mtime. Times and inode number do not change.  Raises `LeaseLostError`.
     """
     if isinstance(verdict, RejectedFile):
         change.videos.remove(node.ino)  # the file may have been a video before it was written
         change.tree.alter(node.ino, state=FileState.PLAIN, reason=verdict.reason)
         return
     now = time.time_ns()
-    change.objects.record(verdict.digest, verdict.size, now_ns=now)
+    assert arrival is not None
+    arrival.record(change)
     node = change.tree.update(
         node.ino,
         state=FileState.VIDEO,
@@ -498,7 +505,10 @@ def software_versions() -> str:
 
 
 class PendingObject:
-    """An object that is being added; as a context manager it deletes the object after a failure."""
+    """An object that is being added; as a context manager it deletes the object after a failure.
+
+    In a store with a bucket, the bytes are there before the object is recorded.
+    """
 
     def __init__(
         self, parts: StoreContext, key: str, size: int, ensure: Callable[[], None]
@@ -508,14 +518,57 @@ class PendingObject:
         self._ensure = ensure
         self.key = key
         self.size = size  #: bytes
+        self._place: str | None = None  #: in the bucket, of an upload that is not recorded yet
+        self._is_recorded = False
 
     def ensure_stored(self) -> None:
         """Put it in place if it is not there.
 
-        The first call is slow because it syncs, so make it without holding a lock.  Raises
-        `NoSpaceError`, `OSError`.
+        The first call is slow because it syncs or uploads, so make it without holding a lock.
+        Raises `NoSpaceError`, `OSError`, `UnreachableError`.
         """
-        self._ensure()
+        if self._parts.objects.is_local:
+            self._ensure()
+        else:
+            self.upload()
+
+    def upload(self) -> None:
+        """Send the object to the bucket if the store has one that lacks it.
+
+        Raises as `ensure_stored`.
+        """
+        if self._parts.objects.is_local or self._place is not None:
+            return
+        for attempt in range(1, _UPLOAD_ATTEMPTS + 1):
+            with self._parts.catalog.reading() as seen:
+                if seen.objects.is_uploaded(self.key):
+                    return
+            self._ensure()
+            try:
+                self._place = self._parts.objects.upload(self.key, self.size)
+                return
+            except FileNotFoundError:
+                # Another process of this home has uploaded the same bytes, and deleted the file.
+                if attempt == _UPLOAD_ATTEMPTS:
+                    raise
+
+    def record(self, change: Transaction) -> None:
+        """Record the object in a transaction, after `ensure_stored`.
+
+        Raises `LeaseLostError` if it must be uploaded again.
+        """
+        if self._parts.objects.is_local:
+            # Garbage collection may have deleted it since; under the write lock it cannot.
+            self._ensure()
+            change.objects.record(self.key, self.size, now_ns=time.time_ns())
+            return
+        if self._place is not None:
+            change.objects.record_upload(self.key, self.size, self._place, now_ns=time.time_ns())
+        elif change.objects.place(self.key) is None:
+            raise LeaseLostError(
+                f"object {self.key} was removed while it was added again", hint="try again"
+            )
+        self._is_recorded = True
 
     @contextmanager
     def recorded(self) -> Iterator[Transaction]:
@@ -524,19 +577,32 @@ class PendingObject:
         After its success the object is not garbage.  Raises as `ensure_stored` and any transaction
         do.
         """
-        self._ensure()  # slow because it syncs, so not under the write lock
-        with self._parts.catalog.writing() as change:
-            # Garbage collection may have deleted it since; under the write lock it cannot.
-            self._ensure()
-            change.objects.record(self.key, self.size, now_ns=time.time_ns())
-            yield change
+        for is_last in (False, True):
+            self.ensure_stored()
+            with self._parts.catalog.writing() as change:
+                try:
+                    self.record(change)
+                except LeaseLostError:
+                    if is_last:
+                        raise
+                else:
+                    yield change
+                    return
+            self._abandon()
 
     def withdraw(self, *, timeout: float = BUSY_SECONDS) -> None:
         """Delete the object after a failure, unless another file needs it by now.
 
         Waits at most `timeout` seconds for other writers of the catalog.
         """
+        self._abandon()
         discard_failed(self._parts, self.key, timeout)
+        self._parts.objects.release(self.key)
+
+    def _abandon(self) -> None:
+        place, self._place = self._place, None
+        if place is not None:
+            self._parts.objects.abandon(place)
 
     def __enter__(self) -> Self:
         return self
@@ -548,6 +614,8 @@ class PendingObject:
             self.withdraw(timeout=_BUSY_TIMEOUT_SECONDS)
         elif kind is not None:
             self.withdraw()
+        elif self._is_recorded:
+            self._parts.objects.release(self.key)
 
 
 def pending_bytes(parts: StoreContext, data: bytes, what: str) -> PendingObject:
@@ -558,7 +626,7 @@ def pending_bytes(parts: StoreContext, data: bytes, what: str) -> PendingObject:
     found = parts.objects.put_bytes(data, what)
 
     def ensure() -> None:
-        if not parts.objects.exists(found.key):
+        if not parts.objects.is_here(found.key):
             parts.objects.put_bytes(data, what)
 
     return PendingObject(parts, found.key, found.size, ensure)
@@ -583,7 +651,7 @@ def pending_copy(
     found = parts.objects.put_file(source, on_progress=on_progress)
 
     def ensure() -> None:
-        if parts.objects.exists(found.key):
+        if parts.objects.is_here(found.key):
             return
         with ExitStack() as stack:
             try:

@@ -21,7 +21,7 @@ from vfsd.core.model import FileState, Node
 from vfsd.core.process_control import reset_after_fork
 from vfsd.core.retention_policy import is_plausible_time
 from vfsd.core.timebase import human_bytes
-from vfsd.disk.object_store import ObjectStore
+from vfsd.disk.object_store import ObjectStore, digest_file
 from vfsd.disk.safe_open import STAYS, open_stored
 from vfsd.disk.store_layout import fsync_path
 from vfsd.disk.tempfiles import NewFile, claimed, delete_file, is_locked
@@ -37,6 +37,8 @@ from vfsd.errors import (
 from vfsd.storage.context import StoreContext
 from vfsd.write.ingest_file import (
     AcceptedVideo,
+    PendingObject,
+    Verdict,
     classify_file,
     file_version,
     pending_own_file,
@@ -271,6 +273,10 @@ def recovered_name(parts: StoreContext, recording: UnfinishedRecording) -> str:
 
 def _is_published(parts: StoreContext, path: Path, seen: os.stat_result) -> bool:
     """Return whether the writer died after publishing the video under any name."""
+    if not parts.objects.is_local:
+        with parts.catalog.reading() as looking:
+            sizes = looking.objects.sizes()
+        return seen.st_size in sizes.values() and digest_file(path).key in sizes
     if seen.st_nlink < 2:  # publishing adds a second name
         return False
     with parts.catalog.reading() as looking:
@@ -289,29 +295,46 @@ def classify_spooled_file(parts: StoreContext, node: Node) -> Node | None:
     spool = parts.directory.spool_file(node.ino)
     before = spool.stat()
     verdict = classify_file(parts, spool)
-    if isinstance(verdict, AcceptedVideo):
-        fsync_path(spool)  # the catalog is not locked yet, so this may take a while
-    with ExitStack() as arriving, parts.catalog.writing() as change:
-        now = change.tree.nodes([node.ino]).get(node.ino)
-        if now is None or (now.state, now.generation) != (FileState.SPOOLED, node.generation):
-            return None
-        found = spool.stat()
-        if file_version(found) != file_version(before):
-            return None
+    with ExitStack() as arriving:
+        arrival = None
         if isinstance(verdict, AcceptedVideo):
-            # Only now is it certain that these are the bytes that were hashed.
+            fsync_path(spool)  # the catalog is not locked yet, so this may take a while
             own = pending_own_file(parts, spool, verdict.digest, verdict.size)
-            arriving.enter_context(own).ensure_stored()
-        change.tree.update(node.ino, size=found.st_size, mtime_ns=found.st_mtime_ns)
-        publish_verdict(change, node, verdict)
-        settled = change.tree.node(node.ino)
-    if settled.state is FileState.VIDEO:
+            arrival = arriving.enter_context(own)
+            arrival.upload()
+        settled = _published_verdict(parts, node, verdict, arrival, before)
+        if settled is None and arrival is not None and not parts.objects.is_local:
+            arrival.withdraw()
+    if settled is not None and settled.state is FileState.VIDEO:
         parts.catalog.sync()  # the private name must not go before the new one is durable
         with parts.catalog.writing() as change:
             now = change.tree.nodes([node.ino]).get(node.ino)
             if now is None or now.state is FileState.VIDEO:  # otherwise it has a new writer
                 spool.unlink(missing_ok=True)
     return settled
+
+
+def _published_verdict(
+    parts: StoreContext,
+    node: Node,
+    verdict: Verdict,
+    arrival: PendingObject | None,
+    before: os.stat_result,
+) -> Node | None:
+    """Publish a verdict, and return the updated node; None if the file was changed since
+    `before`."""
+    spool = parts.directory.spool_file(node.ino)
+    with parts.catalog.writing() as change:
+        now = change.tree.nodes([node.ino]).get(node.ino)
+        if now is None or (now.state, now.generation) != (FileState.SPOOLED, node.generation):
+            return None
+        found = spool.stat()
+        if file_version(found) != file_version(before):
+            return None
+        change.tree.update(node.ino, size=found.st_size, mtime_ns=found.st_mtime_ns)
+        # Only now is it certain that these are the bytes that were hashed.
+        publish_verdict(change, node, verdict, arrival)
+        return change.tree.node(node.ino)
 
 
 def delete_orphans(

@@ -19,6 +19,7 @@ from vfsd.mount.fs.open_inodes import BackingKind, OpenInode, OpenInodes
 from vfsd.storage.context import StoreContext
 from vfsd.write.ingest_file import (
     AcceptedVideo,
+    PendingObject,
     RejectedFile,
     Verdict,
     classify_file,
@@ -359,15 +360,24 @@ class Classifier:
         self._open_inodes.open(inode)  # readers must not wait for the lock below
         stamp = inode.stamp
         verdict = classify_file(self._context, path)
-        if isinstance(verdict, AcceptedVideo):
-            fsync_path(path)  # slow, so before the lock is taken
-        with inode.lock:
-            # A writer needs this lock before its first write, to update the row. A write and close
-            # since the hash left other bytes. They must never get the name of the hash, since
-            # a crash would make that permanent.
-            if inode.writers or inode.stamp != stamp:
-                return
-            if not self._publish(inode, node, verdict):
+        with ExitStack() as arriving:
+            arrival = None
+            if isinstance(verdict, AcceptedVideo):
+                # Both are slow, so before the lock is taken.
+                fsync_path(path)
+                arrival = arriving.enter_context(
+                    pending_own_file(self._context, path, verdict.digest, verdict.size)
+                )
+                arrival.upload()
+            with inode.lock:
+                # A writer needs this lock before its first write, to update the row. A write and
+                # close since the hash left other bytes. They must never get the name of the hash,
+                # since a crash would make that permanent.
+                is_current = not inode.writers and inode.stamp == stamp
+                is_published = is_current and self._publish(inode, node, verdict, arrival)
+            if not is_published:
+                if arrival is not None and (is_current or not self._context.objects.is_local):
+                    arrival.withdraw()
                 return
         if isinstance(verdict, AcceptedVideo):
             # Sync first: the private name may go only when the new row would survive a crash.
@@ -377,26 +387,34 @@ class Classifier:
                 if now is None or now.state is FileState.VIDEO:
                     path.unlink(missing_ok=True)
 
-    def _publish(self, inode: OpenInode, classified: Node, verdict: Verdict) -> bool:
+    def _publish(
+        self,
+        inode: OpenInode,
+        classified: Node,
+        verdict: Verdict,
+        arrival: PendingObject | None,
+    ) -> bool:
         """Record the verdict; return False if it no longer holds."""
-        if isinstance(verdict, RejectedFile):
+        if arrival is None:
             with self._names.changing() as change:
                 return self._record(change, classified, verdict)
         path = self._context.directory.spool_file(classified.ino)
         inode.shown_ctime = os.stat(
             path
         ).st_ctime_ns  # linking into the store must not change the visible ctime
-        with pending_own_file(self._context, path, verdict.digest, verdict.size) as arrival:
-            arrival.ensure_stored()
-            with self._names.changing() as change:
-                published = self._record(change, classified, verdict, inode.shown_ctime)
-            if not published:
-                arrival.withdraw()
+        arrival.ensure_stored()
+        with self._names.changing() as change:
+            published = self._record(change, classified, verdict, inode.shown_ctime, arrival)
         inode.backing = BackingKind.OBJECT if published else BackingKind.PRIVATE
         return published
 
     def _record(
-        self, change: TreeTransaction, classified: Node, verdict: Verdict, ctime_ns: int = 0
+        self,
+        change: TreeTransaction,
+        classified: Node,
+        verdict: Verdict,
+        ctime_ns: int = 0,
+        arrival: PendingObject | None = None,
     ) -> bool:
         """Write the verdict to the row in a transaction; return False if it no longer holds."""
         path = self._context.directory.spool_file(classified.ino)
@@ -407,9 +425,6 @@ class Classifier:
             return False
         if not self._needs_classification(node) or node.generation != classified.generation:
             return False
-        if isinstance(verdict, AcceptedVideo):
-            # No work, unless garbage collection has removed the object since.
-            self._context.objects.adopt(path, verdict.digest)
         found = os.stat(path)
         change.tree.alter(
             node.ino,
@@ -417,7 +432,7 @@ class Classifier:
             mtime_ns=found.st_mtime_ns,
             ctime_ns=max(node.ctime_ns, ctime_ns),
         )
-        publish_verdict(change.transaction, node, verdict)
+        publish_verdict(change.transaction, node, verdict, arrival)
         if _log.isEnabledFor(logging.DEBUG):
             what = (
                 "not a video: " + verdict.reason if isinstance(verdict, RejectedFile) else "a video"
