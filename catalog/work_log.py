@@ -114,10 +114,13 @@ class WorkLog:
         return found[0]
 
     def units(self, order_id: str, part: tuple[int, int] = (0, 1)) -> dict[int, dict[str, Any]]:
-        """Return units by number; only each n-th one from i for the part (i, n)."""
+        """Return units by number; of each n, one for the part (i, n)."""
+        # There and back, as in 0 1 2 2 1 0: each part gets the dearest of n as often as others.
+        index, parts = part
+        place = work_units.c.number % (2 * parts)
         chosen = (
             sa.select(work_units.c.number, work_units.c.unit)
-            .where(work_units.c.order_id == order_id, work_units.c.number % part[1] == part[0])
+            .where(work_units.c.order_id == order_id, place.in_((index, 2 * parts - 1 - index)))
             .order_by(work_units.c.number)
         )
         with self._database.reading() as connection:

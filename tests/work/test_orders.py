@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from vfsd.api.store import Store
 from vfsd.catalog.work_log import BEGUN, WorkResult
 from vfsd.errors import NotFoundError, UsageError
 from vfsd.labels.detectors import make_detector
-from vfsd.work import Unit, find_order, make_units, perform
+from vfsd.work import Unit, create_order, find_order, make_units, perform
 from vfsd.work.orders import parse_part
 from vfsd.work.plan import segments_from_json
 from vfsd.work.units import VERBS
@@ -177,6 +178,18 @@ def test_parts_are_disjoint(store: Store) -> None:
     for text in ("3/3", "1", "-1/2", "1/0"):
         with pytest.raises(UsageError, match="part must be I/N"):
             parse_part(text)
+
+
+def test_dear_units_come_first_and_are_spread_over_parts(store: Store) -> None:
+    video = store["a.mp4"]
+    (unit,) = make_units("detect", [video], MOTION)
+    units = [replace(unit, cost=float(7 * at % 20)) for at in range(20)]
+    order = create_order(store, "detect", [video], spec={}, units=units)
+    costs = [one.cost for one in order.units()]
+    assert costs == sorted(costs, reverse=True)
+    for count in (2, 3):
+        parts = [sum(one.cost for one in order.units((at, count))) for at in range(count)]
+        assert max(parts) - min(parts) <= max(costs)
 
 
 def test_wrong_orders(store: Store, make_store: Callable[..., Store]) -> None:

@@ -125,15 +125,14 @@ class Order:
         return self.record.id
 
     def units(self, part: tuple[int, int] = (0, 1)) -> list[Unit]:
-        """Return all units, or every n-th one from i for the part (i, n)."""
+        """Return all units, the dearest first, or those of the part (i, n)."""
         found = self._store.catalog.work.units(self.id, part)
         return [Unit.from_json(unit, self.id, number) for number, unit in found.items()]
 
     def pending(self, part: tuple[int, int] = (0, 1)) -> list[Unit]:
-        """Return the units without a result, those with the highest cost first."""
+        """Return the units without a result, the dearest first."""
         outcomes = self.state().outcomes
-        left = [one for one in self.units(part) if one.number not in outcomes]
-        return sorted(left, key=lambda one: -one.cost)
+        return [one for one in self.units(part) if one.number not in outcomes]
 
     def state(self) -> OrderState:
         """Return the results up to now."""
@@ -218,8 +217,13 @@ def create_order(
     spec: Mapping[str, Any],
     units: Sequence[Unit],
 ) -> Order:
-    """Store an order with these units; `spec` has the arguments, for people."""
+    """Store an order with these units, numbered by descending cost.
+
+    `spec` has the arguments, for people.
+    """
     store.parts.require_writable()
+    # Long units that begin last leave the other workers idle.
+    units = sorted(units, key=lambda one: -one.cost)
     shown = {"videos": [video.name for video in videos[:20]], **spec}
     record = WorkOrder(
         id=uuid4().hex[:8],
