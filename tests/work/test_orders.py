@@ -21,7 +21,6 @@ from vfsd.labels.detectors import make_detector
 from vfsd.work import Unit, create_order, find_order, make_units, perform
 from vfsd.work.orders import parse_part
 from vfsd.work.plan import segments_from_json
-from vfsd.work.units import VERBS
 
 
 def by_plain_calls(store: Store) -> dict[str, Any]:
@@ -32,7 +31,7 @@ def by_plain_calls(store: Store) -> dict[str, Any]:
     return contents(store)
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", ["retile", "render", "detect", "verify", "scrub", "replace"])
 def test_plan_depends_on_the_catalog_only(store: Store, verb: str) -> None:
     videos = list(store.find())
     spec: dict[str, Any] = {"retile": TILES, "render": {"size": (160, 120)}, "detect": MOTION}.get(
@@ -41,7 +40,7 @@ def test_plan_depends_on_the_catalog_only(store: Store, verb: str) -> None:
     first, again = (list(make_units(verb, videos, spec, seconds=1)) for _ in range(2))
     assert [one.frames for one in first] == [one.frames for one in again]
     for video in videos:
-        frames = [one.frames for one in first if one.video == video.info.id]
+        frames = [one.frames for one in first if one.video == video.info.id and one.frames]
         # Together they cover each frame once.
         assert [end for _, end in frames[:-1]] == [start for start, _ in frames[1:]]
         assert (frames[0][0], frames[-1][1]) == (0, len(video))
@@ -184,7 +183,7 @@ def test_dear_units_come_first_and_are_spread_over_parts(store: Store) -> None:
     video = store["a.mp4"]
     (unit,) = make_units("detect", [video], MOTION)
     units = [replace(unit, cost=float(7 * at % 20)) for at in range(20)]
-    order = create_order(store, "detect", [video], spec={}, units=units)
+    order = create_order(store, "detect", [video.name], spec={}, units=units)
     costs = [one.cost for one in order.units()]
     assert costs == sorted(costs, reverse=True)
     for count in (2, 3):

@@ -445,12 +445,17 @@ class Store(Mapping[str, "Video"]):
             store.order("retile", "cam1/**", layout="uniform:2x2").run("local:4")
 
         Args:
-            verb: "retile", "render", "detect", "verify" or "scrub".
+            verb: "ingest", "retile", "render", "detect", "verify", "scrub", "compress", "replace"
+                or "tune".
             videos: A name or a pattern as for `find`, or several of them; default: all videos.
+                For ingest: files, directories and URLs that all workers can read.
             unit_seconds: The length of a unit in seconds of video; default: 5 to 45.
             spec: `settings`, `span`, `gop` and one of `layout`, `roi` and `around` for retile;
                 `settings`, `span`, `gop` and `size` for render; `detector` ("motion" or
-                "onnx:MODEL"), `every`, `min_confidence`, `label`, `span` and `replace` for detect.
+                "onnx:MODEL"), `every`, `min_confidence`, `label`, `span` and `replace` for detect;
+                `to` (a directory of the store), `stream`, `size`, `tags`, `verify` and
+                `skip_refused` for ingest; `level` or `by_budget` for compress; `psnr`, `codec` and
+                `keep` for replace.
 
         Raises `UsageError`, also for a video that must be verified first, and `NotFoundError`.
         """

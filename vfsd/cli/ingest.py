@@ -18,6 +18,7 @@ from vfsd.cli.errors import describe
 from vfsd.cli.options import word_value
 from vfsd.cli.output import Progress, column_lines, print_json, print_line, printable
 from vfsd.cli.session import Session, store_name
+from vfsd.cli.work import ORDER_EXITS, ORDER_VARIANTS, engine_options, run_units
 from vfsd.core.timebase import human_bytes
 from vfsd.errors import (
     BusyError,
@@ -44,6 +45,7 @@ _MOST_FOLDERS = 10
         "vfsd -s videos ingest footage --tag summer --skip-refused",
         "vfsd -s videos ingest footage/portrait.mp4 --as front-door.mp4 --link",
         "vfsd -s videos ingest footage/portrait.mp4 --as front-door-0.mp4 --stream 0",
+        "vfsd -s videos ingest footage --to more --on local:2",
     ],
     fields={
         "source": "path of the file",
@@ -56,7 +58,8 @@ _MOST_FOLDERS = 10
         "seconds": "duration, null if not ingested",
         "corrected": "whether --verify corrected the frame table; null without a check",
     },
-    exits=[RefusedMediaError, ExistsError, NotFoundError, HeldError],
+    variants=ORDER_VARIANTS,
+    exits=[RefusedMediaError, ExistsError, NotFoundError, HeldError, *ORDER_EXITS],
     listing=True,
 )
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path())
@@ -98,6 +101,7 @@ _MOST_FOLDERS = 10
     "idle time, or `vfsd verify`.",
 )
 @click.option("--skip-refused", is_flag=True, help="Do not fail for files that are not videos.")
+@engine_options
 @click.option("--dry-run", is_flag=True, help="Only print what would be done.")
 def ingest(
     session: Session,
@@ -111,6 +115,8 @@ def ingest(
     size: str | None,
     verify: bool,
     skip_refused: bool,
+    on: str | None,
+    units: Path | None,
     dry_run: bool,
 ) -> None:
     """Add videos to the store.
@@ -121,6 +127,9 @@ def ingest(
     A video with the same name, size and time is skipped, so the same command continues after an
     interruption. If the bytes in the store are damaged or missing, they are put back; a damaged
     frame table is rebuilt. A file that is not a video is refused, and the command continues.
+
+    With --on, all workers must be able to read each PATH, and it may be a URL: http, https, s3, gs
+    or az. A name that has another file is left alone.
     """
     from vfsd.disk.external_files import require_linkable
     from vfsd.write.ingest_file import require_outside_store
@@ -133,6 +142,32 @@ def ingest(
             hint=f"`--to {shlex.quote(rename)}` puts the file into it",
         )
     place = session.place(target)
+    if on is not None or units is not None:
+        if link or replace:
+            raise UsageError(
+                "--link and --replace cannot be combined with --on",
+                hint="ingest these files without --on",
+            )
+        options = {
+            "stream": stream,
+            "size": size,
+            "tags": list(tags),
+            "verify": verify,
+            "skip_refused": skip_refused,
+        }
+        name = None if rename is None else store_name(rename)
+        found = _sources_for_workers(paths, place.name, name)
+        with session.opened(place.root, writing=not dry_run) as store:
+            from vfsd.work.plan import ingest_units
+
+            run_units(
+                *(session, store, "ingest", [one[1] for one in found], options),
+                list(ingest_units(found, options)),
+                on=on,
+                units=units,
+                dry_run=dry_run,
+            )
+        return
     sources = plan_sources(paths, place.name, None if rename is None else store_name(rename))
     total = sum(source.size for source in sources)
     shown_bar = session.shows_progress and not dry_run
@@ -167,6 +202,29 @@ def ingest(
         finally:
             _summarize(session, outcomes, len(sources))
     click.get_current_context().exit(_exit_code(outcomes, skip_refused))
+
+
+def _sources_for_workers(
+    paths: Sequence[str], target: str, rename: str | None
+) -> list[tuple[str, str, int]]:
+    """Return (absolute path or URL, name, bytes) of each file."""
+    from vfsd.work.plan import named_sources
+
+    urls = [path for path in paths if "://" in path]
+    files = plan_sources([path for path in paths if "://" not in path], target, rename)
+    found = [(os.path.abspath(one.path), one.name, one.size) for one in files]
+    for url, name, size in named_sources(urls, target):
+        found.append((url, posixpath.join(target, rename) if rename else name, size))
+    duplicates = [name for name, count in Counter(one[1] for one in found).items() if count > 1]
+    if duplicates:
+        raise _duplicate_error(duplicates[0])
+    return found
+
+
+def _duplicate_error(name: str) -> UsageError:
+    return UsageError(
+        f"several files would be named {name!r}", hint="ingest them one by one, with --as"
+    )
 
 
 def _print_outcome(session: Session, outcome: IngestOutcome) -> None:
@@ -325,10 +383,7 @@ def plan_sources(paths: Sequence[str], target: str, rename: str | None) -> list[
     found = [source for path in paths for source in _sources_of(path, target, rename)]
     duplicates = [name for name, count in Counter(s.name for s in found).items() if count > 1]
     if duplicates:
-        raise UsageError(
-            f"several files would be named {duplicates[0]!r}",
-            hint="ingest them one by one, with --as",
-        )
+        raise _duplicate_error(duplicates[0])
     return found
 
 

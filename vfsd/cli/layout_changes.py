@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -24,6 +25,7 @@ from vfsd.cli.layout import (
 from vfsd.cli.options import Span
 from vfsd.cli.output import Progress, print_json, print_line, print_table, printable
 from vfsd.cli.session import Session, for_each, select_or_all, select_videos
+from vfsd.cli.work import ORDER_EXITS, ORDER_VARIANTS, engine_options, run_on
 from vfsd.core.timebase import clock_text, human_bytes
 from vfsd.errors import (
     EXIT_FINDINGS,
@@ -285,7 +287,8 @@ _LEVEL = 9
         "bytes": "their size now",
         "seconds": "duration",
     },
-    exits=[*MAKING_EXITS, EXIT_FINDINGS],
+    variants=ORDER_VARIANTS,
+    exits=[*MAKING_EXITS, *ORDER_EXITS],
     listing=True,
 )
 @click.argument("names", metavar="[VIDEO]...", nargs=-1)
@@ -302,12 +305,15 @@ _LEVEL = 9
     "budget, then higher the fuller it is.",
 )
 @jobs_option
+@engine_options
 def compress(
     session: Session,
     names: tuple[str, ...],
     level: int | None,
     by_budget: bool,
     jobs: int | None,
+    on: str | None,
+    units: Path | None,
 ) -> None:
     """Compress lossless tiles and renditions.
 
@@ -326,6 +332,10 @@ def compress(
             videos = [video for video in videos if lossless_segments(store.parts, video.info)]
             if not videos and not session.json:
                 print_line("nothing to do, no video has lossless tiles or renditions")
+        if on is not None or units is not None:
+            spec = {"by_budget": True} if by_budget else {"level": level or _LEVEL}
+            run_on(session, store, "compress", videos, spec, on=on, units=units)
+            return
         unread = 0
         for video in videos:
             asked = _budget_level(store, video) if by_budget else level or _LEVEL

@@ -5,6 +5,7 @@ replacement by smaller encodings.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from vfsd.cli.output import (
     printable,
 )
 from vfsd.cli.session import Session, matched_paths, select_or_all, select_video_list
+from vfsd.cli.work import ORDER_EXITS, ORDER_VARIANTS, engine_options, run_on
 from vfsd.core.timebase import human_bytes
 from vfsd.errors import (
     ExistsError,
@@ -303,9 +305,10 @@ _FIELDS: Mapping[str, str] = MappingProxyType(
             "seconds": "estimated duration",
             "refused": "why it may not, would not (no savings) or cannot be replaced; else null. "
             "Without an encoding, frames is 0 and the new bytes are missing",
-        }
+        },
+        **ORDER_VARIANTS,
     },
-    exits=[*MAKING_EXITS, RefusedMediaError, ForbiddenError, OutdatedError],
+    exits=[*MAKING_EXITS, RefusedMediaError, ForbiddenError, OutdatedError, *ORDER_EXITS],
     listing=True,
 )
 @click.argument("names", metavar="VIDEO...", nargs=-1, required=True)
@@ -328,6 +331,7 @@ _FIELDS: Mapping[str, str] = MappingProxyType(
     help="Keep the quality of regions with these labels only: car|truck or an expression of "
     "`vfsd labels query`.",
 )
+@engine_options
 @click.option("--dry-run", is_flag=True, help="Encode a few seconds, and print an estimate.")
 def replace(
     session: Session,
@@ -335,6 +339,8 @@ def replace(
     codec: str,
     psnr: float | None,
     keep: str | None,
+    on: str | None,
+    units: Path | None,
     dry_run: bool,
 ) -> None:
     """Replace originals by smaller encodings.
@@ -351,6 +357,15 @@ def replace(
     """
     root, paths = session.places(names)
     with session.opened(root, writing=not dry_run) as store:
+        if on is not None or units is not None:
+            run_on(
+                *(session, store, "replace", select_video_list(store, paths)),
+                {"psnr": psnr, "codec": codec, "keep": keep},
+                on=on,
+                units=units,
+                dry_run=dry_run,
+            )
+            return
         for video in select_video_list(store, paths):
             with Progress("", None, shown=session.shows_progress) as progress:
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ from vfsd.cli.output import (
     printable,
 )
 from vfsd.cli.session import Session, select_video_list
+from vfsd.cli.work import ORDER_EXITS, ORDER_VARIANTS, engine_options, run_units
 from vfsd.core.timebase import clock_text, human_bytes
 from vfsd.errors import (
     EXIT_FINDINGS,
@@ -191,8 +193,8 @@ _PROPOSAL_ALIGNMENT = "<<><>>>>"
         "vfsd -s videos tune --apply --budget-seconds 60 --budget-bytes 500M",
     ],
     fields=PROPOSAL_FIELDS,
-    variants={"--apply": DECISION_FIELDS},
-    exits=[*MAKING_EXITS, EXIT_FINDINGS],
+    variants={"--apply": DECISION_FIELDS, **ORDER_VARIANTS},
+    exits=[*MAKING_EXITS, *ORDER_EXITS],
     listing=True,
 )
 @click.argument("names", metavar="[VIDEO]...", nargs=-1)
@@ -214,12 +216,15 @@ _PROPOSAL_ALIGNMENT = "<<><>>>>"
     type=byte_count_value,
     help="Start no segment whose predicted size would exceed this total: 5000000, 500M or 2G.",
 )
+@engine_options
 def tune(
     session: Session,
     names: tuple[str, ...],
     apply: bool,
     budget_seconds: float | None,
     budget_bytes: int | None,
+    on: str | None,
+    units: Path | None,
 ) -> None:
     """List tiles that pay for the logged reads, and make them.
 
@@ -230,15 +235,24 @@ def tune(
 
     --apply makes them, the best ratio of savings to cost first. Each second of video is made and
     used on its own. After Ctrl-C, the same command continues. `vfsd tune history` lists the
-    decisions, `vfsd tune undo` reverts one. A video that is damaged or cannot be tiled is named and
-    skipped, and the exit code is 30.
+    decisions, `vfsd tune undo` reverts one. With --on, other processes make
+    the tiles, and views that are cached on this machine are left for --apply. A video that is
+    damaged or cannot be tiled is named and skipped, and the exit code is 30.
     """
     from vfsd.derive.tuner import TuningBudget
 
     budget = TuningBudget(budget_seconds, budget_bytes)
     root, paths = session.places_or_root(names)
-    with session.opened(root, writing=apply) as store:
+    with session.opened(root, writing=apply or on is not None) as store:
         chosen = [video.name for video in select_video_list(store, paths)] if names else None
+        if on is not None or units is not None:
+            from vfsd.work.orders import make_tune_units
+
+            with Progress("searching the read log", None, shown=session.shows_progress):
+                found = make_tune_units(store, chosen, budget)
+            spec = {"budget_seconds": budget_seconds, "budget_bytes": budget_bytes}
+            run_units(session, store, "tune", chosen or [], spec, found, on=on, units=units)
+            return
         if apply:
             _make_proposals(session, store, chosen, budget)
         else:

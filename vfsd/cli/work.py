@@ -51,20 +51,20 @@ _SHOWN_FAILURES = 20
 ORDER_FIELDS: Mapping[str, str] = MappingProxyType(
     {
         "order": "id of the order: eight hexadecimal digits",
-        "verb": "the command: retile, render, detect, verify or scrub",
+        "verb": "the command, such as retile",
         "created": "when it was planned, ISO 8601, UTC",
         "cancelled": "when it was cancelled, or null",
         "units": "number of units",
         "outcomes": "object, number of units by outcome: made, skipped (nothing was left to do), "
-        "outdated (the video has other bytes, or is gone), failed, refused (three workers ended "
-        "while they performed it), cancelled, and waiting",
+        "outdated (the video has other bytes, or is gone), taken (the name has another file), "
+        "failed, refused (three workers crashed while they performed it), cancelled, and waiting",
         "cost": "expected CPU seconds",
         "cpu_seconds": "CPU seconds spent, by all attempts",
         "runs": "number of attempts",
         "again": "number of attempts that found the catalog busy or away, and were repeated",
         "workers": "number of processes",
         "frames": "number of frames worked on",
-        "made": "number of new segments or boxes, or of files that were checked",
+        "made": "number of new segments, boxes or videos, or of files that were checked",
         "bytes_read": "approximate number of bytes of originals",
         "bytes_written": "bytes of new data",
     }
@@ -115,12 +115,14 @@ def run_on(
     plan: PlanSegments | None = None,
     dry_run: bool = False,
 ) -> None:
-    """Plan an order and perform it on an engine, or write its units to a file.
+    """Plan an order about videos and perform it on an engine, or write its units to a file.
 
     `spec` and `plan` are those of `vfsd.work.make_units`.  Videos that have to be verified for it
     are verified by an order of their own.
     """
     from vfsd.work.orders import create_order, make_units
+
+    names = [video.name for video in videos]
 
     if verb in ("retile", "render") and on is not None and not dry_run:
         unverified = [video for video in videos if not video.original.verified]
@@ -130,29 +132,43 @@ def run_on(
                     f"{unverified[0].name} was not verified", hint="run `vfsd verify` first"
                 )
             checks = list(make_units("verify", unverified, {}))
-            order = create_order(store, "verify", unverified, spec={}, units=checks)
+            unsure = [video.name for video in unverified]
+            order = create_order(store, "verify", unsure, spec={}, units=checks)
             _perform(session, order, on)
-            videos = [store[video.name] for video in videos]
+            videos = [store[name] for name in names]
     label = f"planning {verb}"
     with Progress(label, len(videos), shown=session.shows_progress) as progress:
         found: list[Unit] = []
         for number, video in enumerate(videos):
             found += make_units(verb, [video], spec, plan=plan)
             progress.reach(number + 1, len(videos))
+    run_units(session, store, verb, names, spec, found, on=on, units=units, dry_run=dry_run)
+
+
+def run_units(
+    session: Session,
+    store: Store,
+    verb: str,
+    names: Sequence[str],
+    spec: Mapping[str, Any],
+    found: Sequence[Unit],
+    *,
+    on: str | None,
+    units: Path | None,
+    dry_run: bool = False,
+) -> None:
+    """Store planned units as an order and perform it on an engine, or write them to a file."""
+    from vfsd.work.orders import create_order
+
     if units is not None or dry_run or on is None:
         _report_plan(session, [one.to_json() for one in found], units)
         return
-    shown = {key: _plain(value) for key, value in spec.items() if value is not None}
-    order = create_order(store, verb, videos, spec=shown, units=found)
+    order = create_order(store, verb, names, spec=spec, units=found)
     if on == LATER:
         _report(session, order, order.state())
         return
     _perform(session, order, on)
     _conclude(session, order, order.state())
-
-
-def _plain(value: object) -> object:
-    return value if isinstance(value, int | float | str | bool) else str(value)
 
 
 def _report_plan(session: Session, units: Sequence[Mapping[str, Any]], file: Path | None) -> None:
@@ -280,7 +296,7 @@ def work_ls(session: Session) -> None:
         **ORDER_FIELDS,
         "spec": "object: the arguments of the command, and the first videos",
         "failures": "list of units that failed: objects of unit, outcome, error, exit_code, "
-        "worker, video and frames ([first, end])",
+        "worker, video and frames ([first, end], or null)",
     },
     exits=[NotFoundError],
 )
@@ -301,8 +317,8 @@ def work_show(session: Session, order: str) -> None:
                 "error": row.error,
                 "exit_code": row.exit_code,
                 "worker": row.host,
-                "video": _name_of(store, units[number].video),
-                "frames": list(units[number].frames),
+                "video": _name_of(store, units[number]),
+                "frames": units[number].to_json()["frames"],
             }
             for number, row in sorted(state.failures.items())
         ]
@@ -313,11 +329,10 @@ def work_show(session: Session, order: str) -> None:
         facts = [(key, str(value)) for key, value in _record(found, state).items()]
         print_facts(facts)
         for one in failures:
-            name, (first, end) = one["video"] or "?", one["frames"]
-            print_line(
-                f"unit {one['unit']} {one['outcome']}: {printable(name)}, frames {first} to "
-                f"{end - 1}: {one['error']}"
-            )
+            what = printable(one["video"] or "?")
+            if one["frames"] is not None:
+                what += f", frames {one['frames'][0]} to {one['frames'][1] - 1}"
+            print_line(f"unit {one['unit']} {one['outcome']}: {what}: {one['error']}")
 
 
 @define(
@@ -423,9 +438,11 @@ def _find(store: Store, order: str) -> Order:
     return find_order(store, order)
 
 
-def _name_of(store: Store, video: int) -> str | None:
+def _name_of(store: Store, unit: Unit) -> str | None:
+    if unit.video is None:
+        return str(unit.spec["name"])
     try:
         with store.catalog.reading() as seen:
-            return seen.videos.get(video).name
+            return seen.videos.get(unit.video).name
     except NotFoundError:
         return None

@@ -13,18 +13,25 @@ from typing import Any
 from uuid import uuid4
 
 from vfsd.api.store import Store
-from vfsd.api.video import Video
+from vfsd.api.video import Video, context_of
 from vfsd.catalog.work_log import AGAIN, BEGUN, DONE, RETRY, WorkOrder, WorkResult
 from vfsd.core.process_control import host_name
+from vfsd.core.retention_policy import CODEC
+from vfsd.derive.deferred_compression import wanted_level
 from vfsd.derive.tile_encoder import TileSettings
+from vfsd.derive.tuner import TuningBudget
 from vfsd.errors import UsageError
-from vfsd.validation import not_one_of
+from vfsd.validation import not_one_of, value_or_default
 from vfsd.work.perform import TRANSIENT, perform_at
 from vfsd.work.plan import (
     PlanSegments,
+    compress_units,
     detect_units,
+    ingest_units,
+    named_sources,
     segment_units,
     tile_plan,
+    tune_units,
     whole_unit,
 )
 from vfsd.work.units import MADE, SKIPPED, VERBS, Unit
@@ -38,6 +45,9 @@ _PART = re.compile(r"(\d+)/(\d+)")
 _AGAIN_SECONDS = 600.0
 _LONGEST_PAUSE = 10.0
 _DAY_SECONDS = 86400
+_SHOWN_NAMES = 20
+_LEVEL = 9
+"""Of compress, if none is given."""
 
 OnOrderProgress = Callable[["OrderState"], None]
 """Called about once a second; may raise to stop."""
@@ -212,19 +222,19 @@ def find_order(store: Store, beginning: str) -> Order:
 def create_order(
     store: Store,
     verb: str,
-    videos: Sequence[Video],
+    names: Sequence[str],
     *,
     spec: Mapping[str, Any],
     units: Sequence[Unit],
 ) -> Order:
     """Store an order with these units, numbered by descending cost.
 
-    `spec` has the arguments, for people.
+    `names` of videos and `spec`, the arguments, are for people.
     """
     store.parts.require_writable()
     # Long units that begin last leave the other workers idle.
     units = sorted(units, key=lambda one: -one.cost)
-    shown = {"videos": [video.name for video in videos[:20]], **spec}
+    shown = {"videos": list(names[:_SHOWN_NAMES]), **_shown(spec)}
     record = WorkOrder(
         id=uuid4().hex[:8],
         verb=verb,
@@ -249,9 +259,34 @@ def make_order(
     spec: Mapping[str, Any],
 ) -> Order:
     """See `Store.order`."""
+    if verb not in VERBS:
+        raise not_one_of("verb", verb, VERBS)
+    if verb == "ingest":
+        given = dict(spec)
+        if videos is None:
+            raise UsageError("an ingest needs files or URLs")
+        sources = list(named_sources(videos, given.pop("to", "")))
+        units = list(ingest_units(sources, given))
+        return create_order(store, verb, [name for _, name, _ in sources], spec=spec, units=units)
     found = store.named(videos) if videos is not None else list(store.find())
-    units = list(make_units(verb, found, spec, seconds=unit_seconds))
-    return create_order(store, verb, found, spec=_shown(spec), units=units)
+    if verb == "tune":
+        units = make_tune_units(store, [video.name for video in found] if videos else None)
+    else:
+        units = list(make_units(verb, found, spec, seconds=unit_seconds))
+    return create_order(store, verb, [one.name for one in found], spec=spec, units=units)
+
+
+def make_tune_units(
+    store: Store, names: Sequence[str] | None, budget: TuningBudget | None = None
+) -> list[Unit]:
+    """Return the units of the proposals that a budget covers."""
+    left = value_or_default(budget, TuningBudget)
+    chosen = []
+    for proposal in store.proposals(names):
+        if proposal.candidate is None and left.allows(proposal):
+            left = left.less(proposal.seconds, proposal.bytes)
+            chosen.append(proposal)
+    return list(tune_units(chosen, store.open_video))
 
 
 def make_units(
@@ -265,17 +300,16 @@ def make_units(
     """Yield the units of an order.
 
     Args:
-        verb: One of `vfsd.work.units.VERBS`.
+        verb: One of `vfsd.work.units.VERBS`, but neither ingest nor tune.
         videos: The videos.
         spec: Keyword arguments of `tile_plan` and `settings` for retile and render; those of
-            `make_detector`, `every`, `span` and `replace` for detect; else empty.
+            `make_detector`, `every`, `span` and `replace` for detect; `level` or `by_budget` for
+            compress; `psnr`, `codec` and `keep` for replace; else empty.
         plan: Plans the segments of retile and render instead.
         seconds: The length of a unit; default: by the length of the video.
 
     Raises `UsageError` for videos that were not verified, if the verb needs that.
     """
-    if verb not in VERBS:
-        raise not_one_of("verb", verb, VERBS)
     given = dict(spec)
     if verb in ("retile", "render"):
         settings = given.pop("settings", None) or TileSettings()
@@ -292,7 +326,16 @@ def make_units(
         span = given.pop("span", None)
         for video in videos:
             yield from detect_units(video, given, span=span, seconds=seconds)
+    elif verb == "compress":
+        level = given.get("level") or _LEVEL
+        for video in videos:
+            if given.get("by_budget"):
+                level = wanted_level(context_of(video).parts, video.info.id)
+            if level:
+                yield from compress_units(video, level, seconds)
     else:
+        if verb == "replace":
+            given = {"codec": CODEC, **given}
         if verb == "scrub":
             older_than = given.pop("older_than", None)
             given["since"] = time.time() - (older_than or 0) * _DAY_SECONDS
@@ -304,7 +347,7 @@ def _shown(spec: Mapping[str, Any]) -> dict[str, Any]:
     return {
         key: value if isinstance(value, int | float | str | list | bool) else str(value)
         for key, value in spec.items()
-        if value is not None
+        if value not in (None, False, ())
     }
 
 

@@ -10,46 +10,19 @@ import atexit
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from vfsd.api.detect import detect
 from vfsd.api.store import Store
-from vfsd.api.video import Video, context_of
 from vfsd.catalog.work_log import AGAIN, BEGUN, RETRY, WorkResult
 from vfsd.core.process_control import host_name
-from vfsd.derive.retile import missing_segments, retile
-from vfsd.derive.tile_encoder import TileSettings
-from vfsd.errors import (
-    EXIT_FINDINGS,
-    BusyError,
-    IntegrityError,
-    NotFoundError,
-    OutdatedError,
-    RefusedMediaError,
-    UnreachableError,
-    UsageError,
-    VfsdError,
-)
-from vfsd.labels.detectors import make_detector
-from vfsd.maintenance.scrub import Scrubber
+from vfsd.errors import BusyError, IntegrityError, OutdatedError, UnreachableError, VfsdError
 from vfsd.read.shared_store import StoreAddress
-from vfsd.work.plan import segments_from_json
-from vfsd.work.units import (
-    CANCELLED,
-    FAILED,
-    MADE,
-    OUTDATED,
-    REFUSED,
-    SKIPPED,
-    OnProgress,
-    Outcome,
-    Unit,
-)
+from vfsd.work.units import CANCELLED, FAILED, OUTDATED, REFUSED, OnProgress, Outcome, Unit
+from vfsd.work.verbs import run_verb
 
 TRANSIENT = (UnreachableError, BusyError)
 """Errors after which the same unit may succeed: engines retry it."""
@@ -76,10 +49,7 @@ def perform(store: Store, unit: Unit, *, on_progress: OnProgress | None = None) 
     """
     began = time.process_time()
     try:
-        video = _video_of(store, unit)
-        if video is None:
-            return Outcome(OUTDATED)
-        done = _VERBS[unit.verb](video, unit, on_progress or _ignore)
+        done = run_verb(store, unit, on_progress or _ignore)
     except OutdatedError as error:
         return Outcome(OUTDATED, error=str(error), exit_code=error.exit_code)
     except TRANSIENT:
@@ -206,124 +176,5 @@ def _close_stores() -> None:
     _stores.clear()
 
 
-def _video_of(store: Store, unit: Unit) -> Video | None:
-    """Return the video of a unit; None if it is gone or has other bytes."""
-    try:
-        with store.catalog.reading() as seen:
-            info = seen.videos.get(unit.video)
-    except NotFoundError:
-        return None
-    return store.open_video(info) if info.name and info.digest == unit.digest else None
-
-
 def _ignore(done: int, total: int) -> None:
     """Ignore progress."""
-
-
-def _retile(video: Video, unit: Unit, on_progress: OnProgress) -> Outcome:
-    spec = unit.spec
-    settings = TileSettings(spec["codec"], spec["psnr"], spec["quality"])
-    planned = segments_from_json(spec["segments"])
-    context = context_of(video)
-    if not video.original.verified:
-        raise UsageError(
-            f"{video.name} was not verified", hint=f"run `vfsd verify {video.name}` first"
-        )
-    wanted = missing_segments(context.parts, video.info, planned, settings)
-    made = retile(
-        context.parts,
-        context.tools.pool,
-        video.info,
-        context.table,
-        planned,
-        settings,
-        jobs=1,
-        on_progress=on_progress,
-    )
-    frames = sum(len(one.frames) for one in wanted)
-    return Outcome(
-        MADE if made else SKIPPED,
-        made=len(made),
-        skipped=len(planned) - len(made),
-        frames=frames,
-        bytes_read=_bytes_of(video, frames),
-        bytes_written=sum(one.size for one in made),
-    )
-
-
-def _detect(video: Video, unit: Unit, on_progress: OnProgress) -> Outcome:
-    spec, frames = unit.spec, range(*unit.frames)
-    every = spec.get("every") or 1
-    detector = make_detector(
-        spec["detector"],
-        every=every,
-        min_confidence=spec.get("min_confidence"),
-        label=spec.get("label"),
-        names=None if spec.get("names") is None else Path(spec["names"]),
-    )
-    context, again = context_of(video), bool(spec.get("replace"))
-    before = 0 if again else _examined(video, detector.source, frames)
-    boxes = detect(
-        context, detector, None, every, on_progress, again, float("inf"), frames_only=frames
-    )
-    after = _examined(video, detector.source, frames)
-    return Outcome(
-        MADE if after - before else SKIPPED,
-        made=boxes,
-        skipped=before,
-        frames=after - before,
-        bytes_read=_bytes_of(video, len(frames)) if after - before else 0,
-    )
-
-
-def _examined(video: Video, source: Any, frames: range) -> int:
-    """Return how many of the frames a source has examined."""
-    found = (one.frames for one in video.labels.examined(source))
-    return sum(max(0, min(one.stop, frames.stop) - max(one.start, frames.start)) for one in found)
-
-
-def _verify(video: Video, unit: Unit, on_progress: OnProgress) -> Outcome:
-    original = video.original
-    if unit.spec.get("all") and original.verified and original.damage is not None:
-        return Outcome(SKIPPED, skipped=1)
-    try:
-        corrected = video.verify(on_progress=on_progress)
-    except (RefusedMediaError, IntegrityError) as error:
-        return Outcome(FAILED, error=str(error), exit_code=EXIT_FINDINGS)
-    status = "corrected" if corrected else "right"
-    details = {"status": status, "damaged": video.original.damaged_frames}
-    size = video.info.size
-    return Outcome(MADE, made=1, frames=len(video), bytes_read=size, details=details)
-
-
-def _scrub(video: Video, unit: Unit, on_progress: OnProgress) -> Outcome:
-    # Files that were read since the order was made are skipped.
-    age = max(0.0, time.time() - float(unit.spec["since"]))
-    scrubber = Scrubber(
-        context_of(video).parts,
-        [video.info],
-        older_than=age,
-        rate=unit.spec.get("rate"),
-        on_progress=on_progress,
-    )
-    count, size = scrubber.planned
-    damage = [one.message for one in scrubber.run()]
-    damage += [str(error) for error in [*scrubber.unread, *scrubber.stuck]]
-    if damage:
-        return Outcome(
-            FAILED, made=count, bytes_read=size, error="; ".join(damage), exit_code=EXIT_FINDINGS
-        )
-    return Outcome(MADE if count else SKIPPED, made=count, bytes_read=size)
-
-
-def _bytes_of(video: Video, frames: int) -> int:
-    return round(video.original.size * frames / max(1, len(video)))
-
-
-_VERBS: Mapping[str, Callable[[Video, Unit, OnProgress], Outcome]] = {
-    "retile": _retile,
-    "render": _retile,
-    "detect": _detect,
-    "verify": _verify,
-    "scrub": _scrub,
-}

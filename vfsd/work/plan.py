@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import os
+import posixpath
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from vfsd.api.video import Video, context_of
 from vfsd.codecs.cells.cell_encoders import tile_codec
 from vfsd.codecs.frames.to_array import needed_area
+from vfsd.core.model import LogicalVideo, Segment, TilingReason
+from vfsd.derive.deferred_compression import compressible
 from vfsd.derive.gop_length import gop_frames
+from vfsd.derive.proposals import Proposal
 from vfsd.derive.tile_encoder import PlannedSegment, TileSettings
 from vfsd.errors import UsageError
 from vfsd.labels.detectors import block_starts, make_detector
@@ -19,10 +27,21 @@ from vfsd.read.tile_planner import original_work
 from vfsd.tiling import Rect, TileLayout, parse_layout
 from vfsd.tiling.cost import DecodeWork, encode_cost
 from vfsd.tiling.layout import layout_around
+from vfsd.validation import no_such_file, not_one_of
 from vfsd.work.units import Unit
+from vfsd.write.ingest_file import plan_tree
 
 MIN_SECONDS, MAX_SECONDS = 5.0, 45.0
 """Limits for the length of a unit, in seconds of video."""
+URL_SCHEMES = ("http", "https", "s3", "gs", "az")
+"""Of sources of an ingest that are not files."""
+
+_SECRET = re.compile("signature|token|secret|credential|password", re.IGNORECASE)
+# Copying, hashing, checksums and the frame table of a file.
+_INGEST_SECONDS_A_BYTE, _INGEST_SECONDS = 5e-9, 0.05
+# At level 1, in proportion to the level.
+_COMPRESS_SECONDS_A_BYTE = 4e-9
+_MOST_JSON = 1500
 # Enough for all workers to be busy until the end.
 _UNITS_PER_VIDEO = 16
 
@@ -136,7 +155,162 @@ def whole_unit(video: Video, verb: str, spec: Mapping[str, Any]) -> Unit:
     frames = range(len(video))
     # Checksums cost about a nanosecond a byte.
     cost = video.info.size * 1e-9 if verb == "scrub" else _decoding(video, frames)[0]
+    if verb == "replace":
+        area = video.original.media.width * video.original.media.height * len(video)
+        # All is decoded, encoded, and decoded twice for the comparison.
+        cost = 3 * cost + encode_cost("small").seconds(1, area, video.info.size)
     return _unit(video, verb, frames, spec, cost)
+
+
+def ingest_units(
+    sources: Iterable[tuple[str, str, int]], spec: Mapping[str, Any]
+) -> Iterator[Unit]:
+    """Yield a unit for each (source, name, bytes) of a file or URL.
+
+    `spec` may have stream, size, tags, verify and skip_refused.  Raises `UsageError` for a source
+    that an order must not store.
+    """
+    for source, name, size in sources:
+        try:
+            f"{source}{name}".encode()
+        except UnicodeEncodeError:
+            raise UsageError(f"the name of {source!r} must be in UTF-8 for an order") from None
+        if "://" in source:
+            parts = urlsplit(source)
+            if parts.scheme not in URL_SCHEMES:
+                raise not_one_of("a URL", source, [f"{one}://..." for one in URL_SCHEMES])
+            if "@" in parts.netloc or _SECRET.search(parts.query):
+                raise UsageError(
+                    f"the URL of {name!r} has a secret in it, which the catalog would keep",
+                    hint="give the workers the credentials by their environment",
+                )
+        given = {key: value for key, value in spec.items() if value not in (None, False, (), [])}
+        cost = size * _INGEST_SECONDS_A_BYTE + _INGEST_SECONDS
+        full = {"source": source, "name": name, **given}
+        yield Unit("ingest", None, None, None, full, round(cost, 6))
+
+
+def named_sources(
+    sources: str | Path | Sequence[str | Path], to: str
+) -> Iterator[tuple[str, str, int]]:
+    """Yield (source, name, bytes) of files, of those below directories, and of URLs.
+
+    Raises `NotFoundError` for a file that this host cannot read.
+    """
+    for given in [sources] if isinstance(sources, str | Path) else sources:
+        text = os.fspath(given)
+        if "://" in text:
+            yield text, posixpath.join(to, posixpath.basename(urlsplit(text).path)), 0
+            continue
+        path = Path(os.path.abspath(text))
+        if path.is_dir():
+            for one in plan_tree(path, posixpath.join(to, path.name)):
+                yield os.fspath(one.path), one.name, one.size
+        elif path.is_file():
+            yield os.fspath(path), posixpath.join(to, path.name), path.stat().st_size
+        else:
+            raise no_such_file(path)
+
+
+def compress_units(video: Video, level: int, seconds: float | None = None) -> Iterator[Unit]:
+    """Yield units of the lossless segments that are compressed less than `level`."""
+    limit = unit_seconds(video) if seconds is None else seconds
+    context = context_of(video)
+    some: list[Segment] = []
+
+    def unit() -> Unit:
+        frames = range(some[0].first_frame, max(one.end_frame for one in some))
+        spec = {"level": level, "segments": [one.id for one in some]}
+        size = sum(one.size for one in some)
+        return _unit(video, "compress", frames, spec, size * _COMPRESS_SECONDS_A_BYTE * level)
+
+    found = compressible(context.parts, video.info, level)
+    for one in sorted(found, key=lambda segment: (segment.first_frame, segment.id)):
+        frames = one.end_frame - (some[0].first_frame if some else one.first_frame)
+        if some and frames > limit * len(video) / video.duration:
+            yield unit()
+            some = []
+        some.append(one)
+    if some:
+        yield unit()
+
+
+def tune_units(
+    proposals: Iterable[Proposal], open_video: Callable[[LogicalVideo], Video]
+) -> Iterator[Unit]:
+    """Yield units of proposals, each of one video.
+
+    Cached views are left to `vfsd tune --apply`: no other host has them.
+    """
+    by_video: dict[int, list[Proposal]] = {}
+    for one in proposals:
+        if one.candidate is None:
+            by_video.setdefault(one.video.id, []).append(one)
+    for some in by_video.values():
+        video = open_video(some[0].video)
+        limit = unit_seconds(video) * len(video) / video.duration
+        some.sort(key=lambda one: (str(one.settings), one.plan.layout.width, one.plan.frames.start))
+        group: list[Proposal] = []
+        size = frames = 0
+        for one in some:
+            text = len(json.dumps(proposal_to_json(one)))
+            if group and (size + text > _MOST_JSON or frames + len(one.plan.frames) > limit):
+                yield _tune_unit(video, group)
+                group, size, frames = [], 0, 0
+            group.append(one)
+            size, frames = size + text, frames + len(one.plan.frames)
+        yield _tune_unit(video, group)
+
+
+def _tune_unit(video: Video, group: Sequence[Proposal]) -> Unit:
+    first = min(one.plan.frames.start for one in group)
+    frames = range(first, max(one.plan.frames.stop for one in group))
+    spec = {"proposals": [proposal_to_json(one) for one in group]}
+    return _unit(video, "tune", frames, spec, sum(one.seconds for one in group))
+
+
+def proposal_to_json(one: Proposal) -> list[Any]:
+    """Return the plain values of a proposal without a candidate."""
+    settings = one.settings
+    reasons = [
+        [each.label, each.region and str(each.region), each.reads, each.size and list(each.size)]
+        for each in one.reasons
+    ]
+    figures = [one.reads, one.seconds, one.bytes, one.spent, one.saved]
+    return [
+        segments_to_json([one.plan]),
+        [settings.codec, settings.psnr, settings.quality],
+        reasons,
+        [round(figure, 4) for figure in figures],
+        sorted(one.present),
+    ]
+
+
+def proposals_from_json(video: LogicalVideo, values: Iterable[Sequence[Any]]) -> list[Proposal]:
+    """Return the proposals of `proposal_to_json` for a video."""
+    return [
+        Proposal(
+            video,
+            segments_from_json(plan)[0],
+            TileSettings(*settings),
+            tuple(
+                TilingReason(
+                    label,
+                    region and Rect.parse(region),
+                    count,
+                    None if size is None else (size[0], size[1]),
+                )
+                for label, region, count, size in reasons
+            ),
+            figures[0],
+            figures[1],
+            figures[2],
+            figures[3],
+            figures[4],
+            frozenset(present),
+        )
+        for plan, settings, reasons, figures, present in values
+    ]
 
 
 def tile_plan(
