@@ -7,14 +7,15 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from blake3 import blake3
 
 from vfsd.disk.object_reader import LocalReader, ObjectReader
-from vfsd.disk.safe_open import CHUNK, UNREADABLE, DirectFile
+from vfsd.disk.safe_open import CHUNK, UNREADABLE
 from vfsd.errors import DamagedFileError, IntegrityError
 
 BLOCK_BYTES = 1 << 15
@@ -566,13 +567,26 @@ OnCompared = Callable[[Callable[[], VerifyProgress]], None]
 while."""
 
 
-def version_of(found: os.stat_result) -> tuple[int, int, int]:
-    """Return a value that changes if the file is replaced or written to."""
-    return found.st_ino, found.st_size, found.st_mtime_ns
+class WholeFile(Protocol):
+    """An open file that is read from start to end, past all caches."""
+
+    def version(self) -> tuple[int, int, int]:
+        """Return the inode, size and mtime, or values that differ for other bytes as well."""
+        ...
+
+    def read(self, position: int) -> bytes:
+        """Return bytes from `position`, up to the end of its `CHUNK`; none only at the end."""
+        ...
+
+    def block(self, own: range) -> bytes | None:
+        """Read some bytes of a chunk separately; None on a read error."""
+        ...
+
+    def close(self) -> None: ...
 
 
 def verify_stored_file(
-    path: str | os.PathLike[str],
+    open_file: Callable[[], WholeFile],
     digest: str,
     known: BlockChecksums | None,
     on_bytes: OnBytes,
@@ -593,15 +607,14 @@ def verify_stored_file(
     `PermissionError`, or too many open files.
     """
     try:
-        opened = DirectFile(path)
+        opened = open_file()
     except OSError as error:
         if error.errno not in UNREADABLE:
             raise
         lost = range(known.size) if known is not None and known.size else range(1)
         return VerifyResult(0, 0, False, (lost,), False, known)
-    with opened as file:
-        found = file.stat()
-        version = version_of(found)
+    with closing(opened) as file:
+        version = file.version()
         if known is None or (begun is not None and begun.version != version):
             begun = None
         first = _Pass(file, known, on_bytes, version, begun, on_compared)
@@ -623,9 +636,7 @@ def verify_stored_file(
         if not damage:  # the position is unknown
             damage = [range(max(1, first.size))]
     sums = first.sums if is_whole and begun is None else known
-    return VerifyResult(
-        first.size, found.st_mtime_ns, is_whole, tuple(damage), first.is_readable, sums
-    )
+    return VerifyResult(first.size, version[2], is_whole, tuple(damage), first.is_readable, sums)
 
 
 def _may_be_right(found: _Pass, known: BlockChecksums | None) -> bool:
@@ -648,7 +659,7 @@ class _Pass:
 
     def __init__(
         self,
-        file: DirectFile,
+        file: WholeFile,
         known: BlockChecksums | None,
         on_bytes: OnBytes,
         version: tuple[int, int, int],
@@ -680,12 +691,12 @@ class _Pass:
         return self._checksummer.finish()
 
     def run(self) -> None:
-        end = self._file.stat().st_size
+        end = self._file.version()[1]
         at = self._start
         while at < end:
             try:
                 data = self._file.read(at)
-            except PermissionError:  # a server may deny reads of an open file
+            except (PermissionError, FileNotFoundError):  # from a server, of an open file
                 raise
             except OSError:
                 data = self._read_blocks(range(at, min(end, at + CHUNK)))

@@ -77,8 +77,8 @@ class ObjectReader(Protocol):
     def switch_to(self, other: ObjectReader) -> None:
         """Read the bytes of `other` from now on, which stays the caller's.
 
-        Called if the name of a local file leads to another file now. A remote object never changes,
-        so its reader may do nothing.
+        Called if the name of a local file leads to another file now, or if an object has moved in
+        the bucket. A reader of one kind may ignore the other.
         """
         ...
 
@@ -109,6 +109,10 @@ class StoredObjects(Protocol):
         Raises `FileNotFoundError`, other `OSError`, `IntegrityError` for an invalid key, and
         `UnreachableError`.
         """
+        ...
+
+    def refresh(self, key: str) -> None:
+        """Look up where an object is when it is next opened: a repair may have moved it."""
         ...
 
     def all_keys(self) -> Iterator[str]:

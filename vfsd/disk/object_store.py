@@ -21,9 +21,16 @@ from typing import NamedTuple
 
 from blake3 import blake3
 
-from vfsd.disk.checksums import BlockChecksummer, BlockChecksums
+from vfsd.disk.checksums import BlockChecksummer, BlockChecksums, WholeFile
 from vfsd.disk.object_reader import LocalReader, ObjectReader
-from vfsd.disk.safe_open import UNREADABLE, open_stored, remove, remove_directory, stored_chunks
+from vfsd.disk.safe_open import (
+    UNREADABLE,
+    DirectFile,
+    open_stored,
+    remove,
+    remove_directory,
+    stored_chunks,
+)
 from vfsd.disk.store_layout import StoreDirectory, fsync_path, list_directory, not_of_one_disk
 from vfsd.disk.tempfiles import (
     NEW_NAME,
@@ -99,6 +106,13 @@ class ObjectStore:
     def open(self, key: str) -> ObjectReader:
         """Open an object. Raises `IntegrityError` for an invalid key, `OSError`."""
         return LocalReader(open_stored(self.path(key)))
+
+    def refresh(self, key: str) -> None:
+        """See `StoredObjects.refresh`."""
+
+    def whole_file(self, key: str) -> WholeFile:
+        """Open an object for a check of all its bytes, past the caches. Raises as `open`."""
+        return DirectFile(self.path(key))
 
     def local_path(self, key: str) -> Path | None:
         """Return the path of an object; see `StoredObjects.local_path`."""

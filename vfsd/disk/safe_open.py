@@ -219,6 +219,12 @@ def stored_chunks(path: str | os.PathLike[str]) -> Iterator[bytes]:
         raise IntegrityError(f"{os.fspath(path)} cannot be read: {error.strerror}") from error
 
 
+def version_of(found: os.stat_result) -> tuple[int, int, int]:
+    """Return the inode, size and mtime of a file, which differ after it was replaced or written
+    to."""
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
 class DirectFile:
     """A file that is read without the page cache, if the file system supports that.
 
@@ -241,8 +247,9 @@ class DirectFile:
                 self._buffer.close()
                 raise
 
-    def stat(self) -> os.stat_result:
-        return os.fstat(self._fd)
+    def version(self) -> tuple[int, int, int]:
+        """Return a value that changes if the file is replaced or written to."""
+        return version_of(os.fstat(self._fd))
 
     def read(self, position: int, size: int = CHUNK) -> bytes:
         """Return up to `size` bytes of the chunk at `position`; fewer only at the end."""

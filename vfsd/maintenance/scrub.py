@@ -5,11 +5,11 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from blake3 import blake3
@@ -21,7 +21,6 @@ from vfsd.disk.checksums import (
     VerifyProgress,
     VerifyResult,
     verify_stored_file,
-    version_of,
 )
 from vfsd.disk.external_files import require_linked
 from vfsd.disk.object_store import ObjectStore
@@ -317,8 +316,6 @@ class Scrubber:
             key = place.object_key
             if key is None:
                 size = linked.get(place)
-            elif self._parts.originals.is_remote(place):
-                continue
             elif key in needed:
                 size = needed[key] or self._parts.objects.size(key) or 0
             else:
@@ -343,7 +340,8 @@ class Scrubber:
             return None
         with suppress(OSError, IntegrityError), self._parts.catalog.reading() as seen:
             known = seen.integrity.checksums(place)
-            version = version_of(os.stat(self._parts.originals.path_at(place)))
+            with closing(self._parts.whole_file(place)) as file:
+                version = file.version()
             if known is not None and saved.fits(known.sums, version):
                 return saved.progress
         return None
@@ -355,12 +353,13 @@ class Scrubber:
         with parts.catalog.reading() as seen, suppress(IntegrityError):
             known = seen.integrity.checksums(item.place)
         try:
-            path = parts.originals.path_at(item.place)
-            if item.place.link_path is not None and not (yield from self._can_open(item, path)):
-                return
-            found = self._verify_item(item, path, None if known is None else known.sums)
+            if item.place.link_path is not None:
+                path = parts.originals.path_at(item.place)
+                if not (yield from self._can_open(item, path)):
+                    return
+            found = self._verify_item(item, None if known is None else known.sums)
         except (FileNotFoundError, IntegrityError):  # the latter for an invalid object key
-            if self._is_there(item):
+            if self._is_there(item) and not self._is_elsewhere(item):
                 yield self._missing(item)
             return
         except PermissionError as error:
@@ -392,9 +391,7 @@ class Scrubber:
         self._intact.append((item.place, time.time_ns()))
         self._save_progress_if_due()
 
-    def _verify_item(
-        self, item: _ScrubItem, path: Path, sums: BlockChecksums | None
-    ) -> VerifyResult:
+    def _verify_item(self, item: _ScrubItem, sums: BlockChecksums | None) -> VerifyResult:
         """Read and verify a file. Raises the errors of `verify_stored_file`."""
 
         def note(tell: Callable[[], VerifyProgress]) -> None:
@@ -406,8 +403,9 @@ class Scrubber:
         # The checksums may have been computed again since the run was planned.
         if progress is not None and (sums is None or not self._checkpoint.is_of(sums)):
             progress = None
+        opening = partial(self._parts.whole_file, item.place)
         found = verify_stored_file(
-            path, item.digest, sums, self._read, begun=progress, on_compared=note
+            opening, item.digest, sums, self._read, begun=progress, on_compared=note
         )
         self._reading = None  # the caller records the result
         return found
@@ -574,6 +572,11 @@ class Scrubber:
             if key is not None:
                 return seen.objects.is_needed(key)  # true even if its own row was lost
             return seen.integrity.is_known(item.place)
+
+    def _is_elsewhere(self, item: _ScrubItem) -> bool:
+        """Return whether an object may be a file of another home, which that one checks."""
+        key = item.place.object_key
+        return key is not None and self._parts.objects.is_elsewhere(key)
 
     def _kind(self, item: _ScrubItem) -> str:
         if not item.is_original:

@@ -55,7 +55,7 @@ from vfsd.remote.fetch_protocol import (
     parse_answer,
     socket_path,
 )
-from vfsd.remote.remote_reader import RemoteReader
+from vfsd.remote.remote_reader import RemoteReader, UncachedObject
 
 ENVIRONMENT = "VFSD_FETCH"
 """Environment variable: ``inline`` fetches in the process itself, ``process`` is the default."""
@@ -104,6 +104,16 @@ class FetchClient:
     def open(self, place: str, size: int) -> RemoteReader:
         """Return a reader of an object of `size` bytes. No request is made."""
         return RemoteReader(self, place, size)
+
+    def open_uncached(self, place: str) -> UncachedObject:
+        """Return a reader of an object, as the bucket has it, for checks of all its bytes.
+
+        Raises `FileNotFoundError`, `UnreachableError`.
+        """
+        size = self.size(place)
+        if size is None:
+            raise FileNotFoundError(errno.ENOENT, "the bucket does not have the object", place)
+        return UncachedObject(self, place, size)
 
     def size(self, name: str) -> int | None:
         """Return the size of a file of the bucket in bytes; None if it is missing.

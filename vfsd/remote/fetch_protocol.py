@@ -24,15 +24,15 @@ from vfsd import errors
 from vfsd.errors import NotFoundError, StoreError, UsageError, VfsdError
 from vfsd.validation import not_one_of
 
-VERSION = 1
+VERSION = 2
 """Version of the messages and the cache files. A process with another version is replaced."""
 
 FRAME = struct.Struct("<IQ")
 MAX_HEAD_BYTES = 64 << 20
 
-INTO_CACHE, INLINE, PAST_CACHE = 0, 1, 2
+INTO_CACHE, INLINE, PAST_CACHE, NO_CACHE = range(4)
 """Ways of `Get`: the client reads the cache files afterwards; the answer has the bytes; the same,
-fetched from the bucket again."""
+fetched from the bucket again; the same, and the cache stays as it is."""
 
 SOCKET, LOCK, START_LOCK, LOG = "fetch.sock", "fetch.lock", "fetch.start", "fetch.log"
 """Files of the fetch process in the cache directory."""

@@ -20,6 +20,7 @@ from vfsd.remote.block_cache import RUN_BYTES, BlockCache, blocks_of, plan_gets
 from vfsd.remote.bucket import Bucket, missing_object
 from vfsd.remote.fetch_protocol import (
     INTO_CACHE,
+    NO_CACHE,
     PAST_CACHE,
     FetchStatus,
     Get,
@@ -36,6 +37,8 @@ _MOST_PREFETCHED = 256 << 20
 # A range whose blocks are evicted faster than they are read is given up.
 _MAX_ROUNDS = 8
 _TRIM_SECONDS = 5.0
+# Whole objects are read in parts of this size, several at a time.
+_PART_BYTES = 4 << 20
 # Entries of the cache that are counted before other work gets a turn.
 _SCANNED = 50
 
@@ -95,6 +98,8 @@ class Fetcher:
         _require(wanted.place, wanted.size, wanted.ranges)
         self._counts.hits += wanted.hits
         self._counts.hit_bytes += wanted.hit_bytes
+        if wanted.way == NO_CACHE:
+            return [await self._uncached(wanted, *one) for one in wanted.ranges]
         ranges = [(start, end) for start, end in wanted.ranges if start < end]
         numbers = sorted({number for one in ranges for number in blocks_of(*one)})
         if wanted.way == PAST_CACHE:
@@ -254,6 +259,20 @@ class Fetcher:
 
         task.add_done_callback(land)
         return flight
+
+    async def _uncached(self, wanted: Get, start: int, end: int) -> bytes:
+        """Return the bytes of a range as the bucket has them."""
+        most = min(_PART_BYTES, self._bucket.most_at_once)
+        tasks = [
+            asyncio.ensure_future(self._fetched(wanted.place, wanted.size, at, min(end, at + most)))
+            for at in range(start, end, most)
+        ]
+        try:
+            return b"".join(await asyncio.gather(*tasks))
+        except BaseException:
+            for task in tasks:
+                task.cancel()
+            raise
 
     async def _fetched(self, place: str, size: int, start: int, end: int) -> memoryview:
         try:

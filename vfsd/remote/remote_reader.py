@@ -1,4 +1,6 @@
-"""`RemoteReader`: reads an object of a bucket through the cache of its home."""
+"""`RemoteReader`: reads an object of a bucket through the cache of its home. `UncachedObject` reads
+all of one, for checks.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +14,18 @@ from typing import Protocol
 
 from vfsd.disk.checksums import BLOCK_BYTES
 from vfsd.disk.object_reader import LocalReader, ObjectReader
+from vfsd.disk.safe_open import CHUNK
 from vfsd.errors import IntegrityError
 from vfsd.remote.block_cache import CachedObject, blocks_of
-from vfsd.remote.fetch_protocol import INLINE, INTO_CACHE, PAST_CACHE, is_place
+from vfsd.remote.fetch_protocol import INLINE, INTO_CACHE, NO_CACHE, PAST_CACHE, is_place
 
 # Bytes of one request.
 _BATCH_BYTES = 32 << 20
 # A reader that has read this much in order is followed by prefetches.
 _SEQUENTIAL_BYTES = 8 << 20
 _MOST_AHEAD = 16 << 20
+# Bytes that a check of a whole object has in memory.
+_WINDOW_BYTES = 16 << 20
 
 
 class Fetches(Protocol):
@@ -167,7 +172,10 @@ class RemoteReader:
         return RemoteReader(self._client, self._place, self._size)
 
     def switch_to(self, other: ObjectReader) -> None:
-        """Do nothing: the bytes of a remote object never change."""
+        """Read from another place of the bucket, after a repair; ignores local files."""
+        if isinstance(other, RemoteReader):
+            self._files = None
+            self._place, self._size, self._path = other._place, other._size, other._path
 
     def close(self) -> None:
         self._is_closed = True
@@ -251,6 +259,43 @@ class RemoteReader:
             self._ahead = ahead[1]
             if ahead[0] < ahead[1]:
                 self.prefetch([ahead])
+
+
+class UncachedObject:
+    """The bytes of an object as the bucket has them, read in order and past the cache.
+
+    A `vfsd.disk.checksums.WholeFile`. Raises `FileNotFoundError` and `UnreachableError`.
+    """
+
+    def __init__(self, client: Fetches, place: str, size: int) -> None:
+        """`size` is that of the file in the bucket."""
+        self._client = client
+        self._place = place
+        self._size = size
+        self._window, self._window_at = b"", 0
+
+    def version(self) -> tuple[int, int, int]:
+        # A name in the bucket never gets other bytes.
+        return int(self._place.removesuffix(".sums")[-16:], 16), self._size, 0
+
+    def read(self, position: int) -> bytes:
+        at = position - self._window_at
+        if not 0 <= at < len(self._window):
+            end = min(self._size, position + _WINDOW_BYTES)
+            self._window, self._window_at, at = self._fetch(position, end), position, 0
+        return self._window[at : at + CHUNK]
+
+    def block(self, own: range) -> bytes | None:
+        return self._fetch(own.start, min(own.stop, self._size))
+
+    def close(self) -> None:
+        self._window = b""
+
+    def _fetch(self, start: int, end: int) -> bytes:
+        if start >= end:
+            return b""
+        found = self._client.get(self._place, self._size, [(start, end)], NO_CACHE)
+        return _all_of(found, [(start, end)])[0]
 
 
 def _all_of(found: Sequence[bytes] | None, ranges: Sequence[tuple[int, int]]) -> list[bytes]:

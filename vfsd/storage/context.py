@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from vfsd.catalog import DEFAULT_STALENESS, Catalog, Transaction
 from vfsd.core.model import ByteLocation, Node, PhysicalVideo, StoreBucket
-from vfsd.disk.checksums import BlockChecksums, ChecksummedFile
+from vfsd.disk.checksums import BlockChecksums, ChecksummedFile, WholeFile
 from vfsd.disk.disk_reserve import keep_reserve, with_reserve
 from vfsd.disk.object_store import ObjectStore, Progress, digest
+from vfsd.disk.safe_open import DirectFile
 from vfsd.disk.store_config import StoreSettings
 from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import BusyError, IntegrityError, ReadOnlyError, RefusedMediaError, StoreError
@@ -198,6 +199,15 @@ class StoreContext:
                 return action(change)
 
         return self.with_reserve(write)
+
+    def whole_file(self, location: ByteLocation) -> WholeFile:
+        """Open stored bytes for a check of all of them, past the caches.
+
+        Raises `OSError`, `IntegrityError` for an invalid key, `UnreachableError`.
+        """
+        if location.object_key is not None:
+            return self.objects.whole_file(location.object_key)
+        return DirectFile(self.originals.path_at(location))
 
     def examine_stream(
         self,

@@ -200,8 +200,10 @@ class OriginalFiles:
             raise self._report(location, [range(size or 1)], False) from error
 
     def _reopen(self, location: ByteLocation) -> ObjectReader:
-        """Open the file that has the name of an original now. Raises `OSError`."""
+        """Open the file that has the name of an original now. Raises `OSError`,
+        `UnreachableError`."""
         if location.object_key is not None:
+            self._objects.refresh(location.object_key)
             return self._objects.open(location.object_key)
         return LocalReader(open_stored(location.link_path or ""))
 
@@ -241,6 +243,10 @@ class OriginalFiles:
     def _report(
         self, location: ByteLocation, ranges: Sequence[range], is_proven: bool
     ) -> DamagedFileError:
+        if not is_proven and not self._objects.is_local and location.object_key is not None:
+            # The bucket keeps bytes of removed videos for a while, as for handles that are open.
+            with suppress(UnreachableError), self._catalog.reading() as seen:
+                seen.objects.require_size(location.object_key)
         error = self.damage_error(location, ranges, is_proven=is_proven)
         with self._guard:
             new = {(location, one.start) for one in ranges} - self._reported

@@ -224,6 +224,7 @@ def _drop_if_damaged(parts: StoreContext, object_key: str) -> list[Segment]:
 
     A failed read of the disk does not prove damage.  Raises `OSError`.
     """
+    parts.objects.refresh(object_key)
     with suppress(FileNotFoundError), closing(parts.objects.open(object_key)) as file:
         if digest(file.descriptor()).key == object_key:
             return []

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from vfsd.catalog import Catalog
 from vfsd.core.model import StoreBucket
 from vfsd.core.process_control import lazy, reset_after_fork
+from vfsd.disk.checksums import WholeFile
 from vfsd.disk.object_reader import ObjectReader
 from vfsd.disk.object_store import ObjectStore, is_key
 from vfsd.disk.store_layout import StoreDirectory
@@ -97,6 +98,13 @@ class RemoteObjects(ObjectStore):
             if found is None:
                 raise
         return self.client.open(*found)
+
+    def refresh(self, key: str) -> None:
+        self._places.pop(key, None)
+
+    def whole_file(self, key: str) -> WholeFile:
+        found = self._place(key) if ObjectStore.size(self, key) is None else None
+        return super().whole_file(key) if found is None else self.client.open_uncached(found[0])
 
     def fetch_cost(self) -> RemoteCost:
         now = time.monotonic()

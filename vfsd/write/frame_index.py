@@ -24,9 +24,10 @@ from vfsd.core.frame_table import FrameTable
 from vfsd.core.frame_table_pages import Ints, is_same_page, last_key
 from vfsd.core.frames import to_display_rect
 from vfsd.core.model import NO_CROP_MARGINS, FileState, MediaInfo, Node, PhysicalVideo
-from vfsd.disk.checksums import merged, version_of
+from vfsd.disk.checksums import merged
 from vfsd.disk.external_files import open_linked
 from vfsd.disk.object_store import Digest, digest
+from vfsd.disk.safe_open import version_of
 from vfsd.errors import IntegrityError, NotFoundError, RefusedMediaError
 from vfsd.read.read_context import VideoContext
 from vfsd.storage.context import StoreContext

@@ -396,10 +396,8 @@ def _verify(context: StoreContext, place: ByteLocation, digest: str) -> VerifyRe
     with context.catalog.reading() as seen, suppress(IntegrityError):
         known = seen.integrity.checksums(place)
     sums = None if known is None else known.sums
-    if context.originals.is_remote(place):
-        return None
     with suppress(FileNotFoundError):
         return verify_stored_file(
-            context.originals.path_at(place), digest, sums, lambda count: None
+            partial(context.whole_file, place), digest, sums, lambda count: None
         )
     return None
