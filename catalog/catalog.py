@@ -69,6 +69,7 @@ from vfsd.validation import non_negative, whole_number, within_64_bits
 if TYPE_CHECKING:
     from vfsd.catalog.catalog_detections import CatalogDetections
     from vfsd.catalog.detections import Detections
+    from vfsd.catalog.garbage import Garbage
     from vfsd.catalog.homes import Homes, Lease
     from vfsd.catalog.server_connections import ServerFacts
     from vfsd.catalog.uploads import Uploads
@@ -224,6 +225,13 @@ class Catalog:
         from vfsd.catalog.uploads import Uploads
 
         return Uploads(self._database)
+
+    @property
+    def garbage(self) -> Garbage:
+        """The files of the bucket that nothing refers to."""
+        from vfsd.catalog.garbage import Garbage
+
+        return Garbage(self._database)
 
     # -- the database
 

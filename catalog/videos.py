@@ -498,7 +498,7 @@ _FORGET_UNREFERENCED = (
         ~sa.exists().where(physical_videos.c.object_key == objects.c.key),
         ~sa.exists().where(segments.c.object_key == objects.c.key),
     )
-    .returning(objects.c.key)
+    .returning(objects.c.key, objects.c.place, objects.c.size)
 )
 
 
@@ -540,6 +540,18 @@ class Objects:
         query = sa.select(objects.c.place, objects.c.size).where(objects.c.key == key)
         row = self._connection.execute(query).first()
         return None if row is None or row.place is None else (row.place, row.size)
+
+    def removed(self, key: str) -> tuple[str, int] | None:
+        """Return the place and the size of a removed object whose bytes are still in the bucket."""
+        from vfsd.catalog.garbage import removed_object
+
+        return removed_object(self._connection, key)
+
+    def placed(self) -> dict[str, tuple[str, int]]:
+        """Return every object in the bucket: its place and its size in bytes, by key."""
+        query = sa.select(objects.c.key, objects.c.place, objects.c.size)
+        rows = self._connection.execute(query.where(objects.c.place.is_not(None)))
+        return {row.key: (row.place, row.size) for row in rows}
 
     def record_upload(self, key: str, size: int, place: str, *, now_ns: int) -> bool:
         """Record an object whose bytes are at `place` in the bucket, and end the upload's lease.
@@ -704,13 +716,21 @@ class Objects:
         return any(self._connection.execute(query).first() for query in queries)
 
     def forget_unreferenced(self, keys: Iterable[str] | None = None) -> list[str]:
-        """Delete the rows of objects (among `keys`) that nothing refers to; return their keys."""
+        """Delete the rows of objects (among `keys`) that nothing refers to; return their keys.
+
+        Their places in the bucket become garbage.
+        """
         parts = [sa.true()] if keys is None else in_batches(objects.c.key, keys)
-        found: list[str] = []
+        found: list[Any] = []
         for some in parts:
-            found += self._connection.execute(_FORGET_UNREFERENCED.where(some)).scalars()
+            found += self._connection.execute(_FORGET_UNREFERENCED.where(some))
+        places = {row.place: row.size for row in found if row.place is not None}
+        if places:
+            from vfsd.catalog.garbage import discard_places  # most stores have no bucket
+
+            discard_places(self._connection, places)
         IntegrityLog(self._connection).forget_unlinked()
-        return found
+        return [row.key for row in found]
 
 
 def _is_damaged(integrity: IntegrityLog, where: ByteLocation) -> bool:

@@ -27,6 +27,7 @@ from vfsd.errors import (
     NotFoundError,
     ReadOnlyError,
     RefusedMediaError,
+    UnreachableError,
     UsageError,
     VfsdError,
 )
@@ -34,6 +35,7 @@ from vfsd.errors import (
 if TYPE_CHECKING:
     from vfsd.api.store import Store
     from vfsd.core.model import LogicalVideo
+    from vfsd.maintenance.fsck.bucket import BucketGarbage
     from vfsd.maintenance.scrub import ScrubDamage
 
 
@@ -45,18 +47,25 @@ _REPAIR_HINT = (
 
 @define(
     "fsck",
-    examples=["vfsd -s videos fsck", "vfsd -s videos fsck --deep --repair"],
+    examples=[
+        "vfsd -s videos fsck",
+        "vfsd -s videos fsck --deep --repair",
+        "vfsd -s videos fsck --objects",
+    ],
     fields={
         "check": "name of the check",
         "message": "the problem",
         "repaired": "whether it was repaired",
     },
-    exits=[BusyError, EXIT_FINDINGS],
+    exits=[UsageError, BusyError, UnreachableError, EXIT_FINDINGS, EXIT_INTERRUPTED],
     listing=True,
 )
 @click.option("--repair", is_flag=True, help="Repair what can be repaired.")
 @click.option("--deep", is_flag=True, help="Read every byte and compare it with its checksum.")
-def fsck(session: Session, repair: bool, deep: bool) -> None:
+@click.option(
+    "--objects", is_flag=True, help="List the bucket, and compare it with the recorded objects."
+)
+def fsck(session: Session, repair: bool, deep: bool, objects: bool) -> None:
     """Check a store for problems.
 
     Prints a line for each problem, and nothing for a sound store. Ends with 30 if a problem is
@@ -75,7 +84,9 @@ def fsck(session: Session, repair: bool, deep: bool) -> None:
                 progress.label(f"checking {name}")
                 progress.reach(done, total)
 
-            findings = fsck.run(store.parts, repair=repair, deep=deep, on_progress=on_progress)
+            findings = fsck.run(
+                store.parts, repair=repair, deep=deep, objects=objects, on_progress=on_progress
+            )
         unsummed = original_files.missing_checksums_message(store.catalog)
         unfinished = fsck.unfinished_file_count(store.parts)
         elsewhere = files_elsewhere(store.parts)
@@ -102,7 +113,7 @@ def fsck(session: Session, repair: bool, deep: bool) -> None:
             finding.repaired or finding.check in ("recordings", "permissions")
             for finding in findings
         )
-        again = "--deep --repair" if deep else "--repair"
+        again = "--deep " * deep + "--objects " * objects + "--repair"
         advice = "" if all_have_advice else f"; {_REPAIR_HINT}" if repair else f"; try {again}"
         session.remark(f"{left} not repaired{advice}")
         click.get_current_context().exit(EXIT_FINDINGS)
@@ -415,10 +426,19 @@ def _print_verified(session: Session, name: str, outcome: _VerifyOutcome) -> Non
         "recordings": "number of unfinished recordings that stay",
         "stuck": "list of paths that could not be deleted: directories in the place of files, "
         "and files without permission",
+        "bucket": "files and bytes deleted from the bucket, waiting and waiting_bytes: those that "
+        "stay for the grace; with --bucket also lists of names: unnamed, young, foreign, and lost "
+        "(keys of objects); null for a store without a bucket",
     },
-    exits=[EXIT_FINDINGS],
+    exits=[UsageError, UnreachableError, EXIT_FINDINGS, EXIT_INTERRUPTED],
 )
 @click.option("--dry-run", is_flag=True, help="Only print what would be deleted.")
+@click.option(
+    "--bucket",
+    "lists",
+    is_flag=True,
+    help="List the bucket, too, and delete files that the catalog does not name.",
+)
 @click.option(
     "--recordings",
     metavar="DAYS",
@@ -427,18 +447,28 @@ def _print_verified(session: Session, name: str, outcome: _VerifyOutcome) -> Non
     show_default=True,
     help="Minimum age of unfinished recordings to delete.",
 )
-def gc(session: Session, dry_run: bool, recordings: float) -> None:
+def gc(session: Session, dry_run: bool, lists: bool, recordings: float) -> None:
     """Delete data without references.
 
     Deletes objects without a file, rendered views of deleted videos, and partial files of processes
     that died. Unfinished recordings are deleted after 30 days without a write; `vfsd recover` makes
-    videos of them before that. Ends with 30 if something could not be deleted: a directory with
-    contents, or a file without permission.
+    videos of them before that. Objects in a bucket are deleted after the time in the setting
+    object_grace; mounts do the same in the background. Ends with 30 if something could not be
+    deleted: a directory with contents, or a file without permission; also if --bucket finds an
+    object without bytes.
     """
     from vfsd.maintenance import fsck
 
+    bucket, failure = None, None
     with session.opened(session.root(), writing=not dry_run) as store:
+        if lists:
+            fsck.require_bucket(store.parts)
         found = fsck.collect(store.parts, dry_run=dry_run, recording_days=recordings)
+        if not store.parts.objects.is_local:
+            try:
+                bucket = _collect_bucket(session, store, dry_run=dry_run, lists=lists)
+            except UnreachableError as error:
+                failure = error
     if session.json:
         print_json(
             {
@@ -448,6 +478,7 @@ def gc(session: Session, dry_run: bool, recordings: float) -> None:
                 "dry_run": dry_run,
                 "recordings": len(found.kept),
                 "stuck": [str(path) for path in found.stuck],
+                "bucket": None if bucket is None else _bucket_json(bucket),
             }
         )
     elif not session.quiet:
@@ -462,8 +493,57 @@ def gc(session: Session, dry_run: bool, recordings: float) -> None:
         )
     for path in found.stuck:
         session.remark(f"{printable(str(path))} {_stuck_text(path)}")
-    if found.stuck:
+    lost = [] if bucket is None or bucket.state is None else bucket.state.lost
+    if bucket is not None:
+        _print_bucket(session, bucket, dry_run=dry_run)
+    if failure is not None:
+        raise failure
+    if found.stuck or lost:
         click.get_current_context().exit(EXIT_FINDINGS)
+
+
+def _collect_bucket(session: Session, store: Store, *, dry_run: bool, lists: bool) -> BucketGarbage:
+    from vfsd.maintenance.fsck.bucket import collect_bucket
+
+    shown = session.shows_progress and lists
+    with Progress("listing the bucket", None, shown=shown) as progress:
+        return collect_bucket(store.parts, dry_run=dry_run, lists=lists, on_progress=progress.reach)
+
+
+def _bucket_json(found: BucketGarbage) -> dict[str, object]:
+    state = found.state
+    return {
+        "files": found.files,
+        "bytes": found.bytes,
+        "waiting": found.waiting,
+        "waiting_bytes": found.waiting_bytes,
+        "unnamed": None if state is None else sorted(state.unnamed),
+        "young": None if state is None else sorted(state.young),
+        "foreign": None if state is None else state.foreign,
+        "lost": None if state is None else [one.key for one in state.lost],
+    }
+
+
+def _print_bucket(session: Session, found: BucketGarbage, *, dry_run: bool) -> None:
+    if not session.json and not session.quiet:
+        print_line(
+            f"{found.files} files of the bucket, {human_bytes(found.bytes)}"
+            + (", could be deleted" if dry_run else "")
+        )
+    if found.waiting:
+        session.remark(
+            f"{found.waiting} files of the bucket, {human_bytes(found.waiting_bytes)}, are kept "
+            "for the time in the setting object_grace"
+        )
+    if found.state is not None and found.state.young:
+        session.remark(
+            f"{len(found.state.young)} files that the catalog does not name are too young to delete"
+        )
+    if found.state is not None and found.state.lost:
+        session.remark(
+            f"objects without bytes in the bucket: {len(found.state.lost)}; "
+            "`vfsd fsck --objects` lists them"
+        )
 
 
 def _stuck_text(path: Path) -> str:

@@ -26,6 +26,8 @@ _HELP = {
     "whole views",
     "object_cache_bytes": "disk space for objects that were fetched from a bucket; 0: a tenth of "
     "the disk",
+    "object_grace": "seconds that removed objects stay in a bucket, for open handles and restored "
+    "catalogs; set it alike in all homes",
     "remembered_reads": "reads that the store remembers, the newest of all videos",
     "tune": "mounts make tiles and renditions in idle time, where past reads would have paid for "
     "them",
@@ -50,13 +52,14 @@ _BYTES = (
 
 # 1080p needs about this much. With much less the examiner cannot even report the shortage, and
 # seems to hang.
-_MINIMUM = {"examine_memory": 64 << 20, "object_cache_bytes": 0}
+_MINIMUM = {"examine_memory": 64 << 20, "object_cache_bytes": 0, "object_grace": 60}
 
 # Larger values exceed limits of the system, or have no use. Both limits apply to new input; stores
 # with other values can still be opened.
 _MAXIMUM = {
     **dict.fromkeys(_BYTES, 1 << 60),
     "examine_seconds": 30 * 24 * 3600,
+    "object_grace": 10 * 365 * 86400,
     "workers": 64,
     "minimum_psnr": 100,
     "remembered_reads": 10**9,
@@ -77,6 +80,7 @@ class StoreSettings:
     minimum_psnr: int = 40
     view_cache_bytes: int = 1 << 30
     object_cache_bytes: int = 0
+    object_grace: int = 86400
     remembered_reads: int = 100_000
     tune: bool = True
     tune_cpu: int = 100

@@ -1,16 +1,19 @@
 """Background work of a mount, and how it stays out of the way of foreground reads.
 
 `BackgroundVerifier` decodes every new video once, in idle time, to confirm its frame table.
+`BucketCollector` deletes files of the bucket that nothing needs any more.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import random
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING
 
 from vfsd.api.store import Store
 from vfsd.core.model import ByteLocation, LogicalVideo
@@ -24,6 +27,9 @@ from vfsd.core.view_request import CancelCheck, ViewFile, ViewStat
 from vfsd.errors import NotFoundError, VfsdError
 from vfsd.storage.quarantine import QuarantineEntry
 from vfsd.views import Views, ViewUpload
+
+if TYPE_CHECKING:
+    from vfsd.storage.remote_objects import RemoteObjects
 
 _log = logging.getLogger(__name__)
 
@@ -40,6 +46,8 @@ _MIN_SHARE = 0.04
 # How long it then keeps ordinary priority.
 _RECOVERY_SECONDS = 30.0
 _PAUSE_SECONDS = 2.0
+# How often a mount deletes garbage from the bucket, on average: all hosts share the work.
+_COLLECT_SECONDS = 600.0
 _LOWEST_PRIORITY = 19
 
 
@@ -267,3 +275,28 @@ class BackgroundVerifier:
     def _progress(self, done: int, total: int) -> None:
         if self._stop.is_set():
             raise _VerifierStopError
+
+
+class BucketCollector:
+    """A thread that deletes garbage from the bucket of a store. Closing it waits for a request."""
+
+    def __init__(self, objects: RemoteObjects, grace: float) -> None:
+        """`grace` is how long removed objects stay, in seconds."""
+        self._objects = objects
+        self._grace = grace
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="vfsd-collect", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(_COLLECT_SECONDS * random.uniform(0.5, 1.5)):
+            try:
+                files, size = self._objects.collect(self._grace, self._stop.is_set)
+                if files:
+                    _log.info("%d files, %d bytes, were deleted from the bucket", files, size)
+            except (VfsdError, OSError) as error:
+                _log.warning("garbage could not be deleted from the bucket: %s", error)

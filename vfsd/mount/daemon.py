@@ -34,6 +34,7 @@ from vfsd.errors import MountError, NotFoundError, VfsdError
 from vfsd.mount import mount_log, render_server
 from vfsd.mount.background_work import (
     BackgroundVerifier,
+    BucketCollector,
     ForegroundReads,
     ObservedViews,
     PriorityControl,
@@ -158,6 +159,8 @@ def _serve(
             filesystem.recover()
             if store.settings.verify:
                 stack.enter_context(closing(BackgroundVerifier(store)))
+            if not store.parts.objects.is_local:
+                stack.enter_context(_collector(store))
         _warn_missing_checksums(store)
         if tuner is not None:
             stack.enter_context(closing(tuner)).start()
@@ -188,6 +191,17 @@ def _serve(
         )
         _log.info("%s is unmounted", place)
         notify(STOPPING)
+
+
+@contextmanager
+def _collector(store: Store) -> Iterator[None]:
+    """Delete garbage from the bucket during the block."""
+    from vfsd.storage.remote_objects import RemoteObjects  # most stores have no bucket
+
+    objects = store.parts.objects
+    assert isinstance(objects, RemoteObjects)
+    with closing(BucketCollector(objects, store.settings.object_grace)):
+        yield
 
 
 @contextmanager

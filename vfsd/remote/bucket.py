@@ -249,8 +249,12 @@ class Bucket:
 
         for at in range(0, len(names), _MOST_DELETED):
             some = list(names[at : at + _MOST_DELETED])
-            with suppress(FileNotFoundError):
+            try:
                 await self._tried(some[0], partial(obstore.delete_async, self._store, some))
+            except FileNotFoundError:  # servers other than S3: the first missing one ends the batch
+                for name in some:
+                    with suppress(FileNotFoundError):
+                        await self._tried(name, partial(obstore.delete_async, self._store, name))
 
     async def list(self, after: str) -> list[tuple[str, int, float]]:
         """Return up to a thousand (name, bytes, age in seconds) behind a name, in order."""

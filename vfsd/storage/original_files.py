@@ -227,6 +227,10 @@ class OriginalFiles:
             known = None
         if location.link_path is not None:
             _require_as_indexed(location, os.fstat(reader.descriptor()), known)
+        if known is None and not self._objects.is_local and location.object_key is not None:
+            # The bucket keeps removed bytes for a while, but their checksums are gone.
+            with self._catalog.reading() as seen:
+                seen.objects.require_size(location.object_key)
         with self._guard:
             if known is None:
                 self._missing[location] = time.monotonic()

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from vfsd.catalog import Catalog
 from vfsd.core.model import StoreBucket
@@ -39,6 +39,13 @@ _LARGE = 64 << 20
 """Size of uploads that may outlast their lease."""
 
 _log = logging.getLogger(__name__)
+
+
+class Collected(NamedTuple):
+    """What `RemoteObjects.collect` has deleted from the bucket."""
+
+    files: int
+    bytes: int
 
 
 class RemoteObjects(ObjectStore):
@@ -94,10 +101,27 @@ class RemoteObjects(ObjectStore):
         try:
             return super().open(key)
         except FileNotFoundError:
-            found = self._place(key)
+            found = self._place(key) or self._removed(key)
             if found is None:
                 raise
         return self.client.open(*found)
+
+    def collect(self, grace: float, should_stop: Callable[[], bool] = lambda: False) -> Collected:
+        """Delete files of the bucket that nothing has needed for `grace` seconds.
+
+        Several processes may do this at the same time.  Raises `UnreachableError`, `ReadOnlyError`.
+        """
+        garbage = self._catalog.garbage
+        garbage.expire_uploads()
+        done = Collected(0, 0)
+        while not should_stop():
+            with garbage.due(grace) as places:
+                if places:
+                    self.client.delete(list(places))
+            if not places:
+                break
+            done = Collected(done.files + len(places), done.bytes + sum(places.values()))
+        return done
 
     def refresh(self, key: str) -> None:
         self._places.pop(key, None)
@@ -125,8 +149,10 @@ class RemoteObjects(ObjectStore):
 
     def size(self, key: str) -> int | None:
         found = super().size(key)
-        if found is None and is_key(key) and (remote := self._place(key)) is not None:
-            return remote[1]
+        if found is None and is_key(key):
+            self.refresh(key)  # a removed object must not seem to be there
+            remote = self._place(key)
+            return None if remote is None else remote[1]
         return found
 
     def local_path(self, key: str) -> Path | None:
@@ -202,6 +228,11 @@ class RemoteObjects(ObjectStore):
     def close(self) -> None:
         if "client" in self.__dict__:
             self.client.close()
+
+    def _removed(self, key: str) -> tuple[str, int] | None:
+        """Return where a removed object can still be read, for handles from before."""
+        with self._catalog.reading() as seen:
+            return seen.objects.removed(key)
 
     def _place(self, key: str) -> tuple[str, int] | None:
         """Return the name in the bucket and the size of an object; None if it is not there."""

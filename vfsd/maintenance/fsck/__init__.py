@@ -20,6 +20,7 @@ linked         each file indexed in place exists, is unchanged, and may be serve
 sums           block checksums belong to existing files and cover them completely;
                (deep) they match the stored bytes
 damage         no original is known to be damaged
+bucket         (objects) the bucket has all objects with their sizes, and no other files
 content        (deep) the bytes of each object hash to its name
 permissions    (deep) this process may read each object
 private        (deep) each private file can be read from the disk
@@ -30,9 +31,11 @@ A catalog too damaged for a check produces a finding of that check.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
-from vfsd.errors import IntegrityError, VfsdError
-from vfsd.maintenance.fsck import derived, namespace, objects, originals
+from vfsd.errors import IntegrityError, UsageError, VfsdError
+from vfsd.maintenance.fsck import derived, namespace, originals
+from vfsd.maintenance.fsck import objects as stored_objects
 from vfsd.maintenance.fsck.finding import CheckRun, Finding
 from vfsd.maintenance.fsck.gc import GarbageReport, collect
 from vfsd.maintenance.fsck.namespace import LOST_AND_FOUND, unfinished_file_count
@@ -44,6 +47,7 @@ __all__ = [
     "GarbageReport",
     "OnProgress",
     "collect",
+    "require_bucket",
     "run",
     "unfinished_file_count",
 ]
@@ -59,19 +63,19 @@ _CHECKS: tuple[tuple[str, Check], ...] = (
     ("spool", namespace.spool),
     ("tiles", derived.tiles),
     ("decisions", derived.decisions),
-    ("objects", objects.objects),
-    ("recordings", objects.unfinished),
-    ("garbage", objects.garbage),
+    ("objects", stored_objects.objects),
+    ("recordings", stored_objects.unfinished),
+    ("garbage", stored_objects.garbage),
     ("budgets", derived.budgets),
     ("digests", originals.digests),  # first: a digest identifies the labels of a video
     ("videos", originals.videos),
     ("linked", originals.linked),
-    ("sums", objects.sums),
-    ("damage", objects.damage),
+    ("sums", stored_objects.sums),
+    ("damage", stored_objects.damage),
 )
 # Checks that read all stored bytes.
 _DEEP: tuple[tuple[str, Check], ...] = (
-    ("content", objects.content),
+    ("content", stored_objects.content),
     ("private", namespace.readable),
 )
 
@@ -82,7 +86,8 @@ _BAD_CATALOG_ERRORS = (
 )
 
 OnProgress = Callable[[str, int, int], None]
-"""Called with (name of the check, checks done, total number of checks)."""
+"""Called with (name of the check, checks done, total number of checks); during a long check, with
+its own steps."""
 
 
 def run(
@@ -90,26 +95,36 @@ def run(
     *,
     repair: bool = False,
     deep: bool = False,
+    objects: bool = False,
     on_progress: OnProgress | None = None,
 ) -> list[Finding]:
     """Run every check, and return the findings in order.
+
+    `deep` reads all stored bytes; `objects` lists the bucket and compares it with the catalog.
 
     The store may be in use and mounted.  A check verifies each inconsistency again before it
     reports it, and once more inside the transaction that repairs it.  Checks that need an unmounted
     store skip a mounted one.  A check that fails on a damaged catalog, or lacks a permission,
     reports that as a finding, and the next check runs.
 
-    Raises `StoreError` before any repair if all objects are missing, as on a disk that is not
-    mounted.  Raises `BusyError`, `NoSpaceError` and `OSError`.
+    Raises `UsageError` for `objects` without a bucket, and `StoreError` before any repair if all
+    objects are missing, as on a disk that is not mounted.  Raises `BusyError`, `NoSpaceError` and
+    `OSError`.
     """
     if repair:
         context.require_objects_present()
-    state = CheckRun(context, repair)
     checks = [*_CHECKS, *(_DEEP if deep else ())]
+    if objects:
+        from vfsd.maintenance.fsck.bucket import bucket  # most stores have none
+
+        require_bucket(context)
+        checks.append(("bucket", bucket))
     findings: list[Finding] = []
     for done, (name, check) in enumerate(checks):
+        state = CheckRun(context, repair)
         if on_progress is not None:
             on_progress(name, done, len(checks))
+            state = CheckRun(context, repair, partial(on_progress, name))
         # One at a time: findings, and repairs, before an error must be reported as well.
         try:
             for finding in check(state):
@@ -119,6 +134,14 @@ def run(
         except PermissionError as error:
             findings.append(Finding(name, f"this check lacks a permission: {error}"))
     return findings
+
+
+def require_bucket(context: StoreContext) -> None:
+    """Raise `UsageError` for a store without a bucket."""
+    if context.objects.is_local:
+        raise UsageError(
+            "the store has no bucket", hint="leave the option out; `vfsd push` gives it one"
+        )
 
 
 def _error_text(error: Exception) -> str:

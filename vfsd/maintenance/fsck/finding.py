@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -27,6 +27,8 @@ class CheckRun:
 
     context: StoreContext
     repair: bool
+    on_progress: Callable[[int, int], None] = lambda done, total: None
+    """Called with the steps done, and all steps, of a check that takes long."""
 
     @contextmanager
     def unmounted(self) -> Iterator[bool]:

@@ -237,7 +237,11 @@ def content(run: CheckRun) -> Iterator[Finding]:
     with run.context.catalog.reading() as seen:
         for segment in seen.segments.all():
             packs.setdefault(segment.object_key, []).append(segment)
-    for key in list(run.context.objects.all_keys()):
+        remote = {} if run.context.objects.is_local else seen.objects.placed()
+    here = set(run.context.objects.all_keys())
+    keys = [*sorted(here), *sorted(remote.keys() - here)]
+    for number, key in enumerate(keys):
+        run.on_progress(number, len(keys))
         tiles = packs.get(key, [])
         try:
             message, sums_fault = check_object(run.context, key, repair=run.repair)
@@ -338,7 +342,7 @@ def check_object(context: StoreContext, key: str, *, repair: bool) -> tuple[str 
             raise
         return f"it cannot be read: {error.strerror}", None
     if found is None:
-        return None, None
+        return _missing_remotely(context, place), None
     with context.catalog.reading() as seen:
         is_original = bool(seen.integrity.videos_of(place))
         are_wrong = is_original and found.is_whole and _differ(seen, place, found)
@@ -357,6 +361,21 @@ def check_object(context: StoreContext, key: str, *, repair: bool) -> tuple[str 
     return str(
         context.originals.damage_error(place, found.damage, is_proven=found.is_readable)
     ), None
+
+
+def _missing_remotely(context: StoreContext, place: ByteLocation) -> str | None:
+    """Return the fault of an object that the bucket should have; its loss is recorded."""
+    assert place.object_key is not None
+    with context.catalog.reading() as seen:
+        where = seen.objects.place(place.object_key)
+    if where is None:
+        return None  # it was deleted in the meantime
+    if not context.read_only:
+        with context.catalog.writing() as change:
+            if change.objects.place(place.object_key) == where:
+                lost = range(max(1, where[1]))
+                change.integrity.record_inspection(place, [lost], now_ns=time.time_ns())
+    return "it is missing in the bucket"
 
 
 def _differ(seen: Transaction, place: ByteLocation, found: VerifyResult) -> bool:
