@@ -126,6 +126,10 @@ class SeaweedServer:
     def resume(self) -> None:
         os.kill(self.pid, signal.SIGCONT)
 
+    def overwrite(self, name: str, data: bytes) -> None:
+        """Replace a file of the bucket, as vfsd never does. Raises `OSError`."""
+        self._request("PUT", f"/{self.bucket}/{name}", data)
+
     def close(self) -> None:
         """End it, and delete its data."""
         self.kill()

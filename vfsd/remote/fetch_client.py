@@ -106,7 +106,7 @@ class FetchClient:
         return RemoteReader(self, place, size)
 
     def open_uncached(self, place: str) -> UncachedObject:
-        """Return a reader of an object, as the bucket has it, for checks of all its bytes.
+        """Return a reader of an object past the cache, for checks of all its bytes.
 
         Raises `FileNotFoundError`, `UnreachableError`.
         """

@@ -261,7 +261,7 @@ class Fetcher:
         return flight
 
     async def _uncached(self, wanted: Get, start: int, end: int) -> bytes:
-        """Return the bytes of a range as the bucket has them."""
+        """Return the bytes of a range, past the cache."""
         most = min(_PART_BYTES, self._bucket.most_at_once)
         tasks = [
             asyncio.ensure_future(self._fetched(wanted.place, wanted.size, at, min(end, at + most)))

@@ -262,7 +262,7 @@ class RemoteReader:
 
 
 class UncachedObject:
-    """The bytes of an object as the bucket has them, read in order and past the cache.
+    """The bytes of an object in the bucket, read in order and past the cache.
 
     A `vfsd.disk.checksums.WholeFile`. Raises `FileNotFoundError` and `UnreachableError`.
     """

@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 
 class Collected(NamedTuple):
-    """What `RemoteObjects.collect` has deleted from the bucket."""
+    """The result of `RemoteObjects.collect`: deleted files of the bucket."""
 
     files: int
     bytes: int

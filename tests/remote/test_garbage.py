@@ -1,0 +1,202 @@
+"""Removed objects in a bucket: their grace, their end, and checks of what is only there."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from blake3 import blake3
+
+from tests.cli.conftest import run_command
+from tests.support.http_proxy import HttpProxy
+from tests.support.seaweedfs import SeaweedServer
+from tests.support.stores import new_store
+from vfsd.api.store import Store
+from vfsd.catalog.garbage import GarbageTotal
+from vfsd.errors import NotFoundError
+from vfsd.maintenance import fsck
+from vfsd.maintenance.fsck.bucket import collect_bucket, compare
+from vfsd.maintenance.push import push, use_bucket
+from vfsd.maintenance.scrub import Scrubber, ScrubDamage
+from vfsd.remote.fetch_protocol import is_place
+from vfsd.storage.remote_objects import RemoteObjects
+
+CLIP = Path(__file__).parents[2] / "sample_videos" / "traffic.mp4"
+NAME = "cam/traffic.mp4"
+SMALL = 20 << 10
+
+pytestmark = pytest.mark.usefixtures("credentials")
+
+
+@pytest.fixture
+def credentials(seaweedfs: SeaweedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("obstore")
+    for name, value in seaweedfs.environment.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture
+def remote(tmp_path: Path, s3_proxy: HttpProxy, seaweedfs: SeaweedServer) -> Path:
+    """A store with a tiled video, all of it only in the bucket, and its copy in files."""
+    path = tmp_path / "store"
+    with new_store(path) as store:
+        store.ingest(CLIP, NAME).tiles.retile("uniform:2x2", span=(0, 2))
+    shutil.copytree(path, tmp_path / "copy")
+    with Store.open(path) as store:
+        url = f"s3://{seaweedfs.bucket}/{store.parts.directory.id}"
+        use_bucket(store.parts, url, seaweedfs.options(s3_proxy.port))
+    with Store.open(path) as store:
+        push(store.parts)
+    shutil.rmtree(path / "objects")
+    (path / "objects" / "tmp").mkdir(parents=True)
+    return path
+
+
+def bucket(store: Store) -> RemoteObjects:
+    assert isinstance(store.parts.objects, RemoteObjects)
+    return store.parts.objects
+
+
+def places(store: Store) -> set[str]:
+    """Return the names of all objects in the bucket."""
+    return {name for name, *_ in bucket(store).client.list() if is_place(name)}
+
+
+def objects(store: Store) -> dict[str, tuple[str, int]]:
+    with store.catalog.reading() as seen:
+        return seen.objects.placed()
+
+
+def is_exact(store: Store) -> bool:
+    """Return whether the bucket has all objects, intact, and nothing that the catalog lacks."""
+    client = bucket(store).client
+    for key, (place, size) in objects(store).items():
+        with closing(client.open_uncached(place)) as file:
+            assert blake3(b"".join(iter_file(file, size))).hexdigest() == key
+    assert compare(store.parts).lost == []
+    return not store.catalog.garbage.unnamed(places(store))
+
+
+def iter_file(file: object, size: int) -> list[bytes]:
+    found: list[bytes] = []
+    while sum(map(len, found)) < size:
+        found.append(file.read(sum(map(len, found))))  # type: ignore[attr-defined]
+    return found
+
+
+def damage(store: Store, server: SeaweedServer, place: str, position: int = 1000) -> None:
+    """Change bytes of an object, in the bucket alone."""
+    client = bucket(store).client
+    with closing(client.open_uncached(place)) as file:
+        data = bytearray(b"".join(iter_file(file, file.version()[1])))
+    data[position : position + 6] = b"damage"
+    server.overwrite(f"{store.parts.directory.id}/{place}", bytes(data))
+
+
+def scrub(store: Store, **options: object) -> list[ScrubDamage]:
+    return list(Scrubber(store.parts, **options).run())  # type: ignore[arg-type]
+
+
+def test_removed_objects_stay_for_the_grace(remote: Path) -> None:
+    with Store.open(remote) as store:
+        before = places(store)
+        held = store[NAME]
+        pixels = held.read(frames=[3]).data
+        store.remove(NAME)
+        assert objects(store) == {}
+        assert store.catalog.garbage.total().files == len(before)
+        assert is_exact(store)
+        assert bucket(store).collect(3600) == (0, 0)
+        shutil.rmtree(remote / "cache" / "o")
+        assert (held.read(frames=[3]).data == pixels).all()
+        files, size = bucket(store).collect(0)
+        assert (files, places(store)) == (len(before), set())
+        assert size > CLIP.stat().st_size
+        assert store.catalog.garbage.total() == GarbageTotal(0, 0)
+        shutil.rmtree(remote / "cache" / "o", ignore_errors=True)
+        with pytest.raises(NotFoundError) as caught:
+            held.read(frames=[60])
+        assert "look it up again" in (caught.value.hint or "")
+
+
+def test_scrub_judges_the_bucket_and_not_the_cache(
+    remote: Path, seaweedfs: SeaweedServer, s3_proxy: HttpProxy
+) -> None:
+    with Store.open(remote) as store:
+        assert scrub(store) == []
+        original = store[NAME].original
+        place, size = objects(store)[original.object_key or ""]
+        assert not (remote / "cache" / place).exists()
+        store[NAME].read(frames=[0])
+        damage(store, seaweedfs, place, size - 100)
+        s3_proxy.reset()
+        assert scrub(store, older_than=3600.0) == []  # not again
+        assert s3_proxy.counts.body_bytes < size
+        (found,) = scrub(store)
+        assert found.ranges[0].start <= size - 100 < found.ranges[0].stop
+        assert (found.names, found.repaired) == ((NAME,), None)
+        assert [one.check for one in fsck.run(store.parts)] == ["damage"]
+
+
+def test_fsck_of_bytes_in_the_bucket(remote: Path, seaweedfs: SeaweedServer) -> None:
+    with Store.open(remote) as store:
+        assert fsck.run(store.parts, deep=True, objects=True) == []
+        tiles = {one.object_key for one in store.catalog.segments(store[NAME].info)}
+        first, second = sorted(tiles)
+        damage(store, seaweedfs, objects(store)[first][0])
+        bucket(store).client.delete([objects(store)[second][0]])
+        found = fsck.run(store.parts, deep=True)
+        assert {one.check for one in found} == {"tiles", "content"} or len(found) == 2
+        found = fsck.run(store.parts, deep=True, objects=True, repair=True)
+        assert all(one.repaired for one in found)
+        assert fsck.run(store.parts, deep=True, objects=True, repair=True) == []
+        assert objects(store).keys().isdisjoint(tiles)
+        # The original, which nothing can replace here.
+        key = store[NAME].original.object_key or ""
+        bucket(store).client.delete([objects(store)[key][0]])
+        (one,) = fsck.run(store.parts, objects=True)
+        assert NAME in one.message
+        assert "is missing in the bucket" in one.message
+        assert {one.check for one in fsck.run(store.parts)} == {"damage"}
+
+
+def test_bytes_that_nothing_names(remote: Path, seaweedfs: SeaweedServer, tmp_path: Path) -> None:
+    key = "ab" * 32
+    with Store.open(remote) as store:
+        (tmp_path / "file").write_bytes(bytes(SMALL))
+        stray = f"o/ab/{key}-{1:016x}"
+        bucket(store).client.put(stray, tmp_path / "file")
+        bucket(store).client.put("notes.txt", tmp_path / "file")
+        state = compare(store.parts)
+        assert (state.unnamed, state.young, state.foreign) == ({}, {stray: SMALL}, ["notes.txt"])
+        count = len(places(store))
+        assert collect_bucket(store.parts, lists=True).files == 0
+        assert len(places(store)) == count
+    on = ("--store", str(remote))
+    assert run_command(*on, "config", "object_grace", "59").code == 2
+    config = remote / "config.toml"
+    assert run_command(*on, "config", "object_grace", "60").code == 0
+    config.write_text(config.read_text().replace("object_grace = 60", "object_grace = 1"))
+    with Store.open(remote) as store:
+        dry = run_command(*on, "gc", "--bucket", "--dry-run", "--json").object["bucket"]
+        while not dry["files"]:
+            dry = run_command(*on, "gc", "--bucket", "--dry-run", "--json").object["bucket"]
+        assert (dry["unnamed"], dry["bytes"]) == ([stray], SMALL)
+        assert "belongs to no object" in run_command(*on, "fsck", "--objects").out
+        done = run_command(*on, "gc", "--bucket", "--json")
+        assert (done.code, done.object["bucket"]["files"]) == (0, 1)
+        assert places(store) == {place for place, _ in objects(store).values()}
+        assert is_exact(store)
+        bucket(store).client.delete([place for place, _ in objects(store).values()])
+        done = run_command(*on, "gc", "--bucket", "--json")
+        assert (done.code, len(done.object["bucket"]["lost"])) == (30, len(objects(store)))
+
+
+def test_options_for_a_bucket_need_one(tmp_path: Path) -> None:
+    new_store(tmp_path / "local").close()
+    for command in (("gc", "--bucket"), ("fsck", "--objects")):
+        done = run_command("--store", tmp_path / "local", *command)
+        assert done.code == 2
+        assert "no bucket" in done.err
