@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import math
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,9 +17,14 @@ import sqlalchemy as sa
 
 from tests.cli.conftest import run_command
 from tests.support.http_proxy import HttpProxy
+from tests.support.remote_objects import wait_until
 from tests.support.seaweedfs import SeaweedServer
+from tests.support.work_orders import TILES
 from vfsd.api.store import Store
 from vfsd.catalog.schema import garbage, uploads
+from vfsd.catalog.uploads import database_time
+from vfsd.errors import UnreachableError
+from vfsd.maintenance import fsck
 from vfsd.storage.remote_objects import RemoteObjects
 
 CLIP = Path(__file__).parents[2] / "sample_videos" / "traffic.mp4"
@@ -60,13 +70,14 @@ def homes(
     return Homes(first, second, s3_proxy)
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.thorough)])
 def single(
     request: pytest.FixtureRequest, tmp_path: Path, s3_proxy: HttpProxy, seaweedfs: SeaweedServer
 ) -> Path:
     """A home with a bucket."""
     catalog = request.getfixturevalue("own_database") if request.param == "postgresql" else None
     make_home(tmp_path / "only", catalog, seaweedfs.options(s3_proxy.port))
+    s3_proxy.reset()
     return tmp_path / "only"
 
 
@@ -132,3 +143,189 @@ def test_reads_of_own_bytes_need_no_request(single: Path, s3_proxy: HttpProxy) -
         made.renditions.make((48, 32))
         require_complete(store)
     assert run_command("--store", single, "push", "--json").object["objects"] == 0
+
+
+_INGEST = """
+import sys
+from vfsd.api.store import Store
+
+with Store.open(sys.argv[1]) as store:
+    store.ingest(sys.argv[2], sys.argv[3])
+"""
+_SECONDS = 120.0
+
+
+@contextmanager
+def ingesting(home: Path, name: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that ingests the clip; it is killed at the end if it still runs."""
+    process = subprocess.Popen([sys.executable, "-c", _INGEST, home, CLIP, name])
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def leases(store: Store) -> list[str]:
+    with store.catalog.connected() as connection:
+        return list(connection.execute(sa.select(uploads.c.place)).scalars())
+
+
+def sent(store: Store) -> set[str]:
+    """Return the names of all objects in the bucket."""
+    objects = store.parts.objects
+    assert isinstance(objects, RemoteObjects)
+    return {name for name, *_ in objects.client.list() if "o/" in name}
+
+
+def expire(store: Store) -> None:
+    """Let the leases of all uploads end, and another home find that."""
+    with store.catalog._database.appending() as connection:
+        connection.execute(sa.update(uploads).values(expires=database_time(connection, -1)))
+    for place in leases(store):
+        store.catalog.uploads.abandon(place)
+
+
+def require_no_trace(store: Store) -> None:
+    """Assert that a killed process left nothing but what leases and garbage name."""
+    assert [video.name for video in store.find()] == []
+    with store.catalog.reading() as seen:
+        assert seen.objects.sizes() == {}
+        assert seen.tree.lookup(1, "a.mp4") is None
+    fsck.collect(store.parts)
+    require_complete(store, garbage_files=None)
+    assert fsck.run(store.parts) == []
+
+
+@pytest.mark.parametrize(
+    "phase",
+    [
+        pytest.param("leased", marks=pytest.mark.thorough),
+        pytest.param("half", marks=pytest.mark.thorough),
+        "sent",
+        pytest.param("recorded", marks=pytest.mark.thorough),
+    ],
+)
+def test_writer_is_killed(homes: Homes, phase: str) -> None:
+    faults = homes.proxy.faults
+    with opened(homes.second) as other, ExitStack() as turn:
+        sent(other)
+        faults.silent, faults.half_puts = phase == "leased", phase == "half"
+        if phase == "sent":
+            turn.enter_context(other.catalog.writing())
+        with ingesting(homes.first, "a.mp4") as process:
+            if phase == "recorded":
+                wait_until(lambda: _is_recorded(other), _SECONDS)
+            else:
+                wait_until(lambda: leases(other), _SECONDS)
+            if phase == "half":
+                wait_until(lambda: homes.proxy.counts.requests["PUT"], _SECONDS)
+            if phase == "sent":
+                wait_until(lambda: sent(other), _SECONDS)
+                assert not _is_recorded(other)
+            process.kill()
+        turn.close()
+        faults.silent = faults.half_puts = False
+        with opened(homes.first) as store:
+            if phase == "recorded":
+                assert [video.name for video in other.find()] == ["a.mp4"]
+                np.testing.assert_equal(pixels(other, "a.mp4"), pixels(store, "a.mp4"))
+                return
+            require_no_trace(store)
+            store.ingest(CLIP, "a.mp4")
+            np.testing.assert_equal(pixels(other, "a.mp4"), pixels(store, "a.mp4"))
+            require_complete(store, garbage_files=1)
+
+
+def _is_recorded(store: Store) -> bool:
+    with store.catalog.reading() as seen:
+        return bool(seen.objects.sizes())
+
+
+@pytest.mark.thorough
+def test_lease_ends_while_the_writer_is_stopped(homes: Homes) -> None:
+    with opened(homes.second) as other:
+        sent(other)
+        homes.proxy.faults.silent = True
+        with ingesting(homes.first, "a.mp4") as process:
+            wait_until(lambda: leases(other), _SECONDS)
+            process.send_signal(signal.SIGSTOP)
+            expire(other)
+            homes.proxy.faults.silent = False
+            process.send_signal(signal.SIGCONT)
+            assert process.wait(_SECONDS) == 0
+        assert other["a.mp4"].read(frames=[3]).data.any()
+        with opened(homes.first) as store:
+            require_complete(store, garbage_files=1)
+
+
+@pytest.mark.thorough
+def test_two_homes_ingest_a_file_at_once(homes: Homes) -> None:
+    with opened(homes.second) as other:
+        with (
+            ExitStack() as turn,
+            ingesting(homes.first, "a.mp4") as one,
+            ingesting(homes.second, "b.mp4") as two,
+        ):
+            turn.enter_context(other.catalog.writing())
+            wait_until(lambda: len(leases(other)) == 2, _SECONDS)
+            turn.close()
+            assert one.wait(_SECONDS) == two.wait(_SECONDS) == 0
+        with other.catalog.reading() as seen:
+            assert len(seen.objects.sizes()) == 1
+        np.testing.assert_equal(pixels(other, "a.mp4"), pixels(other, "b.mp4"))
+        require_complete(other, garbage_files=1)
+        # Known bytes are not sent again.
+        homes.proxy.reset()
+        other.ingest(CLIP, "c.mp4")
+        assert homes.proxy.counts.requests["PUT"] == 0
+
+
+def test_lost_response_is_a_success(single: Path, s3_proxy: HttpProxy) -> None:
+    with opened(single) as store:
+        sent(store)
+        s3_proxy.faults.lost_puts = 1
+        store.ingest(CLIP, "a.mp4")
+        assert s3_proxy.counts.requests["PUT"] == 2
+        require_complete(store)
+
+
+def test_silent_bucket_leaves_the_store_as_it_was(single: Path, s3_proxy: HttpProxy) -> None:
+    with opened(single) as store:
+        objects = store.parts.objects
+        assert isinstance(objects, RemoteObjects)
+        objects.fetch_seconds = 2.0
+        sent(store)
+        s3_proxy.faults.silent = True
+        with pytest.raises(UnreachableError, match="does not answer"):
+            store.ingest(CLIP, "a.mp4")
+        pictures = np.zeros((5, 64, 96, 3), np.uint8)
+        with pytest.raises(UnreachableError):
+            store.write("b.mp4", pictures, fps=25)
+        s3_proxy.faults.silent = False
+        assert [video.name for video in store.find()] == []
+        (recording,) = store.recordings()
+        store.recover(recording)
+        assert store["b.mp4"].read(frames=[3]).data.shape == (1, 64, 96, 3)
+        assert store.recordings() == []
+        require_complete(store, garbage_files=2)
+
+
+@pytest.mark.thorough
+def test_workers_of_an_order_on_two_homes(homes: Homes) -> None:
+    with opened(homes.first) as store, opened(homes.second) as other:
+        store.ingest(CLIP, "a.mp4").verify()
+        order = store.order("retile", unit_seconds=1.0, **TILES)
+        command = [sys.executable, "-m", "vfsd", "--store"]
+        workers = [
+            subprocess.Popen([*command, home, "work", "run", order.id, "--part", f"{number}/2"])
+            for number, home in enumerate((homes.first, homes.second))
+        ]
+        assert [one.wait(_SECONDS) for one in workers] == [0, 0]
+        assert {one.outcome for one in store.catalog.work.results(order.id)} >= {"made"}
+        frames = [
+            frame for one in store.catalog.segments(store["a.mp4"].info) for frame in one.frames
+        ]
+        assert frames == list(range(len(store["a.mp4"])))
+        np.testing.assert_equal(pixels(other, "a.mp4"), pixels(store, "a.mp4"))
+        require_complete(store)

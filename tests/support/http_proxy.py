@@ -25,6 +25,8 @@ class Faults:
     cut: float = 0.0  #: share of responses that end in the middle of their body
     short: int = 0  #: this many bodies lose their last byte, with the right Content-Length for it
     byte_seconds: float = 0.0  #: time that each byte of a body takes
+    lost_puts: int = 0  #: responses to this many PUTs are lost, after the server has obeyed
+    half_puts: bool = False  #: send half of the body of a PUT, then wait
     random: random.Random = field(default_factory=lambda: random.Random(3))
 
 
@@ -121,8 +123,17 @@ class HttpProxy:
                 writer.write(_BUSY)
                 await writer.drain()
                 return True
+            if method == "PUT" and faults.half_puts:
+                upstream.write(head + body[: len(body) // 2])
+                while faults.half_puts:
+                    await asyncio.sleep(0.01)
+                return False
             upstream.write(head + body)
             await upstream.drain()
+            if method == "PUT" and faults.lost_puts:
+                faults.lost_puts -= 1
+                await answers.readuntil(b"\r\n\r\n")
+                return False
             return await self._answer(method, faults, counts, answers, writer)
         finally:
             counts.open_now -= 1
