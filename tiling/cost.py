@@ -67,14 +67,16 @@ class RemoteCost:
     request_cpu: float = 0.7e-3  #: CPU seconds of a request
     byte_cpu: float = 0.6e-9  #: CPU seconds to receive, compare and copy a byte
 
-    def added_to(self, cost: DecodeCost) -> DecodeCost:
+    def added_to(self, cost: DecodeCost, missing: float = 1.0, *, waits: float = 0.0) -> DecodeCost:
         """Return the cost of fetching packets and decoding them.
 
-        Everything that a read needs is fetched in one round trip, so its latency is the same for
-        each source, and is left out.
+        `missing` is the share of the bytes that the cache lacks.  Everything that a read needs is
+        fetched in one round trip.  Its latency is the same for each source, unless some source is
+        cached: `waits` is the share of it that each start takes.
         """
-        byte = cost.byte + self.byte + self.byte_cpu
-        return DecodeCost(cost.start + self.request_cpu, cost.picture, cost.pixel, byte)
+        byte = cost.byte + missing * self.byte + self.byte_cpu
+        start = cost.start + (self.request_cpu + waits * self.wait if missing else 0.0)
+        return DecodeCost(start, cost.picture, cost.pixel, byte)
 
     def seconds(self, fetch: Fetch) -> float:
         """Return the predicted time of a fetch."""
@@ -89,6 +91,7 @@ class Fetch:
     requests: int = 0
     bytes: int = 0
     rounds: int = 0  #: requests that wait for each other
+    cached: int = 0  #: bytes that the cache has
 
 
 LOSSLESS = "lossless"

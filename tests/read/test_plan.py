@@ -28,7 +28,7 @@ from vfsd.api.video import context_of
 from vfsd.core.frame_table import FrameTable
 from vfsd.core.model import Cell, PhysicalVideo, Segment
 from vfsd.read.tile_planner import DecodeCosts, choose_tiles, in_full_size
-from vfsd.tiling.cost import DecodeCost
+from vfsd.tiling.cost import DecodeCost, RemoteCost
 
 CLIPS = ("traffic.mp4", "open-gop.mov", "open-gop.mkv", "variable-rate.mp4")
 
@@ -189,6 +189,56 @@ def test_decoder_threads_per_source(
     assert chosen(30, 60) == [1, 2]
     assert chosen(30, 31) == []  # the second finishes long before the first
     assert chosen(30, threads=1) == [1]
+
+
+def test_cached_bytes_cost_no_fetch(known: tuple[PhysicalVideo, FrameTable]) -> None:
+    """A tile that saves decoding loses if only the original is cached."""
+    original, table = known
+    by_name = {
+        original.media.codec: DecodeCost(0, 0, 20e-9, 0),
+        "fast": DecodeCost(0, 0, 5e-9, 0),
+    }
+    layout = LAYOUTS[0]
+    cells = (Cell(0, layout.tile(0), 4096, 20_000, 20, 40.0),)
+    segments = [
+        Segment(
+            number, 2, 1, first, first + 10, layout, "fast", f"{number}", 1, 40.0, 0, None, cells
+        )
+        for number, first in ((1, 0), (2, 10))
+    ]
+    own = str(original.place.object_key)
+
+    def used(*cached: str, frames: int = 10) -> list[int]:
+        """The numbers of the used segments if all bytes of some objects are cached."""
+        looked_up.clear()
+
+        def missing(key: str, ranges: Sequence[tuple[int, int]]) -> float:
+            looked_up.append(key)
+            assert ranges
+            assert all(0 <= start < end for start, end in ranges)
+            return 0.0 if key in cached else 1.0
+
+        runs = choose_tiles(
+            np.arange(frames),
+            lambda *_: REGION,
+            original,
+            table,
+            segments,
+            DecodeCosts(by_name, remote=RemoteCost(wait=0.1), missing=missing),
+            good=of_40_db,
+        )
+        return [run.segment.id for run in runs]
+
+    looked_up: list[str] = []
+    assert used() == [1]
+    assert sorted(looked_up) == sorted([own, "1"])  # once for each source
+    assert used(own) == []
+    assert used("1") == used("1", own) == [1]
+    assert used(frames=20) == [1, 2]
+    assert used(own, frames=20) == []
+    assert used("1", "2", frames=20) == [1, 2]
+    # One round trip brings both.
+    assert used("1", frames=20) == [1, 2]
 
 
 def test_each_frame_is_in_one_run(

@@ -90,10 +90,11 @@ def take_away_objects(path: Path) -> None:
 def pixels(store: Store) -> list[np.ndarray]:
     video = store[NAME]
     frames = [0, 11, len(video) - 1]
+    # The tiles first: the original is preferred once it is cached.
     return [
-        *(video.read(frames=[frame], psnr=math.inf).data for frame in frames),
-        video.read(frames=[7, 20], region=REGION, psnr=math.inf).data,
         video.read(frames=[7, 20], region=REGION, psnr=20).data,
+        video.read(frames=[7, 20], region=REGION, psnr=math.inf).data,
+        *(video.read(frames=[frame], psnr=math.inf).data for frame in frames),
     ]
 
 
@@ -141,7 +142,29 @@ def test_explain_predicts_the_requests(remote: Remote) -> None:
     with Store.open(remote.path, read_only=True) as store:
         store[NAME].read(frames=[50])
     assert remote.proxy.counts.body_bytes == found["bytes"]
-    assert run_command(*on).object["fetch"]["requests"] == 0
+    again = run_command(*on).object["fetch"]
+    assert (again["requests"], again["bytes"], again["cached"]) == (0, 0, found["bytes"])
+
+
+def test_cached_original_is_preferred_to_tiles_that_are_not(remote: Remote) -> None:
+    def planned() -> list[str]:
+        found = run_command("--store", remote.path, "explain", NAME, *wanted).object
+        assert remote.requests == 0
+        return [one["source"] for one in found["sources"]]
+
+    wanted = ("--frames", "3:4", "--region", "96x64+64+64", "--psnr", "20", "--json")
+    remote.forget()
+    assert planned() == ["tiles"]
+    with Store.open(remote.path, read_only=True) as store:
+        store[NAME].read(frames=[3], psnr=math.inf)
+        remote.proxy.reset()
+        assert planned() == ["original"]
+        remote.forget()
+        assert planned() == ["tiles"]
+        store[NAME].read(frames=[3], region=REGION, psnr=20)
+        store[NAME].read(frames=[3], psnr=math.inf)
+        remote.proxy.reset()
+        assert planned() == ["tiles"]
 
 
 def test_forked_children_read(remote: Remote) -> None:
@@ -286,6 +309,8 @@ def test_joined_home_reads_what_was_pushed(
     assert run_command("--store", first, "push", "--json").object["objects"] == 1
     with Store.open(first) as store:
         store[NAME].tiles.retile("uniform:2x2", span=(0, 1))
+    for home in (first, second):
+        shutil.rmtree(home / "cache" / "o", ignore_errors=True)
     with Store.open(first) as store, Store.open(second) as other:
         for one, more in zip(pixels(store), pixels(other), strict=True):
             np.testing.assert_array_equal(one, more)

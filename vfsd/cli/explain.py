@@ -86,8 +86,8 @@ if TYPE_CHECKING:
         "result, 0 if not measured), seconds (predicted CPU time; null with psnr for size and "
         "missing), original_seconds (the same for the original)",
         "fetch": "for a video whose objects are in a bucket, object: requests and bytes that the "
-        "cache lacks, rounds (requests that wait for each other), and seconds (predicted); else "
-        "null",
+        "cache lacks, rounds (requests that wait for each other), cached (bytes that it has), and "
+        "seconds (predicted); else null",
         "measured": "with --run, object: seconds and cpu_seconds, untiled_seconds and "
         "untiled_cpu_seconds, gain (of seconds), and psnr between the results (null: equal); "
         "else null",
@@ -261,6 +261,7 @@ def _fetch_facts(found: tuple[Fetch, float] | None) -> Iterator[tuple[str, str]]
         fetch, seconds = found
         text = f"{human_bytes(fetch.bytes)} in {fetch.requests} requests, {fetch.rounds} in a row"
         yield "fetch", f"{text}, {duration_text(seconds)}" if fetch.requests else "nothing"
+        yield "cached", human_bytes(fetch.cached)
 
 
 def _similar_sources(sources: Sequence[SourceRun]) -> Iterator[list[SourceRun]]:

@@ -22,9 +22,14 @@ from vfsd.core.frames import to_display_layout
 from vfsd.core.model import PhysicalVideo, Segment
 from vfsd.disk.checksums import BLOCK_BYTES
 from vfsd.disk.object_reader import StoredObjects
-from vfsd.read.pack_pool import pack_ranges
 from vfsd.read.read_plan import AvailableTiles, ReadPlan, original_runs
-from vfsd.read.tile_planner import DecodeCosts, is_worth_it, original_work, tile_work
+from vfsd.read.tile_planner import (
+    DecodeCosts,
+    is_worth_it,
+    original_work,
+    pack_ranges,
+    tile_work,
+)
 from vfsd.tiling.cost import DecodeWork, Fetch
 
 
@@ -280,14 +285,16 @@ def fetch_of(plan: ReadPlan, table: FrameTable, objects: StoredObjects) -> Fetch
     if key is not None:
         ranges = [one for span in spans for one in packet_ranges(table, *span)]
         wanted.setdefault(key, []).extend(ranges)
-    requests = size = 0
+    requests = size = here = 0
     for key, ranges in wanted.items():
         with closing(objects.open(key)) as reader:
             for start, end in _joined(ranges):
+                end = min(end, reader.size)
                 missing = end - start - reader.cached(start, end - start)
+                here += end - start - missing
                 requests += -(-missing // _REQUEST_BYTES)
                 size += missing
-    return Fetch(requests, size, min(1, requests))
+    return Fetch(requests, size, min(1, requests), here)
 
 
 def _joined(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

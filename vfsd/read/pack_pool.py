@@ -16,7 +16,7 @@ from typing import Any
 from vfsd.codecs import VideoFrame
 from vfsd.codecs.cells.cell_decoders import CellDecoder, cell_decoder
 from vfsd.codecs.cells.overlap_geometry import ImageSize
-from vfsd.codecs.cells.pack import TABLE_BYTES, PackedCell, open_pack
+from vfsd.codecs.cells.pack import PackedCell, open_pack
 from vfsd.codecs.cells.plane_merge import (
     PlaneArray,
     PlaneJoint,
@@ -30,7 +30,8 @@ from vfsd.core.model import Segment
 from vfsd.core.process_control import leak, reset_after_fork
 from vfsd.disk.object_reader import StoredObjects
 from vfsd.errors import ClosedError, DamagedPackError, IntegrityError, VfsdError
-from vfsd.tiling.cost import JOINED_LEFT, JOINED_RIGHT, LOSSLESS, DecodeWork, gop_bytes
+from vfsd.read.tile_planner import cell_ranges, pack_ranges
+from vfsd.tiling.cost import JOINED_LEFT, JOINED_RIGHT, LOSSLESS, DecodeWork
 
 _PIECES_BY_PROFILE = {JOINED_LEFT: ("left", "middle"), JOINED_RIGHT: ("middle", "right")}
 """Pieces of each side."""
@@ -125,11 +126,6 @@ _MAX_IDLE_PIXELS = 1 << 24
 """Limit for idle decoders; each has memory for several pictures: some 100 MB."""
 _READ_BYTES = 4 << 20
 """Maximum size of one read, unless a packet is larger."""
-
-
-_SPARE = 1.2
-"""The share of a cell that is fetched before the sizes of its packets are known, in relation to
-the expected one.  Too little costs a second request."""
 
 
 OnDecoded = Callable[[Segment, DecodeWork, float], None]
@@ -390,7 +386,7 @@ class PackPool:
                 self._packs.move_to_end(key)
                 return pack
         soon = (
-            () if tile is None or self._objects.is_local else _cell_ranges(segment, [tile], frames)
+            () if tile is None or self._objects.is_local else cell_ranges(segment, [tile], frames)
         )
         pack = OpenPack(self._objects, key, soon)
         with self._guard:
@@ -429,27 +425,6 @@ def _split_at_gaps(decoder: CellDecoder, numbers: Sequence[int]) -> list[list[in
         else:
             parts.append([number])
     return parts
-
-
-def pack_ranges(
-    segment: Segment, tiles: Sequence[int], frames: Sequence[int]
-) -> list[tuple[int, int]]:
-    """Return the half-open byte ranges of a pack that a read of some frames probably needs."""
-    return [(0, TABLE_BYTES), *_cell_ranges(segment, tiles, frames)]
-
-
-def _cell_ranges(
-    segment: Segment, tiles: Sequence[int], frames: Sequence[int]
-) -> list[tuple[int, int]]:
-    """Return the half-open byte ranges that a read of some frames probably needs in the pack."""
-    if segment.is_joined:  # the row of a side spans all its pieces
-        return [(cell.position, cell.position + cell.size) for cell in segment.cells]
-    count = len(segment.frames)
-    gop = segment.gop_frames or count
-    needed = frames[-1] + 1 - segment.first_frame if frames else count
-    share = min(1.0, _SPARE * gop_bytes(needed, gop) / gop_bytes(count, gop))
-    cells = [segment.cell(tile) for tile in tiles]
-    return [(cell.position, cell.position + int(cell.size * share)) for cell in cells]
 
 
 def _decode_work(cell: PackedCell, first: int, end: int) -> DecodeWork:

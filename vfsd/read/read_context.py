@@ -8,8 +8,8 @@ from __future__ import annotations
 import threading
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from fractions import Fraction
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
@@ -23,12 +23,12 @@ from vfsd.core.model import LogicalVideo, PhysicalVideo, Segment
 from vfsd.core.process_control import available_cores, host_name, lazy, reset_after_fork
 from vfsd.core.timebase import Seconds, Span, exact_span, on_tick
 from vfsd.core.view_request import View
-from vfsd.errors import NotFoundError, ShortSpanWarning
+from vfsd.errors import NotFoundError, ShortSpanWarning, VfsdError
 from vfsd.read.decoder_pool import DecoderPool
 from vfsd.read.pack_pool import PackPool
 from vfsd.read.read_log import NullReadLog, ReadLog, ReadRecorder, ReadTiming, describe_planned_read
 from vfsd.read.read_plan import AvailableTiles, ReadPlan
-from vfsd.read.tile_planner import DecodeCosts, clamp_cost_factor
+from vfsd.read.tile_planner import DecodeCosts, MissingShare, clamp_cost_factor
 from vfsd.storage.context import StoreContext
 from vfsd.storage.reclaim import drop_damaged_tiles
 from vfsd.tiling import cut_sequences
@@ -83,9 +83,14 @@ class TileIndex:
         changes: CatalogChanges,
         threads: int,
         remote_cost: Callable[[LogicalVideo], RemoteCost | None] = lambda video: None,
+        missing: MissingShare | None = None,
     ) -> None:
-        """`remote_cost` returns the cost of fetching a video; None if it is in local files."""
+        """`remote_cost` returns the cost of fetching a video; None if it is in local files.
+
+        `missing` looks into the cache of fetched bytes.
+        """
         self._catalog = catalog
+        self._missing = missing
         self._remote_cost = remote_cost
         self._threads = threads
         self._changes = changes
@@ -122,7 +127,9 @@ class TileIndex:
             while len(self._videos) > _MAX_VIDEOS:
                 self._videos.popitem(last=False)
         factors = self._factors if found.factor is None else {**self._factors, key: found.factor}
-        costs = DecodeCosts(found.measured, factors, self._threads, self._remote_cost(video))
+        remote = self._remote_cost(video)
+        missing = None if remote is None else self._missing
+        costs = DecodeCosts(found.measured, factors, self._threads, remote, missing)
         if not found.segments and not found.joined:
             return AvailableTiles((), costs, luma)
         wanted = min(luma if found.reads is None else found.reads, video.original.psnr)
@@ -244,7 +251,13 @@ class ReadContext:
 
     @lazy
     def tile_index(self) -> TileIndex:
-        return TileIndex(self.parts.catalog, self.catalog_changes, self.threads, self._remote_cost)
+        return TileIndex(
+            self.parts.catalog,
+            self.catalog_changes,
+            self.threads,
+            self._remote_cost,
+            self._missing_share,
+        )
 
     def _remote_cost(self, video: LogicalVideo) -> RemoteCost | None:
         """Return the cost of fetching a video from the bucket; None if it is a local file."""
@@ -252,6 +265,18 @@ class ReadContext:
         if objects.is_local or not self.parts.originals.is_remote(video.original.place):
             return None
         return objects.fetch_cost()
+
+    def _missing_share(self, key: str, ranges: Sequence[tuple[int, int]]) -> float:
+        """Return the share of some bytes of an object that must be fetched."""
+        with (
+            suppress(OSError, VfsdError),  # the read reports it
+            closing(self.parts.objects.open(key)) as reader,
+        ):
+            ranges = [(start, min(end, reader.size)) for start, end in ranges]
+            size = sum(end - start for start, end in ranges)
+            here = sum(reader.cached(start, end - start) for start, end in ranges)
+            return 1 - here / size if size else 0.0
+        return 1.0
 
     @lazy
     def read_log(self) -> ReadRecorder:

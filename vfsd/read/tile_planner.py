@@ -1,5 +1,5 @@
 """Chooses which frames of a read come from which tiles, by predicted decode time.  Pure
-functions.
+functions, except for `DecodeCosts.missing`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from itertools import groupby, pairwise
 
 import numpy as np
 
-from vfsd.core.frame_table import FrameTable
+from vfsd.codecs.cells.pack import TABLE_BYTES
+from vfsd.core.frame_table import DecodeRun, FrameTable
 from vfsd.core.frame_table_pages import PAGE_PACKETS, Ints
-from vfsd.core.model import MediaInfo, PhysicalVideo, Segment
+from vfsd.core.model import Access, MediaInfo, PhysicalVideo, Segment
 from vfsd.tiling import Rect
 from vfsd.tiling.cost import (
     DEFAULT_COSTS,
@@ -43,6 +44,9 @@ _LOOKUP_FRAMES = 16 * PAGE_PACKETS
 """Consecutive frames that are looked up together; the table keeps that few pages at a time."""
 _SPARSE_DISTANCE = 64
 """From this mean distance of frames on, the original's work is counted frame by frame."""
+SPARE = 1.2
+"""The share of a cell that is fetched before the sizes of its packets are known, in relation to
+the expected one.  Too little costs a second request."""
 
 
 NeededRegion = Callable[[int, int], Rect | None]
@@ -52,6 +56,11 @@ IsGoodEnough = Callable[[Segment, Sequence[int]], bool]
 """Tests whether stored tiles of a segment may be used together."""
 TileChoice = tuple[Segment, tuple[int, ...]]
 """A segment and the tiles of it that are needed."""
+MissingShare = Callable[[str, Sequence[tuple[int, int]]], float]
+"""Maps the key of an object and half-open byte ranges to the share that must be fetched."""
+_MAX_CACHE_LOOKUPS = 8
+"""Segments of a read, and ranges of the original, that are looked up in the cache.  Longer reads
+wait for bandwidth, and are planned as if nothing were cached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,18 +88,28 @@ class DecodeCosts:
     """Number of threads that decode in parallel."""
     remote: RemoteCost | None = None
     """Of fetching the packets; None: they are in local files."""
+    missing: MissingShare | None = None
+    """Looks into the cache of a remote store; None: nothing is taken to be cached."""
 
-    def of_original(self, physical: PhysicalVideo) -> DecodeCost:
+    def of_original(
+        self, physical: PhysicalVideo, missing: float = 1.0, *, waits: float = 0.0
+    ) -> DecodeCost:
+        """Return the cost of decoding an original; see `RemoteCost.added_to`."""
         factor = self.factors.get(physical.id) or physical.cost_factor or 1.0
-        return self._with_fetch(self._of(physical.media.codec).times(factor))
+        return self._with_fetch(self._of(physical.media.codec).times(factor), missing, waits)
 
-    def of_tiles(self, segment: Segment) -> DecodeCost:
-        """Return the cost of decoding a segment's tiles, without the handling of pictures."""
+    def of_tiles(self, segment: Segment, missing: float = 1.0, *, waits: float = 0.0) -> DecodeCost:
+        """Return the cost of decoding a segment's tiles, without the handling of pictures.
+
+        See `RemoteCost.added_to`.
+        """
         cost, factor = self._of(_cost_name(segment)), self.factors.get(segment.physical_id)
-        return self._with_fetch(cost if factor is None else cost.times(factor))
+        return self._with_fetch(cost if factor is None else cost.times(factor), missing, waits)
 
-    def _with_fetch(self, cost: DecodeCost) -> DecodeCost:
-        return cost if self.remote is None else self.remote.added_to(cost)
+    def _with_fetch(self, cost: DecodeCost, missing: float, waits: float) -> DecodeCost:
+        if self.remote is None:
+            return cost
+        return self.remote.added_to(cost, missing, waits=waits)
 
     def of_new_tiles(self, profile: str) -> DecodeCost:
         """Return the cost of tiles of that codec that were never measured, including the handling
@@ -99,10 +118,15 @@ class DecodeCosts:
         rule = self._of(profile)
         return replace(rule, picture=rule.picture + _SECONDS_PER_TILE + _SECONDS_PER_PLACEMENT)
 
-    def seconds_of_tiles(self, segment: Segment, work: DecodeWork, *, together: int) -> float:
-        """Return CPU seconds for decoding tiles and composing `together` of them to a picture."""
+    def seconds_of_tiles(
+        self, segment: Segment, work: DecodeWork, *, together: int, rule: DecodeCost | None = None
+    ) -> float:
+        """Return CPU seconds for decoding tiles and composing `together` of them to a picture.
+
+        `rule` stands for `of_tiles`.
+        """
         handling = _SECONDS_PER_TILE + (_SECONDS_PER_PLACEMENT if together > 1 else 0)
-        return self.of_tiles(segment).seconds(work) + handling * work.pictures
+        return (rule or self.of_tiles(segment)).seconds(work) + handling * work.pictures
 
     def _of(self, name: str) -> DecodeCost:
         return self.by_name.get(name) or DEFAULT_COSTS.get(name, OTHER_COST)
@@ -230,7 +254,7 @@ def choose_tiles(
     edges.update(edge for lost in unreadable for edge in (lost.start, lost.stop))
     parts = _split_intervals(wanted, sorted(edges), usable)
     prices = _IntervalCosts(
-        physical, table, costs, wanted, unreadable, side_by_side=_parallelism(parts)
+        physical, table, costs, wanted, parts, unreadable, side_by_side=_parallelism(parts)
     )
     return _runs(wanted, parts, _cheapest(parts, prices))
 
@@ -289,6 +313,87 @@ def _segment_edges(segment: Segment) -> tuple[int, int]:
     return segment.first_frame, segment.end_frame
 
 
+class _ColdShares:
+    """The costs of the sources of a read, with what must be fetched of each."""
+
+    def __init__(
+        self,
+        physical: PhysicalVideo,
+        table: FrameTable,
+        costs: DecodeCosts,
+        wanted: Ints,
+        parts: Sequence[_Interval],
+    ) -> None:
+        self._physical = physical
+        self._costs = costs
+        self._intervals = len(parts)
+        self._own = 1.0
+        self._tiles: dict[int, float] = {}  # by segment id
+        tiled = {way[0].id: way for part in parts for way in part.tiled}
+        if costs.missing is None or len(tiled) > _MAX_CACHE_LOOKUPS:
+            return
+        key = physical.place.object_key
+        if key is not None and physical.access is Access.EXTENT:
+            self._own = costs.missing(key, _original_ranges(table, wanted))
+        last = {way[0].id: part.last for part in parts for way in part.tiled}
+        for number, (segment, tiles) in tiled.items():
+            ranges = pack_ranges(segment, tiles, [last[number]], spare=1.0)
+            self._tiles[number] = costs.missing(segment.object_key, ranges)
+
+    @property
+    def _is_something_cached(self) -> bool:
+        return not self._own or 0.0 in self._tiles.values()
+
+    def of_original(self) -> DecodeCost:
+        waits = 1.0 if self._is_something_cached else 0.0
+        return self._costs.of_original(self._physical, self._own, waits=waits)
+
+    def of_tiles(self, segment: Segment, tiles: Sequence[int]) -> DecodeCost:
+        missing = self._tiles.get(segment.id, 1.0)
+        starts = self._intervals * len(tiles)
+        waits = 1.0 / starts if self._is_something_cached else 0.0
+        return self._costs.of_tiles(segment, missing, waits=waits)
+
+
+def _original_ranges(table: FrameTable, wanted: Ints) -> list[tuple[int, int]]:
+    """Return half-open byte ranges of the original that show whether `wanted` is cached."""
+    first, last = int(wanted[0]), int(wanted[-1])
+    if _is_sparse(first, last, len(wanted)):
+        some = wanted[:: -(-len(wanted) // _MAX_CACHE_LOOKUPS)].tolist()
+        runs = table.decode_runs(some)
+    else:
+        one, other = table.decode_run(first), table.decode_run(last)
+        runs = [DecodeRun(one.first_packet, max(one.end_packet, other.end_packet), {})]
+    found = []
+    for run in runs:
+        head = table.columns(run.first_packet, run.first_packet + 1)
+        tail = table.columns(run.end_packet - 1, run.end_packet)
+        start = int(head.position[0])
+        found.append((start, max(start, int(tail.position[0] + tail.size[0]))))
+    return found
+
+
+def pack_ranges(
+    segment: Segment, tiles: Sequence[int], frames: Sequence[int], *, spare: float = SPARE
+) -> list[tuple[int, int]]:
+    """Return the half-open byte ranges of a pack that a read of some frames probably needs."""
+    return [(0, TABLE_BYTES), *cell_ranges(segment, tiles, frames, spare=spare)]
+
+
+def cell_ranges(
+    segment: Segment, tiles: Sequence[int], frames: Sequence[int], *, spare: float = SPARE
+) -> list[tuple[int, int]]:
+    """Return the part of `pack_ranges` behind the table of the pack."""
+    if segment.is_joined:  # the row of a side spans all its pieces
+        return [(cell.position, cell.position + cell.size) for cell in segment.cells]
+    count = len(segment.frames)
+    gop = segment.gop_frames or count
+    needed = frames[-1] + 1 - segment.first_frame if frames else count
+    share = min(1.0, spare * gop_bytes(needed, gop) / gop_bytes(count, gop))
+    cells = [segment.cell(tile) for tile in tiles]
+    return [(cell.position, cell.position + int(cell.size * share)) for cell in cells]
+
+
 class _IntervalCosts:
     """The cost in seconds of each option of an interval, and how much a previous interval saves."""
 
@@ -298,6 +403,7 @@ class _IntervalCosts:
         table: FrameTable,
         costs: DecodeCosts,
         wanted: Ints,
+        parts: Sequence[_Interval],
         unreadable: Sequence[range],
         *,
         side_by_side: float,
@@ -305,7 +411,8 @@ class _IntervalCosts:
         self._physical = physical
         self._table = table
         self._costs = costs
-        self._own = costs.of_original(physical)
+        self._cold = _ColdShares(physical, table, costs, wanted, parts)
+        self._own = self._cold.of_original()
         self._threads = physical.media.decoder_threads(costs.threads)
         self._wanted = wanted
         self._unreadable = unreadable
@@ -342,11 +449,12 @@ class _IntervalCosts:
     def _measure(self, segment: Segment, tiles: Sequence[int]) -> float:
         """Compute the cost of a start, which is returned, and of each picture."""
         frames, together = segment.end_frame - segment.first_frame, len(tiles)
-        rule = self._costs.of_tiles(segment)
+        rule = self._cold.of_tiles(segment, tiles)
         # Key pictures are counted apart: a picture here is one of the others.
         work = _work_of_pictures(segment, tiles, 1, frames, 0)
         start = rule.start * work.starts
-        pictures = self._costs.seconds_of_tiles(segment, work, together=together) - start
+        seconds = self._costs.seconds_of_tiles(segment, work, together=together, rule=rule)
+        pictures = seconds - start
         size = sum(segment.cell(tile).size for tile in tiles)
         key = rule.byte * size * _share_of_bytes(segment, 0, 1)
         # The original is decoded by several threads, a tile by one, so a sequential reader waits
