@@ -19,16 +19,18 @@ DRAWN = 100
 """Frames of drawn.avi; see `drawn`."""
 
 
-def drawn(number: int) -> npt.NDArray[np.uint8]:
+def drawn(number: int, size: tuple[int, int] = SIZE) -> npt.NDArray[np.uint8]:
     """A BGR picture that shows its number, as OpenCV's tests of positions draw it."""
-    width, height = SIZE
+    width, height = size
     color = (
         abs(np.cos(number * 0.08)) * 255,
         abs(np.sin(number * 0.05)) * 255,
         number,
     )
     picture = np.full((height, width, 3), color, np.float64).astype(np.uint8)
-    cv2.putText(picture, f"{number:03d}", (5, 90), 0, 2.5, (128, 255, 255), 4)
+    cv2.putText(
+        picture, f"{number:03d}", (5, height * 3 // 4), 0, width / 64, (128, 255, 255), width // 40
+    )
     return picture
 
 

@@ -33,6 +33,16 @@ _Peer = cv2.VideoCapture
 _BACKENDS = (cv2.CAP_ANY, cv2.CAP_FFMPEG)
 """A capture with another `apiPreference` is opened by OpenCV, since it may behave differently."""
 _COLOR, _GRAY = "bgr24", "gray"
+_ADVICE = frozenset(
+    {
+        cv2.CAP_PROP_N_THREADS,
+        cv2.CAP_PROP_HW_ACCELERATION,
+        cv2.CAP_PROP_OPEN_TIMEOUT_MSEC,
+        cv2.CAP_PROP_READ_TIMEOUT_MSEC,
+    }
+)
+"""Parameters of `open` that change no frame.  vfsd decodes with its own threads, by software."""
+_SOFTWARE = (cv2.VIDEO_ACCELERATION_NONE, cv2.VIDEO_ACCELERATION_ANY)
 
 # OpenCV 5 has these; their numbers are fixed.
 _POS_FRAMES_IS_EXACT = getattr(cv2, "CAP_PROP_POS_FRAMES_IS_EXACT", None)
@@ -70,12 +80,15 @@ class VideoCapture:
         if video is not None:
             if preference in _BACKENDS:
                 capture = _StoreCapture(video)
-                if all(capture.set(name, value) for name, value in _pairs(params)):
+                if capture.configure(_pairs(params)):
                     self._video = capture
                     return True
                 capture.close()
             # OpenCV opens the stored file: a mounted path would lead there through FUSE.
             args, kwargs = _with_source(args, kwargs, _stored_file(video))
+        return self._open_peer(*args, **kwargs)
+
+    def _open_peer(self, *args: Any, **kwargs: Any) -> bool:
         self._peer = _Peer()
         self._peer.setExceptionMode(self._raises)
         return bool(self._peer.open(*args, **kwargs))
@@ -104,13 +117,16 @@ class VideoCapture:
     ) -> tuple[bool, Pixels | None]:
         """Return (True, the frame that `grab` went to) or (False, None).
 
-        The frame is H x W x 3 in BGR order, or H x W if CAP_PROP_CONVERT_RGB is 0.  It is written
-        into `image` if that has this shape and is of uint8.
+        The frame is H x W x 3 in BGR order, or H x W of luma if CAP_PROP_CONVERT_RGB is 0.  It is
+        written into `image` if that has this shape and this type.  With the number that
+        CAP_PROP_CODEC_EXTRADATA_INDEX has as `flag`, the codec configuration takes its place.
         """
         if self._video is None:
             if self._peer is None:
                 return self._closed(False), None
             return _pair(self._peer.retrieve(image, flag))
+        if flag and flag == self._video.get(cv2.CAP_PROP_CODEC_EXTRADATA_INDEX):
+            return _pair(self._video.opened_by_peer().retrieve(image, flag))
         try:
             found = self._video.retrieve()
         except (VfsdError, OSError) as error:
@@ -141,11 +157,20 @@ class VideoCapture:
         """Set a property, and return whether that is possible.
 
         A position before the start leads to the first frame; after one past the end `read` returns
-        (False, None).
+        (False, None).  CAP_PROP_FORMAT of -1, for packets instead of frames, passes the video to
+        OpenCV at the start.
         """
         if self._video is None:
-            return bool(self._peer.set(propId, value)) if self._peer is not None else False
-        return self._video.set(propId, float(value))
+            if self._peer is None:
+                return self._closed(False)
+            return bool(self._peer.set(propId, value))
+        if propId == cv2.CAP_PROP_FORMAT and value == -1:
+            path = _stored_file(self._video.video)
+            self.release()
+            return self._open_peer(path, cv2.CAP_FFMPEG, [propId, -1])
+        return self._video.set(propId, float(value)) or self._failed(
+            f"property {propId} cannot be {value}", False
+        )
 
     def getBackendName(self) -> str:
         """Return "VFSD" for a video of a store, else OpenCV's name of the backend.
@@ -186,7 +211,7 @@ class _StoreCapture:
     """The state of a capture of a video of a store."""
 
     def __init__(self, video: Video) -> None:
-        self._video = video
+        self.video = video
         self._frames = len(video)
         self._next = 0
         self._grabbed: int | None = None
@@ -194,10 +219,22 @@ class _StoreCapture:
         self._is_color = True
         self._cursor = FrameCursor(video, _COLOR)
         self._from_peer: dict[int, float] = {}
+        self._advice: list[int] = []
+
+    def configure(self, parameters: Sequence[tuple[int, int]]) -> bool:
+        """Set parameters of `open`; returns False if OpenCV alone has one of them."""
+        for name, value in parameters:
+            if name == cv2.CAP_PROP_HW_ACCELERATION and value not in _SOFTWARE:
+                return False
+            if name in _ADVICE:
+                self._advice += [name, value]
+            elif not self.set(name, value):
+                return False
+        return True
 
     @property
     def name(self) -> str:
-        return self._video.name
+        return self.video.name
 
     def close(self) -> None:
         self._cursor.close()
@@ -217,11 +254,12 @@ class _StoreCapture:
         # Not kept for another call, since the caller may write into it.
         data = self._cursor.frame(self._grabbed).data
         if not self._is_color:
-            data = data[:, :, 0]
+            # The planes of a YUV picture are below each other, luma first.
+            data = data[: self.video.height] if data.ndim == 2 else data[:, :, 0]
         return data if self._is_upright else self._as_stored(data)
 
     def _as_stored(self, data: Pixels) -> Pixels:
-        media = self._video.original.media
+        media = self.video.original.media
         data = np.rot90(data, media.rotation // 90)
         return np.ascontiguousarray(data[:, ::-1] if media.mirrored else data)
 
@@ -232,7 +270,7 @@ class _StoreCapture:
             return self._milliseconds()
         if name == _POS_FRAMES_IS_EXACT:
             return 1.0
-        video = self._video
+        video = self.video
         media = video.original.media
         width, height = video.width, video.height
         if not self._is_upright:
@@ -244,7 +282,7 @@ class _StoreCapture:
             cv2.CAP_PROP_FPS: video.fps,
             cv2.CAP_PROP_FRAME_WIDTH: width,
             cv2.CAP_PROP_FRAME_HEIGHT: height,
-            cv2.CAP_PROP_FORMAT: cv2.CV_8UC3 if self._is_color else cv2.CV_8UC1,
+            cv2.CAP_PROP_FORMAT: self._array_type(),
             cv2.CAP_PROP_CONVERT_RGB: self._is_color,
             cv2.CAP_PROP_ORIENTATION_META: media.rotation,
             cv2.CAP_PROP_ORIENTATION_AUTO: self._is_upright,
@@ -266,10 +304,17 @@ class _StoreCapture:
         elif name == cv2.CAP_PROP_CONVERT_RGB:
             self._is_color = bool(value)
             self._cursor.close()
-            self._cursor = FrameCursor(self._video, _COLOR if self._is_color else _GRAY)
+            self._cursor = FrameCursor(
+                self.video, _COLOR if self._is_color else _luma_format(self.video)
+            )
         else:
             return False
         return True
+
+    def _array_type(self) -> int:
+        if self._is_color:
+            return cv2.CV_8UC3
+        return cv2.CV_16UC1 if _luma_format(self.video) == "gray16" else cv2.CV_8UC1
 
     def _go_to(self, position: float) -> bool:
         if math.isnan(position):
@@ -283,21 +328,25 @@ class _StoreCapture:
         if seconds < 0 or math.isnan(seconds):
             return 0
         try:
-            return self._video.index_at(seconds)
+            return self.video.index_at(seconds)
         except OutOfRangeError:
             return self._frames
 
     def _milliseconds(self) -> float:
         if self._next == 0:
             return 0.0
-        original, table = self._video.original, context_of(self._video).table
+        original, table = self.video.original, context_of(self.video).table
         (pts,) = table.pts_of(np.array([self._next - 1], np.int64))
         return float((int(pts) - original.first_pts) * original.time_base * 1000)
+
+    def opened_by_peer(self) -> Any:
+        """Return a capture of OpenCV of the stored file, with the parameters of `open`."""
+        return _Peer(_stored_file(self.video), cv2.CAP_FFMPEG, self._advice)
 
     def _peer_property(self, name: int) -> float:
         """Return what OpenCV reports for the stored file: FourCC, bit rate, aspect ratio ..."""
         if name not in self._from_peer:
-            peer = _Peer(_stored_file(self._video), cv2.CAP_FFMPEG)
+            peer = self.opened_by_peer()
             # OpenCV reports -1 for properties that it does not know.
             self._from_peer[name] = max(float(peer.get(name)), 0.0) if peer.isOpened() else 0.0
             peer.release()
@@ -328,6 +377,17 @@ def _pairs(params: Sequence[int]) -> list[tuple[int, int]]:
 def _stored_file(video: Video) -> str:
     context = context_of(video)
     return os.fspath(context.parts.originals.path_of(context.original))
+
+
+def _luma_format(video: Video) -> str:
+    """Return the pixel format of a read that has the stored luma, or else gray."""
+    media = video.original.media
+    if media.pixel_format.startswith("gray16"):
+        return "gray16"
+    # 8-bit OpenCV arrays have no room for deeper luma, and RGB has none.
+    if media.bit_depth != 8 or not media.pixel_format.startswith(("yuv", "nv")):
+        return _GRAY
+    return "yuv444p" if video.width % 2 or video.height % 2 else "yuv420p"
 
 
 # -- results
