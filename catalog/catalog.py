@@ -346,6 +346,7 @@ class Catalog:
         width: Interval | None = None,
         height: Interval | None = None,
         modified_ns: Interval | None = None,
+        captured_ns: Interval | None = None,
     ) -> VideoQuery:
         """Return the videos that satisfy every given condition (see `VideoFilter`).
 
@@ -359,6 +360,8 @@ class Catalog:
             container: A name such as mp4 or matroska.
             bytes: (lowest, highest) size of the file; None leaves an end open.  Likewise `seconds`,
                 `width` and `height` of the displayed frame, and `modified_ns` of the file.
+            captured_ns: (from, to), Unix time: the video was being recorded in that time.  Videos
+                without a known time of recording do not match.
         """
         what = make_video_filter(
             name,
@@ -371,6 +374,7 @@ class Catalog:
             width=width,
             height=height,
             modified_ns=modified_ns,
+            captured_ns=captured_ns,
         )
         return VideoQuery(self.connected, what)
 

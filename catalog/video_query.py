@@ -22,6 +22,7 @@ from vfsd.catalog.schema import ROOT, nodes, physical_videos, tags, videos
 from vfsd.catalog.tree import TreeReader, split_path
 from vfsd.catalog.videos import Videos
 from vfsd.core.arrow_tables import video_row
+from vfsd.core.capture_time import NS
 from vfsd.core.model import FileState, LogicalVideo, PhysicalVideo, Role
 from vfsd.errors import ExtraMissingError, NotFoundError, UsageError
 from vfsd.validation import require_storable_text, within_64_bits
@@ -53,6 +54,7 @@ class VideoFilter:
     width: Interval | None = None  #: of the displayed frame
     height: Interval | None = None
     modified_ns: Interval | None = None  #: of the file, Unix time
+    captured_ns: Interval | None = None  #: a frame of it was recorded then, Unix time
 
 
 def require_video(video: object) -> None:
@@ -85,6 +87,7 @@ class FindOptions(TypedDict, total=False):
     width: Interval | None
     height: Interval | None
     modified_ns: Interval | None
+    captured_ns: Interval | None
 
 
 def make_video_filter(
@@ -257,6 +260,9 @@ class VideoQuery:
             (physical_videos.c.width, what.width),
             (physical_videos.c.height, what.height),
             (nodes.c.mtime_ns, what.modified_ns),
+            # Of the last frame and the first one: a video that was being recorded then matches.
+            (videos.c.captured_ns + duration * NS, _from(what.captured_ns)),
+            (videos.c.captured_ns, _until(what.captured_ns)),
         ):
             low, high = interval or (None, None)
             if low is not None:
@@ -264,6 +270,14 @@ class VideoQuery:
             if high is not None:
                 query = query.where(column <= _number(high))
         return query
+
+
+def _from(interval: Interval | None) -> Interval | None:
+    return None if interval is None else (interval[0], None)
+
+
+def _until(interval: Interval | None) -> Interval | None:
+    return None if interval is None else (None, interval[1])
 
 
 def _number(bound: float) -> sa.ColumnElement[Any]:

@@ -40,6 +40,7 @@ from vfsd.catalog.schema import (
     videos,
 )
 from vfsd.catalog.tree import TreeReader
+from vfsd.core.capture_time import CaptureClock, CaptureTime, container_time
 from vfsd.core.model import (
     ByteLocation,
     FileState,
@@ -257,15 +258,24 @@ class Videos:
 
         A file that was a video before its bytes changed keeps its id, tags and metadata.
         Everything derived from the old bytes is deleted.  If the bytes differ, so are its
-        detections, reads, decisions, evictions and pins, and its age restarts.  Bytes that once
+        detections, reads, decisions, evictions and pins, and its age restarts.  Its time of
+        recording is that of the new container, unless a user or the name gave it.  Bytes that once
         replaced others here keep their error.
         """
         there = self._connection.execute(
-            sa.select(videos.c.id, videos.c.digest).where(videos.c.ino == ino)
+            sa.select(videos.c.id, videos.c.digest, videos.c.captured_clock).where(
+                videos.c.ino == ino
+            )
         ).first()
         if there is None:
             result = self._connection.execute(
-                sa.insert(videos).values(ino=ino, digest=digest, created_ns=now_ns, metadata={})
+                sa.insert(videos).values(
+                    ino=ino,
+                    digest=digest,
+                    created_ns=now_ns,
+                    metadata={},
+                    **_capture_values(container_time(original.media.tags)),
+                )
             )
             assert result.inserted_primary_key is not None
             video_id = int(result.inserted_primary_key[0])
@@ -281,12 +291,20 @@ class Videos:
                 EvictionLog(self._connection).remove_of_video(video_id)
                 DerivedUsage(self._connection).unpin_video(video_id)
                 ClockHistory(self._connection).note_new_bytes(video_id, now_ns)
+                if there.captured_clock in (None, CaptureClock.CONTAINER):
+                    self.set_captured(video_id, container_time(original.media.tags))
             self._connection.execute(
                 sa.update(videos).where(videos.c.id == video_id).values(digest=digest)
             )
         error = OriginalPolicies(self._connection).known_error(video_id, digest)
         self.add_physical(video_id, replace(original, error=error), pages)
         return self.get(video_id)
+
+    def set_captured(self, video_id: int, captured: CaptureTime | None) -> None:
+        """Set when the first frame was recorded; None: unknown."""
+        self._connection.execute(
+            sa.update(videos).where(videos.c.id == video_id).values(**_capture_values(captured))
+        )
 
     def replace_original(
         self, video_id: int, original: PhysicalVideo, pages: Iterable[Page], *, digest: str
@@ -479,7 +497,20 @@ def video_from_row(row: Any, name: str, original: Any, words: Iterable[str]) -> 
         tags=frozenset(words),
         metadata=row.metadata,
         original=physical_from_row(original),
+        captured=captured_from_row(row),
     )
+
+
+def captured_from_row(row: Any) -> CaptureTime | None:
+    if row.captured_ns is None:
+        return None
+    return CaptureTime(row.captured_ns, CaptureClock(row.captured_clock))
+
+
+def _capture_values(captured: CaptureTime | None) -> dict[str, Any]:
+    if captured is None:
+        return {"captured_ns": None, "captured_clock": None}
+    return {"captured_ns": captured.ns, "captured_clock": captured.clock.value}
 
 
 _SELECT_VIDEO = sa.select(videos, nodes.c.size, nodes.c.mtime_ns).join(

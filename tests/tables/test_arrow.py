@@ -120,7 +120,9 @@ def test_detections(store: Store) -> None:
 
 
 def test_reads(store: Store) -> None:
-    (row,) = rows(store, "reads", columns=["name", "first_frame", "end_frame", "x1", "y2", "width"])
+    found = rows(store, "reads", columns=["name", "first_frame", "end_frame", "x1", "y2", "width"])
+    # Other tests read single frames of the same store.
+    (row,) = (one for one in found if one["end_frame"] == 30)
     assert row == {
         "name": "cam1/traffic.mp4",
         "first_frame": 0,

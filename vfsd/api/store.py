@@ -43,14 +43,17 @@ from vfsd.validation import (
 )
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     import duckdb
     import pyarrow
 
     from vfsd.api.bulk_reads import Request, Scan, ScanOptions
     from vfsd.api.growing_video import GrowingVideo
     from vfsd.api.reading import ReadOptions
+    from vfsd.api.timeline import Timeline
     from vfsd.api.video import Video
-    from vfsd.core.frames import Frames
+    from vfsd.core.frames import Frame, Frames
     from vfsd.core.label_query import Labels
     from vfsd.core.retention_policy import RetentionPolicy
     from vfsd.derive.derived_data import DerivedBudget
@@ -62,6 +65,7 @@ if TYPE_CHECKING:
     from vfsd.disk.object_store import Progress
     from vfsd.read.read_context import ReadContext, VideoContext
     from vfsd.read.shared_store import StoreAddress
+    from vfsd.tiling import Region
     from vfsd.tiling.policy import LedgerParameters
     from vfsd.write.frame_input import FrameInput, RawInput
     from vfsd.write.unfinished_files import UnfinishedRecording
@@ -313,6 +317,72 @@ class Store(Mapping[str, "Video"]):
                 video = self[name]
                 found.setdefault(video.name, video)
         return list(found.values())
+
+    def timeline(self, names: str | Iterable[str]) -> Timeline:
+        """The videos of a camera in the order of their recording.
+
+        `names` is as for `named`, or a directory: ``timeline("cam3")`` has all videos below it.
+        Raises `NotFoundError` for a missing video, a pattern without a match, and a directory
+        without videos.
+        """
+        from vfsd.api.timeline import Timeline
+
+        listed = [one.rstrip("/") for one in ([names] if isinstance(names, str) else names)]
+        videos = self.named(
+            name if is_pattern(name) or name in self else f"{name}/**".lstrip("/")
+            for name in listed
+        )
+        return Timeline(", ".join(listed), videos)
+
+    def together(
+        self, names: Iterable[str], at: datetime, *, region: Region | None = None
+    ) -> dict[str, Frame | None]:
+        """The frames that several cameras recorded at one time, by name.
+
+        Each name is as for `timeline`.  A camera without a video then has None.
+        """
+        found: dict[str, Frame | None] = dict.fromkeys(names)
+        for name in found:
+            with suppress(NotFoundError):
+                found[name] = self.timeline(name).frame_at(at, region=region)
+        return found
+
+    def set_captured(
+        self, names: str | Iterable[str], captured: datetime | str | None, *, zone: str = "UTC"
+    ) -> int:
+        """Set when the first frames of videos were recorded; return the number of videos.
+
+            store.set_captured("cam3/**", "name:%Y-%m-%d/%H-%M-%S", zone="Europe/Zurich")
+
+        Nothing changes after an error.
+
+        Args:
+            names: As for `named`.
+            captured: A datetime with a time zone; "container" for the tags of the file;
+                "name:PATTERN" for the name, with ``%Y %m %d %H %M %S %f``, ``%s`` (Unix time) and
+                ``*``; None for an unknown time.
+            zone: The time zone of names.
+
+        Raises:
+            NotFoundError: A video is missing, or its name or container has no time.
+            UsageError: An argument is malformed.
+        """
+        from vfsd.core.capture_time import capture_source
+
+        self._parts.require_writable()
+        source = capture_source(captured, zone)
+        found = [(video.info, source(video.info)) for video in self.named(names)]
+        for info, when in found:
+            if when is None and captured is not None:
+                place = str(captured).partition(":")[0]
+                raise NotFoundError(
+                    f"{info.name!r} has no time of recording in its {place}",
+                    hint="give other names, another pattern or a time",
+                )
+        with self.catalog.writing() as change:
+            for info, when in found:
+                change.videos.set_captured(info.id, when)
+        return len(found)
 
     def open_video(self, info: LogicalVideo) -> Video:
         """The video of a catalog record."""

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from vfsd.api import reading
 from vfsd.api.reading import SHOW
+from vfsd.core.capture_time import from_ns
 from vfsd.core.frame_table_pages import Ints
 from vfsd.core.frames import Crop, Frame, Frames, frame_numbers
 from vfsd.core.model import LogicalVideo, PhysicalVideo
@@ -30,6 +31,7 @@ from vfsd.validation import is_one_integer, padding_pixels
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import datetime
 
     from vfsd.api.array import Axis, SecondsIndex, VideoArray
     from vfsd.api.bulk_reads import CropOf, RegionScan, Scan
@@ -159,6 +161,15 @@ class Video:
     def metadata(self) -> Mapping[str, Any]:
         """The metadata at the time when the video was opened."""
         return self.info.metadata
+
+    @property
+    def captured_at(self) -> datetime | None:
+        """When the first frame was recorded, in UTC; None: unknown.
+
+        `info.captured` has it in nanoseconds, with the clock that says so.
+        """
+        captured = self.info.captured
+        return None if captured is None else from_ns(captured.ns)
 
     @property
     def keyframes(self) -> Ints:

@@ -28,6 +28,11 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = MappingProxyType(
             "sql": Entry("sql", "Query the tables of the store with SQL, by DuckDB."),
             "info": Entry("info", "Show everything known about files or directories."),
             "tag": Entry("files", "Show or change the tags and metadata of videos."),
+            "captured": Entry("timeline", "Show or set when videos were recorded."),
+            "timeline": Entry(
+                "timeline",
+                "List the videos of a camera in the order of recording, and the gaps.",
+            ),
             "mv": Entry("files", "Rename or move a file or directory."),
             "rm": Entry("files", "Remove files and directories from the store."),
         },

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vfsd.cli.command import define
-from vfsd.cli.listing import ENTRY_FIELDS, entry_record, kind_of, size_of
+from vfsd.cli.listing import CAPTURED_FIELD, ENTRY_FIELDS, entry_record, kind_of, size_of
 from vfsd.cli.output import iso_time, local_time, print_facts, print_json, print_line, printable
 from vfsd.cli.session import Session, matched_paths
+from vfsd.core.capture_time import CaptureClock, capture_record
 from vfsd.core.timebase import clock_text, human_bytes
 from vfsd.errors import NotFoundError
 
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
     from vfsd.storage.context import StoreContext
 
 
+_CLOCKS = {
+    CaptureClock.GIVEN: "as given",
+    CaptureClock.NAME: "from its name",
+    CaptureClock.CONTAINER: "from its container",
+}
 # Number of layouts in the text output.
 _MOST_LAYOUTS = 3
 
@@ -35,6 +41,7 @@ _MOST_LAYOUTS = 3
         "created": "when it became a video, ISO 8601, UTC",
         "tags": "list of words",
         "metadata": "object, as set by `vfsd tag --set`",
+        "captured": CAPTURED_FIELD,
         "keyframes": "number of frames at which decoding can start",
         "gops": "object: count, open, and the shortest, median and longest length in frames",
         "physical_videos": "list of objects: every stored encoding, the original first",
@@ -107,6 +114,8 @@ def _video_facts(video: LogicalVideo, record: Mapping[str, Any]) -> Iterator[tup
         yield "name", printable(name)
     yield "size", f"{human_bytes(video.size)} ({video.size} bytes)"
     yield "modified", local_time(video.modified_ns)
+    if video.captured is not None:
+        yield "recorded", f"{local_time(video.captured.ns)} ({_CLOCKS[video.captured.clock]})"
     yield "duration", f"{clock_text(original.duration)}  ({float(original.duration):.6f} s)"
     steps = "irregular steps" if media.variable_rate else f"{record['rate'] or 0:.3f} per second"
     yield "frames", f"{original.frames}, {steps}"
@@ -237,7 +246,7 @@ def info_record(
     if parts.is_elsewhere(node):
         record["reason"] = parts.elsewhere_reason(node)
     if video is None:
-        missing = ("digest", "created", "tags", "metadata", "keyframes", "gops")
+        missing = ("digest", "created", "tags", "metadata", "captured", "keyframes", "gops")
         return (
             record
             | dict.fromkeys(missing)
@@ -264,6 +273,7 @@ def info_record(
         "created": iso_time(video.created_ns),
         "tags": sorted(video.tags),
         "metadata": dict(video.metadata),
+        "captured": capture_record(video.captured),
         "keyframes": len(catalog.frame_table(video.original).keyframes()),
         "gops": {
             "count": len(lengths),

@@ -6,8 +6,9 @@ import os
 import posixpath
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +16,11 @@ import click
 
 from vfsd.cli.command import define, replace_option
 from vfsd.cli.errors import describe
-from vfsd.cli.options import word_value
+from vfsd.cli.options import capture_value, require_zone_needed, word_value
 from vfsd.cli.output import Progress, column_lines, print_json, print_line, printable
 from vfsd.cli.session import Session, store_name
 from vfsd.cli.work import ORDER_EXITS, ORDER_VARIANTS, engine_options, run_units
+from vfsd.core.capture_time import CaptureTime, capture_source
 from vfsd.core.timebase import human_bytes
 from vfsd.errors import (
     BusyError,
@@ -46,6 +48,7 @@ _MOST_FOLDERS = 10
         "vfsd -s videos ingest footage/portrait.mp4 --as front-door.mp4 --link",
         "vfsd -s videos ingest footage/portrait.mp4 --as front-door-0.mp4 --stream 0",
         "vfsd -s videos ingest footage --to more --on local:2",
+        "vfsd -s videos ingest footage --captured 'name:%Y-%m-%d/%H-%M-%S' --zone Europe/Zurich",
     ],
     fields={
         "source": "path of the file",
@@ -100,6 +103,16 @@ _MOST_FOLDERS = 10
     help="Decode each new video at once, to check every frame. By default a mount does it in "
     "idle time, or `vfsd verify`.",
 )
+@click.option(
+    "--captured",
+    metavar="SOURCE",
+    type=capture_value,
+    help="When the videos were recorded: a time, container (the default) or name:PATTERN; see "
+    "`vfsd captured`.",
+)
+@click.option(
+    "--zone", metavar="ZONE", help="Time zone of the names, like Europe/Zurich. The default is UTC."
+)
 @click.option("--skip-refused", is_flag=True, help="Do not fail for files that are not videos.")
 @engine_options
 @click.option("--dry-run", is_flag=True, help="Only print what would be done.")
@@ -114,6 +127,8 @@ def ingest(
     stream: int | None,
     size: str | None,
     verify: bool,
+    captured: datetime | str | None,
+    zone: str | None,
     skip_refused: bool,
     on: str | None,
     units: Path | None,
@@ -134,6 +149,7 @@ def ingest(
     from vfsd.disk.external_files import require_linkable
     from vfsd.write.ingest_file import require_outside_store
 
+    require_zone_needed(zone, captured)
     if rename is not None and len(paths) != 1:
         raise UsageError("--as takes a single file or directory", hint="use --to for several")
     if rename is not None and rename.endswith("/") and not os.path.isdir(paths[0]):
@@ -143,10 +159,10 @@ def ingest(
         )
     place = session.place(target)
     if on is not None or units is not None:
-        if link or replace:
+        if link or replace or captured is not None:
             raise UsageError(
-                "--link and --replace cannot be combined with --on",
-                hint="ingest these files without --on",
+                "--link, --replace and --captured cannot be combined with --on",
+                hint="ingest these files without --on; `vfsd captured` sets times later",
             )
         options = {
             "stream": stream,
@@ -185,6 +201,7 @@ def ingest(
             verify=verify,
             stream=stream,
             size=size,
+            captured=None if captured is None else capture_source(captured, zone or "UTC"),
         )
         try:
             with Progress("ingesting", total, shown=shown_bar, in_bytes=True) as progress:
@@ -307,6 +324,7 @@ class Ingester:
     verify: bool
     stream: int | None = None
     size: str | None = None  #: first, largest, or None for the default
+    captured: Callable[[LogicalVideo], CaptureTime | None] | None = None
 
     def predict(self, source: SourceFile) -> IngestOutcome:
         """The outcome of `ingest`, as far as it is known without reading the file."""
@@ -372,6 +390,11 @@ class Ingester:
     def _tag(self, video: LogicalVideo) -> None:
         if self.tags:
             self.store.catalog.tag(video, *self.tags)
+        if self.captured is not None:
+            # A name without a time leaves that of the container.
+            when = self.captured(video) or video.captured
+            with self.store.catalog.writing() as change:
+                change.videos.set_captured(video.id, when)
 
 
 def plan_sources(paths: Sequence[str], target: str, rename: str | None) -> list[SourceFile]:

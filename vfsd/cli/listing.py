@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 import click
 
 from vfsd.cli.command import define
-from vfsd.cli.options import byte_count_value, pair_value
+from vfsd.cli.options import byte_count_value, moment_value, pair_value
 from vfsd.cli.output import iso_time, local_time, print_json, print_line, print_table, printable
 from vfsd.cli.session import Session
+from vfsd.core.capture_time import capture_record, to_ns
 from vfsd.core.timebase import clock_text, human_bytes
 from vfsd.errors import NotFoundError
 
@@ -34,6 +35,11 @@ VIDEO_FIELDS: Mapping[str, str] = MappingProxyType(
     }
 )
 """Keys of a video; all are null for other files."""
+
+CAPTURED_FIELD = (
+    "when the first frame was recorded, null if unknown: time (ISO 8601, UTC), ns (Unix time), and "
+    "clock (given, name or container)"
+)
 
 ENTRY_FIELDS: Mapping[str, str] = MappingProxyType(
     {
@@ -208,6 +214,7 @@ _DATE = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"])
         "vfsd -s videos find 'cam1/**' --codec h264",
         "vfsd -s videos find --tag night --min-seconds 2 --long",
         "vfsd -s videos find --meta site=gate --json",
+        "vfsd -s videos find --from 2026-05-01T10:00Z --to 2026-05-01T11:00Z",
     ],
     fields={
         "name": "path from the root of the store",
@@ -216,6 +223,7 @@ _DATE = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"])
         **VIDEO_FIELDS,
         "tags": "list of words",
         "metadata": "object, as set by `vfsd tag --set`",
+        "captured": CAPTURED_FIELD,
         "digest": "BLAKE3 of the file, hexadecimal",
     },
     listing=True,
@@ -255,6 +263,20 @@ _DATE = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"])
 @click.option(
     "--until", type=_DATE, metavar="DATE", help="Last changed (mtime) at this time or earlier."
 )
+@click.option(
+    "--from",
+    "first",
+    type=moment_value,
+    metavar="TIME",
+    help="Recorded at this time or later, at least in part.",
+)
+@click.option(
+    "--to",
+    "last",
+    type=moment_value,
+    metavar="TIME",
+    help="Recorded at this time or earlier, at least in part.",
+)
 @click.option("-l", "--long", is_flag=True, help="Print details of each video.")
 def find(
     session: Session,
@@ -273,14 +295,17 @@ def find(
     max_bytes: int | None,
     since: datetime | None,
     until: datetime | None,
+    first: datetime | None,
+    last: datetime | None,
     long: bool,
 ) -> None:
     """Find videos by name and contents.
 
     PATTERN must match the whole path from the root of the store: `*` and `?` stop at a slash, `**`
     does not. A video must meet all options. DATE is 2026-01-31 or 2026-01-31T13:45, in the local
-    time zone. --since and --until compare it with the last change of a file (mtime), not with the
-    time of recording.
+    time zone. --since and --until compare it with the last change of a file (mtime). TIME is
+    2026-05-01T10:00:00Z, or without Z in the local time zone. --from and --to compare it with the
+    time of recording (`vfsd captured`); videos without one do not match.
     """
     from vfsd.core.model import FileState
 
@@ -296,6 +321,7 @@ def find(
             width=(min_width, max_width),
             height=(min_height, max_height),
             modified_ns=(_unix_ns(since), _unix_ns(until)),
+            captured_ns=(_exact_ns(first), _exact_ns(last)),
         )
         if session.json:
             for video in found:
@@ -329,6 +355,7 @@ def _video_record(video: LogicalVideo) -> dict[str, object]:
         **video_record(video),
         "tags": sorted(video.tags),
         "metadata": dict(video.metadata),
+        "captured": capture_record(video.captured),
         "digest": video.digest,
     }
 
@@ -345,6 +372,10 @@ def _video_row(video: LogicalVideo) -> tuple[str, ...]:
         printable(video.name),
         " ".join(sorted(video.tags)),
     )
+
+
+def _exact_ns(moment: datetime | None) -> int | None:
+    return None if moment is None else to_ns(moment)
 
 
 def _unix_ns(moment: datetime | None) -> int | None:

@@ -10,11 +10,13 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from datetime import datetime
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import click
 
+from vfsd.core.capture_time import parse_moment
 from vfsd.core.output_formats import PIXEL_LAYOUTS
 from vfsd.core.timebase import byte_count, parse_span, seconds
 from vfsd.errors import OutOfRangeError, UsageError
@@ -132,6 +134,22 @@ def word_value(text: str) -> str:
     if not text.strip():
         raise ValueError(text)
     return text
+
+
+@_expecting("2026-05-01T10:00:00Z")
+def moment_value(text: str) -> datetime:
+    return parse_moment(text)
+
+
+@_expecting("2026-05-01T10:00:00Z, container or name:PATTERN")
+def capture_value(text: str) -> datetime | str:
+    return text if text == "container" or text.startswith("name:") else parse_moment(text)
+
+
+def require_zone_needed(zone: str | None, captured: datetime | str | None) -> None:
+    """Raises `UsageError` for a --zone that the source of a time does not use."""
+    if zone is not None and not (isinstance(captured, str) and captured.startswith("name:")):
+        raise UsageError("--zone requires name:PATTERN", hint="a time has its own zone")
 
 
 @_expecting("KEY=VALUE")

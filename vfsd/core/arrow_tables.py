@@ -51,6 +51,9 @@ TABLES: Mapping[str, Mapping[str, Column]] = MappingProxyType(
             "fps": Column("float64", "frames per second, nominal or mean", nullable=True),
             "tags": Column("strings", "sorted"),
             "metadata": Column("string", "JSON object"),
+            "captured_ns": Column(
+                "int64", "Unix time of the first frame, nanoseconds", nullable=True
+            ),
         },
         "frames": {
             "name": _NAME,
@@ -286,6 +289,7 @@ def video_row(video: LogicalVideo) -> dict[str, Any]:
         "fps": None if rate is None else float(rate),
         "tags": sorted(video.tags),
         "metadata": json_text(dict(video.metadata)),
+        "captured_ns": None if video.captured is None else video.captured.ns,
     }
 
 

@@ -16,6 +16,7 @@ from enum import Enum
 from fractions import Fraction
 from typing import Any
 
+from vfsd.core.capture_time import CaptureTime
 from vfsd.tiling import Rect, TileLayout
 from vfsd.tiling.cost import JOINED_SIDES, VIEW_PROFILES, DecodeCost
 
@@ -358,6 +359,7 @@ class LogicalVideo:
     tags: frozenset[str]
     metadata: Mapping[str, Any]
     original: PhysicalVideo
+    captured: CaptureTime | None = None  #: when its first frame was recorded; None: unknown
 
 
 @dataclass(frozen=True, slots=True)

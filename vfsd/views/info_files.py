@@ -14,6 +14,7 @@ import numpy as np
 
 from vfsd.codecs.containers.tracks import AudioTrack, side_data_names, takes_audio
 from vfsd.core import view_request
+from vfsd.core.capture_time import capture_record
 from vfsd.core.frame_table import FrameTable
 from vfsd.core.frame_table_pages import PacketFlag
 from vfsd.core.model import LogicalVideo, MediaInfo, PhysicalVideo, Sound
@@ -111,6 +112,7 @@ def info_json(
         "digest": video.digest,
         "modified_ns": video.modified_ns,
         "created_ns": video.created_ns,
+        "captured": capture_record(video.captured),
         "frames": original.frames,
         "seconds": float(original.duration),
         "rate": None if rate is None else float(rate),

@@ -1,0 +1,1 @@
+../../../../catalog/migrations/versions/v7_capture.py

@@ -1,0 +1,354 @@
+"""`Timeline`: the videos of a camera in the order in which they were recorded."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from fractions import Fraction
+from heapq import heappop, heappush
+from itertools import pairwise
+from typing import TYPE_CHECKING, TypedDict, Unpack
+
+import numpy as np
+import numpy.typing as npt
+
+from vfsd.core.capture_time import (
+    NS,
+    CaptureClock,
+    from_ns,
+    to_ns,
+)
+from vfsd.core.frames import Frame, Frames
+from vfsd.core.pixel_array import PixelArray, Pixels
+from vfsd.core.timebase import frame_rate
+from vfsd.errors import NotFoundError, UsageError
+from vfsd.validation import not_one_of, seconds_or_more
+
+if TYPE_CHECKING:
+    from vfsd.api.video import Video
+    from vfsd.core.timebase import Seconds
+    from vfsd.core.view_request import Size
+    from vfsd.tiling import Region
+
+TimeSpan = tuple[datetime, datetime]
+"""``start <= t < end``, both with a time zone."""
+
+MISSING = ("raise", "skip")
+_SHORTEST_GAP = 1.0
+
+
+class TimelineReadOptions(TypedDict, total=False):
+    """The arguments of reads that do not choose times."""
+
+    region: Region | None
+    size: Size | None
+    format: str
+    psnr: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class TimelinePart:
+    """A video of a timeline, and the time that it covers."""
+
+    video: Video
+    origin_ns: int  #: Unix time of the video's first frame
+    start_ns: int  #: Unix time at which the part starts
+    end_ns: int  #: Unix time at which it ends, exclusive
+    clock: CaptureClock
+
+    @property
+    def start(self) -> datetime:
+        """`start_ns` in UTC."""
+        return from_ns(self.start_ns)
+
+    @property
+    def end(self) -> datetime:
+        """`end_ns` in UTC."""
+        return from_ns(self.end_ns)
+
+    def seconds_at(self, ns: int) -> Fraction:
+        """Return the time on the video's own timeline."""
+        return Fraction(ns - self.origin_ns, NS)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TimelineFrames(PixelArray):
+    """Frames of several videos: an array of frames x height x width x channels.
+
+    All other arrays have one element per frame.
+    """
+
+    data: Pixels  #: N x H x W x C, uint8 (uint16 for formats of more than 8 bits)
+    times_ns: npt.NDArray[np.int64]  #: when each was recorded: Unix time, nanoseconds
+    index: npt.NDArray[np.int64]  #: the number of each in its video
+    names: tuple[str, ...]  #: the video of each
+    psnr: float = math.inf  #: as `Frames.psnr`
+
+    @property
+    def times(self) -> npt.NDArray[np.datetime64]:
+        """`times_ns` in UTC, as ``datetime64[ns]``."""
+        return self.times_ns.view("datetime64[ns]")
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+
+class Timeline:
+    """The videos of a camera on one clock.
+
+        day = store.timeline("cam3/**")
+        day.read(span=(start, end), fps=1, size=320)
+
+    Where two videos overlap, the one that starts later counts.  Videos without a known time of
+    recording are in `unknown`.  A timeline holds what the catalog said when it was made.
+    """
+
+    def __init__(self, name: str, videos: Iterable[Video]) -> None:
+        """Use `Store.timeline`."""
+        self.name = name  #: the pattern that it was made from
+        known: list[TimelinePart] = []
+        unknown: list[str] = []
+        for video in videos:
+            captured = video.info.captured
+            if captured is None:
+                unknown.append(video.name)
+                continue
+            end = captured.ns + math.floor(video.duration * NS)
+            known.append(TimelinePart(video, captured.ns, captured.ns, end, captured.clock))
+        known.sort(key=lambda part: (part.start_ns, part.video.name))
+        self.unknown = tuple(unknown)  #: names of videos without a time of recording
+        self.parts = tuple(_without_overlaps(known))  #: in the order of their starts
+        seen = {part.video.name for part in self.parts}
+        self.overlapped = tuple(part for part in known if part.video.name not in seen)
+        """Videos without a frame that counts, since others cover them; each is one part."""
+        self._starts = [part.start_ns for part in self.parts]
+
+    def __repr__(self) -> str:
+        if not self.parts:
+            return f"<Timeline {self.name!r}, empty>"
+        count = len({part.video.name for part in self.parts})
+        return f"<Timeline {self.name!r}, {count} videos, {self.start} to {self.end}>"
+
+    @property
+    def start(self) -> datetime:
+        """The time of the first frame, in UTC.  Raises `NotFoundError` for an empty timeline."""
+        return self._require_parts()[0].start
+
+    @property
+    def end(self) -> datetime:
+        """The end of the last video, in UTC.  Raises `NotFoundError` for an empty timeline."""
+        return self._require_parts()[-1].end
+
+    def gaps(self, at_least: float = _SHORTEST_GAP) -> list[TimeSpan]:
+        """Return the times without a video, of `at_least` seconds each, in order.
+
+        Recorders lose some milliseconds between two files, so the default leaves short ones out.
+        """
+        least = seconds_or_more(at_least, "at_least") * NS
+        return [
+            (before.end, after.start)
+            for before, after in zip(self.parts, self.parts[1:], strict=False)
+            if after.start_ns - before.end_ns >= max(least, 1)
+        ]
+
+    def part_at(self, moment: datetime) -> TimelinePart:
+        """Return the part that shows a time.  Raises `NotFoundError` in a gap and outside."""
+        part = self._part_at(to_ns(moment))
+        if part is None:
+            raise self._missing_error(moment)
+        return part
+
+    def frame_at(self, moment: datetime, *, region: Region | None = None) -> Frame:
+        """Return the frame on the screen at a time.  Raises `NotFoundError` in a gap."""
+        part = self.part_at(moment)
+        return part.video.frame_at(part.seconds_at(to_ns(moment)), region=region)
+
+    def read(
+        self,
+        *,
+        span: TimeSpan | None = None,
+        times: Sequence[datetime] | None = None,
+        fps: Seconds | None = None,
+        missing: str = "raise",
+        **options: Unpack[TimelineReadOptions],
+    ) -> TimelineFrames:
+        """Read frames by the time of their recording.
+
+        Args:
+            span: The frames that appear in ``span[0] <= t < span[1]``, in the order of time;
+                default: all.
+            times: For each time the frame on the screen then, in this order; not together with
+                `span` or `fps`.
+            fps: Frames per second: the frame on the screen at each multiple of ``1 / fps`` from the
+                start of the span.
+            missing: For times in a gap: "raise", or "skip" to leave them out.  Gaps shorter than a
+                second raise only for `times`.
+            **options: `region`, `size`, `format` and `psnr` as for `Video.read`.  Videos of
+                different sizes need `size`, or a `region` that all have.
+
+        Raises:
+            NotFoundError: A time without a video, unless `missing` is "skip"; or no frame at all.
+            UsageError: An argument is malformed, or the frames have different sizes.
+        """
+        if missing not in MISSING:
+            raise not_one_of("missing", missing, MISSING)
+        if times is not None:
+            if span is not None or fps is not None:
+                raise UsageError("give either times, or a span, not both")
+            return self._read_times([to_ns(moment) for moment in times], missing, options)
+        start, end = self._span_ns(span)
+        if missing == "raise":
+            self._require_covered(start, end)
+        if fps is None:
+            return _joined(list(self._spans(start, end, options)))
+        rate = frame_rate(fps)
+        if rate <= 0:
+            raise UsageError(f"fps must be above 0, got {fps!r}")
+        count = math.ceil(Fraction(end - start, NS) * rate)
+        grid = [start + math.floor(number * NS / rate) for number in range(count)]
+        return self._read_times(grid, "skip", options)
+
+    def _read_times(
+        self, moments: Sequence[int], missing: str, options: TimelineReadOptions
+    ) -> TimelineFrames:
+        chosen: dict[int, list[int]] = {}
+        for number, ns in enumerate(moments):
+            place = self._place_of(ns)
+            if place is not None:
+                chosen.setdefault(place, []).append(number)
+            elif missing == "raise":
+                raise self._missing_error(from_ns(ns))
+        found, order = [], []
+        for place, numbers in sorted(chosen.items()):
+            part = self.parts[place]
+            frames = part.video.read(
+                times=[part.seconds_at(moments[number]) for number in numbers], **options
+            )
+            found.append(_of_part(part, frames))
+            order.extend(numbers)
+        return _joined(found, order)
+
+    def _spans(
+        self, start: int, end: int, options: TimelineReadOptions
+    ) -> Iterator[TimelineFrames]:
+        for part in self._parts_in(start, end):
+            low, high = max(start, part.start_ns), min(end, part.end_ns)
+            span = (part.seconds_at(low), min(part.seconds_at(high), part.video.duration))
+            frames = part.video.read(span=span, **options)
+            yield _of_part(part, frames)
+
+    def _parts_in(self, start: int, end: int) -> Iterator[TimelinePart]:
+        first = max(0, bisect_right(self._starts, start) - 1)
+        for part in self.parts[first:]:
+            if part.start_ns >= end:
+                return
+            if part.end_ns > start:
+                yield part
+
+    def _span_ns(self, span: TimeSpan | None) -> tuple[int, int]:
+        if span is None:
+            parts = self._require_parts()
+            return parts[0].start_ns, parts[-1].end_ns
+        if not isinstance(span, (tuple, list)) or len(span) != 2:
+            raise UsageError(f"span must be (start, end), got {span!r}")
+        start, end = map(to_ns, span)
+        if start >= end:
+            raise UsageError(f"span must end after its start, got {span[0]} to {span[1]}")
+        return start, end
+
+    def _require_covered(self, start: int, end: int) -> None:
+        """Raises `NotFoundError` if a second or more of a span has no video."""
+        at = start
+        for part in self._parts_in(start, end):
+            if part.start_ns - at >= _SHORTEST_GAP * NS:
+                break
+            at = part.end_ns
+        if end - at >= _SHORTEST_GAP * NS or at == start:
+            raise self._missing_error(from_ns(at))
+
+    def _place_of(self, ns: int) -> int | None:
+        place = bisect_right(self._starts, ns) - 1
+        return place if place >= 0 and ns < self.parts[place].end_ns else None
+
+    def _part_at(self, ns: int) -> TimelinePart | None:
+        place = self._place_of(ns)
+        return None if place is None else self.parts[place]
+
+    def _require_parts(self) -> tuple[TimelinePart, ...]:
+        if self.parts:
+            return self.parts
+        raise NotFoundError(
+            f"the timeline {self.name!r} has no video with a time of recording",
+            hint="`vfsd captured` sets it",
+        )
+
+    def _missing_error(self, moment: datetime) -> NotFoundError:
+        self._require_parts()
+        return NotFoundError(
+            f"the timeline {self.name!r} has no video at {moment.isoformat()}",
+            hint='`Timeline.gaps` lists times without a video; missing="skip" leaves them out',
+        )
+
+
+def _without_overlaps(whole: Sequence[TimelinePart]) -> list[TimelinePart]:
+    """Return the parts that count, in order: of several at one time, the last in `whole`.
+
+    `whole` is sorted by start.  A video with another one inside becomes two parts.
+    """
+    points = sorted({ns for part in whole for ns in (part.start_ns, part.end_ns)})
+    found: list[TimelinePart] = []
+    active: list[tuple[int, TimelinePart]] = []  # a heap; the last one of `whole` is first
+    begun = 0
+    for start, end in pairwise(points):
+        while begun < len(whole) and whole[begun].start_ns <= start:
+            heappush(active, (-begun, whole[begun]))
+            begun += 1
+        while active and active[0][1].end_ns <= start:
+            heappop(active)
+        if not active:
+            continue
+        part = active[0][1]
+        last = found[-1] if found else None
+        if last is not None and last.video is part.video and last.end_ns == start:
+            found[-1] = replace(last, end_ns=end)
+        else:
+            found.append(replace(part, start_ns=start, end_ns=end))
+    return found
+
+
+def _of_part(part: TimelinePart, frames: Frames) -> TimelineFrames:
+    # In whole nanoseconds of the video's own timeline, as floats lose them after 52 days.
+    passed = np.rint(frames.seconds * NS).astype(np.int64)
+    names = (part.video.name,) * len(frames)
+    return TimelineFrames(frames.data, passed + part.origin_ns, frames.index, names, frames.psnr)
+
+
+def _joined(found: Sequence[TimelineFrames], order: Sequence[int] | None = None) -> TimelineFrames:
+    """Return all frames as one; `order` has the place of each, default: as they are."""
+    if not found:
+        raise NotFoundError("the timeline has no frame at these times")
+    sizes = {one.data.shape[1:] for one in found}
+    if len(sizes) > 1:
+        shapes = ", ".join(f"{width}x{height}" for height, width, *_ in sorted(sizes))
+        raise UsageError(f"the videos have frames of different sizes: {shapes}", hint="give a size")
+    data = found[0].data if len(found) == 1 else np.concatenate([one.data for one in found])
+    joined = TimelineFrames(
+        data,
+        np.concatenate([one.times_ns for one in found]),
+        np.concatenate([one.index for one in found]),
+        tuple(name for one in found for name in one.names),
+        min(one.psnr for one in found),
+    )
+    if order is None:
+        return joined
+    back = np.argsort(np.asarray(order, np.int64), kind="stable")
+    return TimelineFrames(
+        joined.data[back],
+        joined.times_ns[back],
+        joined.index[back],
+        tuple(joined.names[place] for place in back),
+        joined.psnr,
+    )

@@ -1,0 +1,158 @@
+"""``vfsd captured`` and ``vfsd timeline``: videos by the time of their recording."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from vfsd.cli.command import define
+from vfsd.cli.listing import CAPTURED_FIELD
+from vfsd.cli.options import capture_value, require_zone_needed
+from vfsd.cli.output import print_json, print_table, printable
+from vfsd.cli.session import Session, select_videos
+from vfsd.core.capture_time import NS, capture_record, to_ns
+from vfsd.core.timebase import clock_text
+from vfsd.errors import NotFoundError, UsageError
+
+if TYPE_CHECKING:
+    from vfsd.api.timeline import TimelinePart
+    from vfsd.core.model import LogicalVideo
+
+
+@define(
+    "captured",
+    examples=[
+        "vfsd -s videos captured 'cam1/*'",
+        "vfsd -s videos captured 'cam1/*' --from 2026-05-01T10:00:00Z --json",
+        "vfsd -s videos captured cam1/traffic.mp4 --clear",
+    ],
+    fields={"name": "path from the root of the store", "captured": CAPTURED_FIELD},
+    exits=[NotFoundError],
+    listing=True,
+)
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@click.option(
+    "--from",
+    "source",
+    metavar="SOURCE",
+    type=capture_value,
+    help="A time, container, or name:PATTERN.",
+)
+@click.option(
+    "--zone", metavar="ZONE", help="Time zone of the names, like Europe/Zurich. The default is UTC."
+)
+@click.option("--clear", is_flag=True, help="Set the time to unknown.")
+def captured(
+    session: Session,
+    names: tuple[str, ...],
+    source: datetime | str | None,
+    zone: str | None,
+    clear: bool,
+) -> None:
+    """Show or set when videos were recorded.
+
+    A NAME is a name or a pattern. SOURCE is the time of the first frame (2026-05-01T10:00:00Z, or
+    without Z in the local time zone), `container` for the tags of the file, or `name:PATTERN`. A
+    PATTERN has %Y (or %y), %m, %d (or %j), %H, %M, %S, %f (a fraction of a second), %s (Unix time)
+    and * for other characters. If a video has no time in SOURCE, nothing changes.
+
+    New videos have the time of their container, if it has one.
+    """
+    if clear and source is not None:
+        raise UsageError("--from and --clear exclude each other")
+    require_zone_needed(zone, source)
+    changes = clear or source is not None
+    root, paths = session.places(names)
+    with session.opened(root, writing=changes) as store:
+        found = select_videos(store, paths)
+        if changes:
+            store.set_captured([video.name for video in found.values()], source, zone=zone or "UTC")
+        for path, video in found.items():
+            info = store.catalog.video(video.name) if changes else video.info
+            session.print_result(
+                {"name": path, "captured": capture_record(info.captured)}, _line(info, path)
+            )
+
+
+def _line(video: LogicalVideo, path: str) -> str:
+    when = video.captured
+    text = "unknown" if when is None else f"{_second_text(when.ns)}  {when.clock}"
+    return f"{printable(path)}  {text}"
+
+
+@define(
+    "timeline",
+    examples=["vfsd -s videos timeline cam1", "vfsd -s videos timeline 'cam1/**' --gap 60 --json"],
+    fields={
+        "kind": "video, overlapped (others cover all of it), gap or unknown",
+        "start": "Unix time in nanoseconds; null for an unknown time",
+        "end": "Unix time in nanoseconds, exclusive; null for an unknown time",
+        "seconds": "duration; null for an unknown time",
+        "name": "path from the root of the store; null for a gap",
+        "clock": "given, name or container; null for a gap and for an unknown time",
+    },
+    exits=[NotFoundError],
+    listing=True,
+)
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@click.option(
+    "--gap",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0),
+    default=1.0,
+    show_default=True,
+    help="Shortest gap to list.",
+)
+def timeline(session: Session, names: tuple[str, ...], gap: float) -> None:
+    """List the videos of a camera in the order of recording, and the gaps.
+
+    A NAME is a directory, a name or a pattern. Where videos overlap, the later start counts. Times
+    are in the local time zone. Videos without a known time are last.
+    """
+    root, paths = session.places(names)
+    with session.opened(root) as store:
+        found = store.timeline(paths)
+        rows = [
+            *(_row("video", part.start_ns, part.end_ns, part) for part in found.parts),
+            *(_row("overlapped", part.start_ns, part.end_ns, part) for part in found.overlapped),
+            *(_row("gap", to_ns(start), to_ns(end)) for start, end in found.gaps(gap)),
+        ]
+        rows.sort(key=lambda row: row.start or 0)
+        rows += [Row("unknown", None, None, None, name, None) for name in found.unknown]
+    if session.json:
+        for row in rows:
+            print_json(row._asdict())
+    else:
+        print_table(map(_text_row, rows), "<<><<")
+
+
+class Row(NamedTuple):
+    """A line of `timeline`."""
+
+    kind: str
+    start: int | None
+    end: int | None
+    seconds: float | None
+    name: str | None
+    clock: str | None
+
+
+def _row(kind: str, start: int, end: int, part: TimelinePart | None = None) -> Row:
+    name, clock = (None, None) if part is None else (part.video.name, part.clock.value)
+    return Row(kind, start, end, (end - start) / NS, name, clock)
+
+
+def _text_row(row: Row) -> tuple[str, ...]:
+    if row.start is None or row.end is None:
+        return ("unknown", "", "", "", printable(row.name or ""))
+    what = "(gap)" if row.name is None else printable(row.name)
+    if row.kind == "overlapped":
+        what += " (overlapped)"
+    seconds = clock_text(row.seconds or 0)
+    return (_second_text(row.start), _second_text(row.end), seconds, row.clock or "", what)
+
+
+def _second_text(ns: int) -> str:
+    return datetime.fromtimestamp(ns / NS).strftime("%Y-%m-%d %H:%M:%S")
