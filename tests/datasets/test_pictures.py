@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +142,139 @@ def test_links_lead_into_the_mount(videos: list[Video], tmp_path: Path) -> None:
     assert not (tmp_path / "other").exists()
 
 
+@pytest.mark.parametrize(
+    ("size", "sides"),
+    [((64, 48), {(64, 48)}), (90, {(120, 90), (90, 120)}), ((128, 0), {(128, 96), (128, 170)})],
+)
+def test_stretched_pictures(
+    videos: list[Video], tmp_path: Path, size: Any, sides: set[tuple[int, int]]
+) -> None:
+    some = videos[:2]
+    out = tmp_path / "set"
+    export_pictures(some, out, "coco", every=5, size=size, split="1", picture="png")
+    part = json.loads((out / "annotations/train.json").read_text())
+    assert {(one["width"], one["height"]) for one in part["images"]} == sides
+    known = by_name(some)
+    names = {one["id"]: one["name"] for one in part["videos"]}
+    for image in part["images"]:
+        video = known[names[image["video_id"]]]
+        path = out / "images/train" / image["file_name"]
+        exact = video.frames([image["frame_index"]], size=size, psnr=math.inf).data[0]
+        np.testing.assert_array_equal(cv2.imread(str(path))[:, :, ::-1], exact)  # type: ignore[index]
+        rows = video.labels.query(frames=[image["frame_index"]]).columns()
+        expected = [
+            [
+                Fraction(edge) * new / old
+                for edge, new, old in zip(box, (w, h) * 2, old, strict=True)
+            ]
+            for w, h in [(image["width"], image["height"])]
+            for old in [(video.width, video.height) * 2]
+            for box in rows.clipped(video.width, video.height).boxes.tolist()
+        ]
+        found = [
+            [one["bbox"][0], one["bbox"][1], *np.add(one["bbox"][:2], one["bbox"][2:])]
+            for one in part["annotations"]
+            if one["image_id"] == image["id"]
+        ]
+        np.testing.assert_allclose(found, np.array(expected, float), rtol=1e-15, atol=1e-13)
+
+
+def test_labels_of_stretched_pictures_stay_the_same(videos: list[Video], tmp_path: Path) -> None:
+    """YOLO's labels are shares of the picture."""
+    plain, scaled = tmp_path / "plain", tmp_path / "scaled"
+    export_pictures(videos, plain, "yolo", split=SPLIT, images="none")
+    export_pictures(videos, scaled, "yolo", split=SPLIT, images="none", size=(100, 30))
+    paths = sorted(path.relative_to(plain) for path in plain.rglob("*.txt"))
+    assert paths
+    for path in paths:
+        assert (scaled / path).read_text() == (plain / path).read_text()
+
+
+@pytest.mark.parametrize("size", [96, (160, 64), (97, 101)])
+def test_letterboxed_pictures(videos: list[Video], tmp_path: Path, size: Any) -> None:
+    """The frame keeps its shape and lies in the middle, and boxes lie on the same pixels."""
+    width, height = size if isinstance(size, tuple) else (size, size)
+    some = videos[:2]
+    for format in ("coco", "yolo"):
+        export_pictures(
+            some,
+            tmp_path / format,
+            format,
+            size=size,
+            letterbox=True,
+            split="1",
+            every=5,
+            picture="png",
+        )
+    part = json.loads((tmp_path / "coco/annotations/train.json").read_text())
+    assert {(one["width"], one["height"]) for one in part["images"]} == {(width, height)}
+    classes = {one["id"]: one["name"] for one in part["categories"]}
+    for video in some:
+        scale = min(width / video.width, height / video.height)
+        inner = round(video.width * scale), round(video.height * scale)
+        left, top = (width - inner[0]) // 2, (height - inner[1]) // 2
+        pixels = video.frames([5], size=inner, psnr=math.inf).data[0]
+        for format in ("coco", "yolo"):
+            path = tmp_path / format / "images/train" / video.name / "000005.png"
+            picture = cv2.imread(str(path))
+            assert picture is not None
+            assert picture.shape == (height, width, 3)
+            within = (slice(top, top + inner[1]), slice(left, left + inner[0]))
+            np.testing.assert_array_equal(picture[within][:, :, ::-1], pixels)
+            picture[within] = 114
+            assert (picture == 114).all()
+        (image,) = [
+            one for one in part["images"] if one["file_name"].endswith(video.name + "/000005.png")
+        ]
+        rows = video.labels.query(frames=[5]).columns().clipped(video.width, video.height)
+        expected = [
+            (
+                label,
+                [
+                    edge * new / old + margin
+                    for edge, new, old, margin in zip(
+                        box,
+                        inner * 2,
+                        (video.width, video.height) * 2,
+                        (left, top) * 2,
+                        strict=True,
+                    )
+                ],
+            )
+            for label, box in zip(rows.labels, rows.boxes.tolist(), strict=True)
+        ]
+        found = [
+            (
+                classes[one["category_id"]],
+                [*one["bbox"][:2], *np.add(one["bbox"][:2], one["bbox"][2:])],
+            )
+            for one in part["annotations"]
+            if one["image_id"] == image["id"]
+        ]
+        lines = (
+            (tmp_path / "yolo/labels/train" / video.name / "000005.txt").read_text().splitlines()
+        )
+        names = yaml.safe_load((tmp_path / "yolo/data.yaml").read_text())["names"]
+        shares = [
+            (
+                names[int(number)],
+                [
+                    (x - w / 2) * width,
+                    (y - h / 2) * height,
+                    (x + w / 2) * width,
+                    (y + h / 2) * height,
+                ],
+            )
+            for number, *rest in map(str.split, lines)
+            for x, y, w, h in [map(float, rest)]
+        ]
+        for got in (found, shares):
+            assert [label for label, _ in got] == [label for label, _ in expected]
+            np.testing.assert_allclose(
+                [box for _, box in got], [box for _, box in expected], rtol=0, atol=1e-9
+            )
+
+
 def test_nothing_is_left_of_a_stopped_export(videos: list[Video], tmp_path: Path) -> None:
     class StopError(Exception):
         pass
@@ -209,6 +344,10 @@ def test_malformed_splits(videos: list[Video], split: Any, text: str) -> None:
         {"format": "coco", "picture": "gif"},
         {"format": "coco", "frames": "some"},
         {"format": "coco", "every": 0},
+        {"format": "coco", "letterbox": True},
+        {"format": "coco", "size": (96, 0), "letterbox": True},
+        {"format": "coco", "size": (0, 0)},
+        {"format": "yolo", "size": 96, "images": "link", "mount": "/mnt/v"},
     ],
 )
 def test_malformed_arguments(videos: list[Video], tmp_path: Path, options: dict[str, Any]) -> None:
@@ -228,6 +367,27 @@ def test_pycocotools_reads_the_set(videos: list[Video], tmp_path: Path) -> None:
     assert person["bbox"] == [0, 20, 30, 220]
 
 
+def test_pycocotools_matches_the_boxes_of_scaled_pictures(
+    videos: list[Video], tmp_path: Path
+) -> None:
+    """Overlaps of boxes, and areas by the scale, are those of the full pictures."""
+    coco, mask = pytest.importorskip("pycocotools.coco"), pytest.importorskip("pycocotools.mask")
+    export_pictures(videos[:1], tmp_path / "full", "coco", images="none")
+    export_pictures(videos[:1], tmp_path / "half", "coco", images="none", size=(160, 120))
+    export_pictures(videos[:1], tmp_path / "box", "coco", images="none", size=160, letterbox=True)
+    full, half, box = (
+        coco.COCO(str(tmp_path / name / "annotations/train.json"))
+        for name in ("full", "half", "box")
+    )
+    assert full.getAnnIds() == half.getAnnIds() == box.getAnnIds()
+    for number in full.getAnnIds():
+        whole, small, moved = (one.loadAnns([number])[0] for one in (full, half, box))
+        assert small["area"] == whole["area"] / 4 == moved["area"]
+        assert moved["bbox"] == [small["bbox"][0], small["bbox"][1] + 20, *small["bbox"][2:]]
+        doubled = np.multiply([small["bbox"]], 2)
+        assert mask.iou(doubled, np.array([whole["bbox"]], float), [0])[0][0] == 1
+
+
 @pytest.mark.thorough
 def test_ultralytics_reads_the_set(videos: list[Video], tmp_path: Path) -> None:
     utils = pytest.importorskip("ultralytics.data.utils")
@@ -236,3 +396,28 @@ def test_ultralytics_reads_the_set(videos: list[Video], tmp_path: Path) -> None:
     data = utils.check_det_dataset(tmp_path / "set/data.yaml", autodownload=False)
     found = dataset.YOLODataset(img_path=data["train"], data=data, task="detect", augment=False)
     assert (len(found), sum(len(one["cls"]) for one in found.labels)) == (44, 10)
+
+
+@pytest.mark.thorough
+def test_ultralytics_letterboxes_alike(videos: list[Video], tmp_path: Path) -> None:
+    """Its own letterbox of a full picture has the same margins, and boxes within a pixel."""
+    augment = pytest.importorskip("ultralytics.data.augment")
+    utils = pytest.importorskip("ultralytics.data.utils")
+    dataset = pytest.importorskip("ultralytics.data.dataset")
+    size = 160
+    export_pictures(
+        videos, tmp_path / "set", "yolo", split=SPLIT, size=size, letterbox=True, picture="png"
+    )
+    data = utils.check_det_dataset(tmp_path / "set/data.yaml", autodownload=False)
+    found = dataset.YOLODataset(
+        img_path=data["train"], data=data, task="detect", augment=False, imgsz=size
+    )
+    assert {one["shape"] for one in found.labels} == {(size, size)}
+    assert (len(found), sum(len(one["cls"]) for one in found.labels)) == (44, 10)
+    for video in videos[:1]:
+        whole = video.frames([5], psnr=math.inf).data[0][:, :, ::-1]
+        theirs = augment.LetterBox((size, size), auto=False)(image=np.ascontiguousarray(whole))
+        ours = cv2.imread(str(tmp_path / "set/images/train" / video.name / "000005.png"))
+        assert ours is not None
+        np.testing.assert_array_equal((ours == 114).all(2).all(1), (theirs == 114).all(2).all(1))
+        assert cv2.PSNR(ours, theirs) > 20

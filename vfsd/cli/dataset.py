@@ -10,7 +10,7 @@ import click
 
 from vfsd.cli.command import define, replace_option
 from vfsd.cli.labels import source_options
-from vfsd.cli.options import Span, span_value
+from vfsd.cli.options import Span, size_value, span_value
 from vfsd.cli.output import Progress, print_json, print_line, printable
 from vfsd.cli.session import Session, select_video_list, select_videos, single_path
 from vfsd.errors import (
@@ -45,7 +45,7 @@ _folder_option = click.option(
     examples=[
         "vfsd -s videos dataset export 'cam1/*' --format yolo -o cars --labels 'car|truck'",
         "vfsd -s videos dataset export cam1/traffic.mp4 cam1/open-gop.mkv --format coco "
-        "--every 5 --val cam1/open-gop.mkv -o pictures --json",
+        "--every 5 --val cam1/open-gop.mkv --size 160 -o pictures --json",
     ],
     fields={
         "split": "train, val or test",
@@ -110,6 +110,17 @@ _folder_option = click.option(
 @click.option(
     "--picture", type=click.Choice(("jpg", "png")), default="jpg", help="Format of the pictures."
 )
+@click.option(
+    "--size",
+    metavar="WxH",
+    type=size_value,
+    help="Size of the pictures, or their short side; boxes are scaled, too.",
+)
+@click.option(
+    "--letterbox",
+    is_flag=True,
+    help="Keep the shape of frames within --size, between gray margins.",
+)
 def dataset_export(
     session: Session,
     names: Sequence[str],
@@ -128,6 +139,8 @@ def dataset_export(
     images: str,
     mount: Path | None,
     picture: str,
+    size: int | tuple[int, int] | None,
+    letterbox: bool,
 ) -> None:
     """Export pictures and boxes of videos as a data set.
 
@@ -161,6 +174,8 @@ def dataset_export(
             seed=seed,
             images=images,
             picture=picture,
+            size=size,
+            letterbox=letterbox,
             mount=mount,
             on_progress=progress.reach,
         )

@@ -13,7 +13,8 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,7 @@ from vfsd.core.detections import NO_TRACK, DetectionColumns, Ints, Source
 from vfsd.core.label_query import Labels
 from vfsd.core.pixel_array import Pixels
 from vfsd.core.timebase import Seconds
+from vfsd.core.view_request import Size, checked_size, resolve_size
 from vfsd.datasets.selection import (
     SPLITS,
     Selection,
@@ -44,6 +46,8 @@ PICTURES = ("jpg", "png")
 
 # Pixels of this many bytes are decoded at a time.
 _CHUNK_BYTES = 64 << 20
+# The gray of the margins that trainers of YOLO make.
+_MARGIN_LEVEL = 114
 
 Progress = Callable[[int, int], None]
 
@@ -80,6 +84,8 @@ def export_pictures(
     seed: int = 0,
     images: str = "copy",
     picture: str = "jpg",
+    size: Size | None = None,
+    letterbox: bool = False,
     mount: str | os.PathLike[str] | None = None,
     on_progress: Progress | None = None,
 ) -> Exported:
@@ -87,7 +93,8 @@ def export_pictures(
 
         export_pictures(store.find("cam1/*"), "cars", "yolo", labels="car|truck", every=5)
 
-    Boxes are clipped at the edge of the frame.  YOLO labels have no confidences and no tracks.
+    Boxes are clipped at the edge of the frame, and follow its pixels to the size of the pictures.
+    YOLO labels have no confidences and no tracks.
 
     Args:
         videos: The videos.
@@ -105,6 +112,10 @@ def export_pictures(
         seed: Selects the videos of each split, for shares.
         images: "copy"; "link": symbolic links into the mount; or "none".
         picture: "jpg" or "png".
+        size: Width and height of copied pictures, or their short side, see `Video.read`; default:
+            those of the frame.
+        letterbox: The frame keeps its shape within `size`, between gray margins; a single length
+            is both sides.  Default: the frame is stretched to `size`.
         mount: The directory that links lead to; default: where the store is mounted.
         on_progress: Called with (pictures done, pictures in all); it may raise to stop.
 
@@ -121,6 +132,10 @@ def export_pictures(
     ):
         if value not in known:
             raise not_one_of(what, value, known)
+    if size is None and letterbox:
+        raise UsageError("letterbox needs a size")
+    if size is not None and images == "link":
+        raise UsageError("pictures of another size cannot be links", hint="use images=copy")
     chosen = list(videos)
     if not chosen:
         raise UsageError("a data set needs at least one video")
@@ -130,7 +145,8 @@ def export_pictures(
     link_to = None
     if images == "link":
         link_to = mount_place(chosen[0]) if mount is None else local_path(mount, "a mount")
-    job = _Job(exports, class_names(exports.values()), by_split, picture)
+    fits = {video.name: _fit_of(video, size, letterbox=letterbox) for video in chosen}
+    job = _Job(exports, class_names(exports.values()), by_split, picture, fits)
     with atomic_directory(local_path(out, "a directory")) as folder:
         if format == "coco":
             job.write_coco(folder)
@@ -142,16 +158,62 @@ def export_pictures(
 
 
 @dataclass(frozen=True, slots=True)
+class _Fit:
+    """The place of a frame in its picture, in pixels of the picture."""
+
+    width: int  #: of the picture
+    height: int
+    inner: tuple[int, int]  #: width and height of the scaled frame
+    left: int = 0
+    top: int = 0
+
+    def fitted(self, one: LabelExport) -> LabelExport:
+        """Return the boxes in pixels of the picture; the edges of a frame stay exactly there."""
+        frame = np.array((one.clip.width, one.clip.height) * 2, np.float64)
+        boxes = one.columns.boxes * (self.inner * 2) / frame
+        return replace(
+            one,
+            columns=replace(one.columns, boxes=boxes + (self.left, self.top) * 2),
+            clip=replace(one.clip, width=self.width, height=self.height),
+        )
+
+    def framed(self, pixels: Pixels) -> Pixels:
+        """Return the picture of a scaled frame, H x W x 3."""
+        if self.inner == (self.width, self.height):
+            return pixels
+        picture = np.full((self.height, self.width, 3), _MARGIN_LEVEL, np.uint8)
+        width, height = self.inner
+        picture[self.top : self.top + height, self.left : self.left + width] = pixels
+        return picture
+
+
+def _fit_of(video: Video, size: Size | None, *, letterbox: bool) -> _Fit:
+    if size is None:
+        return _Fit(video.width, video.height, (video.width, video.height))
+    if not letterbox:
+        width, height = resolve_size(size, video.width, video.height)
+        return _Fit(width, height, (width, height))
+    checked = checked_size(size)
+    width, height = checked if isinstance(checked, tuple) else (checked, checked)
+    if not width or not height:
+        raise UsageError(f"letterbox needs a width and a height, got {width}x{height}")
+    scale = min(Fraction(width, video.width), Fraction(height, video.height))
+    inner = max(round(video.width * scale), 1), max(round(video.height * scale), 1)
+    return _Fit(width, height, inner, (width - inner[0]) // 2, (height - inner[1]) // 2)
+
+
+@dataclass(frozen=True, slots=True)
 class _Job:
     exports: Mapping[str, LabelExport]  #: by name of the video
     classes: Sequence[str]
     by_split: Mapping[str, Sequence[Video]]
     picture: str
+    fits: Mapping[str, _Fit]  #: by name of the video
 
     def write_coco(self, folder: Path) -> None:
         (folder / "annotations").mkdir()
         options = LabelWriteOptions(classes=self.classes, picture=self.picture)
-        every = list(self.exports.values())
+        every = [self.fits[name].fitted(one) for name, one in self.exports.items()]
         for split, videos in self.by_split.items():
             pieces = coco.write_dataset(every, options, {video.name for video in videos})
             _write(folder / "annotations" / f"{split}.json", pieces)
@@ -162,6 +224,10 @@ class _Job:
             (folder / "labels" / split).mkdir(parents=True)
             for video in videos:
                 one = self.exports[video.name]
+                fit = self.fits[video.name]
+                if fit.inner != (fit.width, fit.height):
+                    # Shares of a stretched frame stay the same, to the last digit.
+                    one = fit.fitted(one)
                 place = folder / "labels" / split / _yolo_folder(video.name)
                 place.mkdir(parents=True, exist_ok=True)
                 shown = LabelExport(_bare(one.columns), (), one.clip, one.frames)
@@ -189,7 +255,8 @@ class _Job:
                     place.mkdir(parents=True, exist_ok=True)
                     frames = _frames(self.exports[video.name])
                     if link_to is None:
-                        steps = _copied(video, frames, place, self.picture, pool)
+                        fit = self.fits[video.name]
+                        steps = _copied(video, frames, fit, place, self.picture, pool)
                     else:
                         steps = _linked(video, frames, place, self.picture, link_to)
                     for _ in steps:
@@ -240,12 +307,13 @@ def _write(path: Path, pieces: Iterable[str]) -> None:
 
 
 def _copied(
-    video: Video, frames: Ints, place: Path, picture: str, pool: ThreadPoolExecutor
+    video: Video, frames: Ints, fit: _Fit, place: Path, picture: str, pool: ThreadPoolExecutor
 ) -> Iterator[None]:
-    """Write pictures with the bytes of those in a mount, and yield after each."""
+    """Write pictures, in full size with the bytes of those in a mount, and yield after each."""
     from vfsd.codecs.encoding.encoder import MIN_JPEG_QUANTISER, encode_jpeg, encode_png
 
     def write(frame: int, pixels: Pixels) -> None:
+        pixels = fit.framed(pixels)
         data = (
             encode_jpeg(pixels, quantiser=MIN_JPEG_QUANTISER)
             if picture == "jpg"
@@ -254,10 +322,11 @@ def _copied(
         (place / f"{frame:06}.{picture}").write_bytes(data)
 
     # A read decodes each group of pictures once, so it takes many frames.
-    count = max(1, _CHUNK_BYTES // (video.width * video.height * 3))
+    count = max(1, _CHUNK_BYTES // (fit.width * fit.height * 3))
+    size = None if fit.inner == (video.width, video.height) else fit.inner
     for first in range(0, len(frames), count):
         part = frames[first : first + count]
-        read = video.frames(part, psnr=math.inf)
+        read = video.frames(part, size=size, psnr=math.inf)
         for _ in pool.map(write, part.tolist(), read.data):
             yield
 
