@@ -11,7 +11,6 @@ import shutil
 import socket
 import sqlite3
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -21,7 +20,7 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.cli.conftest import run_command
-from tests.support.disks import mounted
+from tests.support.disks import another_disk, mounted
 from tests.support.fs_driver import Driver
 from tests.support.killing import ingest_and_die, killed_at_rename
 from tests.support.next_revision import next_program
@@ -279,13 +278,8 @@ def test_kill_leaves_the_old_store_or_the_backup(place: Path, where: str) -> Non
 @pytest.fixture
 def elsewhere(place: Path) -> Iterator[Path]:
     """A directory on another disk."""
-    found = Path(tempfile.mkdtemp(dir="/dev/shm"))
-    try:
-        if found.stat().st_dev == place.stat().st_dev:
-            pytest.skip("there is only one disk here")
+    with another_disk(place) as found:
         yield found
-    finally:
-        shutil.rmtree(found)
 
 
 def _move_files(directory: Path, elsewhere: Path) -> None:

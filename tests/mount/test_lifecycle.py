@@ -11,7 +11,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -453,10 +452,7 @@ def test_spool_on_another_mount(mounted: Mounted, tmp_path: Path) -> None:
 
 def test_spool_on_another_disk(mounted: Mounted) -> None:
     """A new video becomes an object by a hard link to its bytes."""
-    elsewhere = Path(tempfile.mkdtemp(dir="/dev/shm"))
-    try:
-        if elsewhere.stat().st_dev == mounted.store.stat().st_dev:
-            pytest.skip("there is only one disk here")
+    with disks.another_disk(mounted.store) as elsewhere:
         shutil.move(mounted.store / "objects", elsewhere / "objects")
         (mounted.store / "objects").symlink_to(elsewhere / "objects")
         with pytest.raises(StoreError, match="must be on one disk"):
@@ -467,5 +463,3 @@ def test_spool_on_another_disk(mounted: Mounted) -> None:
         shutil.copy(FOLDER / "traffic.mp4", clip)
         assert os.getxattr(clip, "user.vfsd.state") == b"video"
         mounted.unmount()
-    finally:
-        shutil.rmtree(elsewhere)

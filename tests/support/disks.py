@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,3 +28,17 @@ def mounted(place: Path, *how: str | Path) -> Iterator[Path]:
         yield place
     finally:
         subprocess.run(["umount", "-l", place], check=True)
+
+
+@contextmanager
+def another_disk(path: Path) -> Iterator[Path]:
+    """Yield an empty directory on another disk than `path`; skip the test if there is only one."""
+    for place in ("/dev/shm", "/tmp", "/var/tmp", Path(__file__).parent):
+        if os.access(place, os.W_OK) and os.stat(place).st_dev != path.stat().st_dev:
+            found = Path(tempfile.mkdtemp(dir=place))
+            try:
+                yield found
+            finally:
+                shutil.rmtree(found)
+            return
+    pytest.skip("there is only one disk here")
