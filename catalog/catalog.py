@@ -282,7 +282,7 @@ class Catalog:
             self._database.lease.require()
 
     def copy_to(self, path: Path) -> None:
-        """Copy a consistent snapshot of an SQLite catalog to a new file.
+        """Copy a consistent snapshot of the catalog to a new SQLite file.
 
         Raises `IntegrityError` if the catalog is damaged, so that a bad copy never replaces a good
         one, and `sqlite3.Error`.

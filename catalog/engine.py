@@ -471,10 +471,15 @@ class Database:
         return not is_busy
 
     def copy_to(self, path: Path) -> None:
-        """Copy a consistent snapshot of the file.
+        """Copy a consistent snapshot to a new SQLite file.
 
         Raises `IntegrityError` if its pages are not a valid database, and `sqlite3.Error`.
         """
+        if self.is_postgresql:
+            from vfsd.catalog.server_snapshot import copy_server  # files need no rows copied
+
+            copy_server(self, path)
+            return
         with self.gate.entered(), closing(self.engine.raw_connection()) as connection:
             driver: Any = connection.driver_connection
             copy_snapshot(driver, path, self.path)

@@ -20,7 +20,7 @@ from uuid import uuid4
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from vfsd.catalog.schema import homes, mounts, nodes
+from vfsd.catalog.schema import homes, mounts, nodes, orphans
 from vfsd.catalog.tree import node_from_row
 from vfsd.core.model import FileState, Home, HomeMount, Node
 from vfsd.errors import BusyError, StoreError
@@ -83,6 +83,11 @@ class Homes:
         """Return the files whose only bytes are in a home, with or without a name."""
         query = sa.select(nodes).where(nodes.c.state.in_(_PRIVATE), nodes.c.home == home)
         return [node_from_row(row) for row in self._connection.execute(query.order_by(nodes.c.ino))]
+
+    def forget_all(self) -> None:
+        """Make all private files those of the only home, in a copy of the catalog."""
+        self._connection.execute(sa.update(nodes).values(home=None))
+        self._connection.execute(sa.update(orphans).values(home=None))
 
     def counts(self) -> dict[str, int]:
         """Return the number of private files of each home that has any."""

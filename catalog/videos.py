@@ -657,6 +657,11 @@ class Objects:
         values = {"bucket": bucket.url, "bucket_options": options}
         self._connection.execute(sa.update(store_identity).values(values))
 
+    def forget_bucket(self) -> None:
+        """Forget the bucket, and all names in it, in a copy of the catalog with files."""
+        self._connection.execute(sa.update(store_identity).values(bucket=None, bucket_options=None))
+        self._connection.execute(sa.update(objects).values(place=None))
+
     def sizes(self) -> dict[str, int]:
         """Return every recorded object with its size in bytes."""
         rows = self._connection.execute(sa.select(objects.c.key, objects.c.size))

@@ -218,6 +218,12 @@ def test_example(place: Path, name: str, example: str, request: pytest.FixtureRe
         assert run_command("-s", "videos", *exported).code == 0
     if name == "restore":
         assert run_command("-s", "videos", "backup", "disk/videos").code == 0
+    if "s3://bucket/backups" in example:
+        pytest.importorskip("obstore")
+        bucket = f"file://{place / 'bucket'}"
+        example = example.replace("s3://bucket", bucket).replace("backup-20261128", "backup-2")
+        if name != "backup":
+            assert run_command("-s", "videos", "backup", f"{bucket}/backups").code == 0
     if name == "push":
         pytest.importorskip("obstore")
         bucket = f"file://{place / 'bucket'}"

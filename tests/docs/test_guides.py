@@ -250,6 +250,7 @@ def test_guide_of_clusters(
         '"postgresql+psycopg://vfsd@db/videos"': repr(own_database),
         "postgresql+psycopg://vfsd@db/videos": shlex.quote(own_database),
         "s3://footage/videos": f"s3://{seaweedfs.bucket}/{place.name}",
+        "s3://footage/backups": f"s3://{seaweedfs.bucket}/{place.name}-backups",
         "http://s3:8333": seaweedfs.endpoint,
     }
     page = ROOT / "docs" / "guide" / "cluster.md"

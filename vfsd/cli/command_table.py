@@ -129,8 +129,10 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = MappingProxyType(
             "fsck": Entry("checks", "Check a store for problems."),
             "scrub": Entry("checks", "Read all stored data, and compare it with its checksums."),
             "gc": Entry("checks", "Delete data without references."),
-            "backup": Entry("store", "Copy a store to DIR, or update the copy there."),
-            "restore": Entry("store", "Restore the store in DIR from BACKUP, or create it there."),
+            "backup": Entry("backup", "Copy a store to DIR or to a bucket."),
+            "backups ls": Entry("backup", "List the backups in a bucket, oldest first."),
+            "backups check": Entry("backup", "Compare a backup in a bucket with its checksums."),
+            "restore": Entry("backup", "Restore the store in DIR from BACKUP, or create it there."),
             "verify": Entry("checks", "Decode videos from end to end, to check their frames."),
             "calibrate": Entry("store", "Measure the cost of decoding on this host."),
             "doctor": Entry("doctor", "Check the machine and a store for problems."),
@@ -173,6 +175,7 @@ TOPICS: Mapping[str, str] = MappingProxyType(
         "dataset": "Data sets of other programs, made of videos and their boxes.",
         "lerobot": "LeRobot data sets: import by link, and export without encoding.",
         "homes": "The directories that share one catalog on a server, one or more for each host.",
+        "backups": "The backups of a store in a bucket.",
         "work": "Orders of work in units, which processes of any host perform.\n\n"
         "Commands with `--on ENGINE` make them.",
         "overlap": "Find videos that show the same place, and store the common part once.\n\n"

@@ -1,12 +1,8 @@
-"""Commands for a store as a whole: ``vfsd init``, ``config``, ``calibrate``, ``backup`` and
-``restore``.
-"""
+"""Commands for a store as a whole: ``vfsd init``, ``config`` and ``calibrate``."""
 
 from __future__ import annotations
 
 import dataclasses
-import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,17 +11,11 @@ import click
 from vfsd.cli.command import define
 from vfsd.cli.output import Progress, print_json, print_line, printable
 from vfsd.cli.session import Session, require_writable
-from vfsd.core.timebase import human_bytes
 from vfsd.errors import (
-    EXIT_FINDINGS,
-    EXIT_INTERRUPTED,
     BusyError,
     ExistsError,
     ExtraMissingError,
-    IntegrityError,
-    NoSpaceError,
     NoStoreError,
-    ReadOnlyError,
     StoreError,
     UnreachableError,
     UsageError,
@@ -224,149 +214,3 @@ def _print_cost(session: Session, cost: MeasuredCost) -> None:
         f"{cost.name:8} {decode.start * 1e6:6.0f} us {decode.picture * 1e6:6.1f} us"
         f" {decode.pixel * 1e9:7.3f} ms {decode.byte * 1e9:5.0f} ms  {encode:>13} {cost.r2:7.3f}"
     )
-
-
-@define(
-    "backup",
-    examples=[
-        "vfsd -s videos backup disk/videos",
-        "vfsd -s videos backup disk/videos --no-tiles --json",
-    ],
-    fields={
-        "videos": "number of videos in the backup",
-        "files": "number of other files in it",
-        "bytes": "their size, with tiles and renditions",
-        "copied": "bytes that the last backup did not have",
-        "linked": "videos indexed in place, whose bytes are not in the backup",
-        "damaged": "keys of objects that are damaged or missing, and not in the backup",
-        "forbidden": "keys of objects without read permission, which are not in the backup",
-        "unread": "other files that could not be read; the copy of the last backup stays",
-        "tables": "videos with damaged frame tables, in the store and in the backup",
-        "seconds": "duration",
-    },
-    exits=[
-        UsageError,
-        ExistsError,
-        BusyError,
-        IntegrityError,
-        NoSpaceError,
-        EXIT_FINDINGS,
-        EXIT_INTERRUPTED,
-    ],
-)
-@click.argument("target", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
-@click.option(
-    "--no-tiles", is_flag=True, help="Leave out tiles and renditions, which can be made again."
-)
-def backup(session: Session, target: Path, no_tiles: bool) -> None:
-    """Copy a store to DIR, or update the copy there.
-
-    The copy is a store at one moment, with all bytes compared with their checksums. It can be
-    opened, mounted, or copied back. The store may be mounted and in use. Until the end DIR holds
-    the last backup; after an interruption the same command continues. Data that is deleted from the
-    store is deleted from the backup. Ends with 30 if data is damaged or unreadable: it is named,
-    and the rest is in the backup.
-    """
-    from vfsd.maintenance.backup import back_up
-
-    began = time.monotonic()
-    with (
-        session.opened(session.root()) as store,
-        Progress("copying", None, shown=session.shows_progress, in_bytes=True) as progress,
-    ):
-        done = back_up(store.parts, target, derived=not no_tiles, on_progress=progress.reach)
-    seconds = time.monotonic() - began
-    session.print_result(
-        {**asdict(done), "seconds": seconds},
-        f"{done.videos} videos and {done.files} other files, {human_bytes(done.bytes)}, "
-        f"{human_bytes(done.copied)} of them new",
-    )
-    for name in done.linked:
-        session.remark(f"{printable(name)} is outside of the store, and not in the backup")
-    for key in done.damaged:
-        session.remark(f"object {key} is damaged or missing, and is not in the backup")
-    for key in done.forbidden:
-        session.remark(f"object {key} may not be read, and is not in the backup")
-    for name in done.unread:
-        session.remark(
-            f"{printable(name)} could not be read: the backup keeps its last copy, if it has one"
-        )
-    if done.damaged or done.forbidden:
-        session.remark("`vfsd fsck --deep` names their files")
-    for name in done.tables:
-        session.remark(
-            f"{printable(name)} has a damaged frame table, in the backup, too: `vfsd fsck "
-            "--repair`, here or there, rebuilds it"
-        )
-    if done.damaged or done.forbidden or done.unread or done.tables:
-        click.get_current_context().exit(EXIT_FINDINGS)
-
-
-@define(
-    "restore",
-    examples=[
-        "vfsd restore disk/videos videos",
-        "vfsd restore disk/videos elsewhere --json",
-    ],
-    fields={
-        "videos": "number of videos in the store",
-        "files": "number of other files in it",
-        "bytes": "their size, with tiles and renditions",
-        "copied": "bytes that were copied from the backup",
-        "linked": "videos indexed in place, whose bytes are not in the backup",
-        "missing": "keys of objects that are missing or damaged in both the store and the backup",
-        "emptied": "other files whose bytes are not in the backup; they are empty now",
-        "unused": "number of objects without references; `vfsd gc` deletes them",
-        "replaced": "directory with the catalog and the private files from before, or null",
-        "seconds": "duration",
-    },
-    exits=[
-        UsageError,
-        ExistsError,
-        ReadOnlyError,
-        NoStoreError,
-        BusyError,
-        IntegrityError,
-        NoSpaceError,
-        EXIT_FINDINGS,
-        EXIT_INTERRUPTED,
-    ],
-)
-@click.argument("backup", metavar="BACKUP", type=click.Path(path_type=Path, file_okay=False))
-@click.argument("target", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
-def restore(session: Session, backup: Path, target: Path) -> None:
-    """Restore the store in DIR from BACKUP, or create it there.
-
-    BACKUP is a copy of that store by `vfsd backup`. Both must be unmounted, and DIR must not be
-    open in any process. Until the end DIR keeps its state; after an interruption the same command
-    continues. Names, times, labels and files that are not videos are restored. The earlier catalog
-    and such files are kept in DIR/replaced-TIME, which may be deleted. Newer videos lose their
-    names, but their bytes stay until `vfsd gc`. All bytes are compared with their checksums, also
-    those that DIR has already. Ends with 30 if objects or bytes of files are missing.
-    """
-    from vfsd.maintenance.restore import restore
-
-    began = time.monotonic()
-    with Progress("copying", None, shown=session.shows_progress, in_bytes=True) as progress:
-        done = restore(backup, target, on_progress=progress.reach)
-    seconds = time.monotonic() - began
-    replaced = None if done.replaced is None else str(done.replaced)
-    session.print_result(
-        {**asdict(done), "replaced": replaced, "seconds": seconds},
-        f"{done.videos} videos and {done.files} other files, {human_bytes(done.bytes)}, "
-        f"{human_bytes(done.copied)} of them copied",
-    )
-    if replaced is not None:
-        session.remark(printable(f"the catalog and files from before are in {replaced}"))
-    if done.unused:
-        session.remark(f"{done.unused} objects have no references; `vfsd gc` deletes them for good")
-    for name in done.linked:
-        session.remark(f"{printable(name)} is outside of the store, and was not in the backup")
-    for key in done.missing:
-        session.remark(f"object {key} is damaged or missing in the backup, and not in the store")
-    for name in done.emptied:
-        session.remark(f"{printable(name)} is empty: its bytes are not in the backup")
-    if done.missing:
-        session.remark("`vfsd fsck` names their files")
-    if done.missing or done.emptied:
-        click.get_current_context().exit(EXIT_FINDINGS)

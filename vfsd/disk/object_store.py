@@ -273,7 +273,7 @@ class ObjectStore:
         """
         with (
             open(source, "rb", buffering=0) as source_file,
-            self._verified_temporary(
+            self.verified_temporary(
                 iter(lambda: source_file.read(_CHUNK), b""), key, source, on_progress
             ) as new,
         ):
@@ -294,20 +294,24 @@ class ObjectStore:
         `IntegrityError` also if it cannot be read.
         """
         source = other.path(key)
-        with self._verified_temporary(
+        with self.verified_temporary(
             stored_chunks(source), key, source, on_progress, checksummer
         ) as new:
             yield new
 
     @contextmanager
-    def _verified_temporary(
+    def verified_temporary(
         self,
         chunks: Iterable[bytes],
         key: str,
-        source: Path,
+        source: str | Path,
         on_progress: Progress | None,
         checksummer: BlockChecksummer | None = None,
     ) -> Iterator[Path]:
+        """Yield a synced copy of bytes that must hash to `key`; see `verified_copy_of`.
+
+        `source` is for messages.
+        """
         hasher = blake3()
         with self.new_file() as new:
             with room_for(f"object {key}"):

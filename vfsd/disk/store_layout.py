@@ -279,6 +279,12 @@ class StoreDirectory:
         marker = {**kept, "format": FORMAT, "catalog": None}
         write_atomically(root / _MARKER, json.dumps(marker, indent=2) + "\n")
 
+    @staticmethod
+    def write_marker(root: Path, store: str, entries: Mapping[str, str]) -> None:
+        """Make `root`, which has everything including the catalog, a store with that id."""
+        marker = {"format": FORMAT, "id": store, **entries, "catalog": None}
+        write_atomically(root / _MARKER, json.dumps(marker, indent=2) + "\n")
+
     def temporary_files(self) -> list[Path]:
         """Return temporary files next to the catalog, of live and dead processes."""
         begun = self.top / _UNFINISHED
@@ -425,6 +431,11 @@ class StoreDirectory:
     @property
     def id(self) -> str:
         return str(self._marker["id"])
+
+    @property
+    def creation(self) -> dict[str, str]:
+        """The entries of the marker that a restored store keeps, besides the id."""
+        return {"created": str(self._marker.get("created", ""))}
 
     @property
     def is_joined(self) -> bool:

@@ -173,7 +173,8 @@ def back_up(
     if parts.catalog.path is None:
         raise UsageError(
             "the catalog is on a database server, which has to be backed up with its own tools",
-            hint="dump the database first, then copy the store's directory",
+            hint="back up to a bucket, such as s3://bucket/prefix; or dump the database first, "
+            "then copy the store's directory",
         )
     require_apart(source, target)
     with convert_disk_errors(target), _locked_backup(source, target):

@@ -12,16 +12,18 @@ import os
 import shlex
 import shutil
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path
+from threading import Lock
+from typing import Protocol
 
 from vfsd.api.store import Store
 from vfsd.catalog import Catalog
 from vfsd.core.model import FileState
-from vfsd.disk.object_store import ObjectStore
+from vfsd.disk.object_store import ObjectStore, Progress
 from vfsd.disk.store_config import StoreSettings
 from vfsd.disk.store_layout import StoreDirectory, fsync_path, url_of_file
 from vfsd.errors import (
@@ -78,14 +80,96 @@ def restore(backup: Path, target: Path, *, on_progress: OnProgress | None = None
     file is not a regular file.  Raises `ReadOnlyError` or `NoSpaceError` if `target` cannot be
     written.
     """
-    source, directory = _open_backup(backup.absolute()), StoreDirectory.unmarked(target.absolute())
+    source = _open_backup(backup.absolute())
     if not source.backup_sign.exists():
         raise UsageError(
             f"{source.root} must be a backup, got a store",
             hint="name the backup first, then the store to restore",
         )
     source.require_objects()
-    require_apart(source, directory.root)
+    require_apart(source, target.absolute())
+    return restore_from(BackupDirectory(source), target, on_progress)
+
+
+class BackupSource(Protocol):
+    """A complete backup, in a directory or in a bucket."""
+
+    where: str  #: for messages
+    id: str  #: of the store
+
+    def locked(self) -> AbstractContextManager[None]:
+        """Keep the backup from changing."""
+
+    def copy_catalog(self, path: Path) -> None:
+        """Copy the catalog as it is to a new file."""
+
+    def copy_file(self, ino: int, path: Path) -> None:
+        """Copy a file that is not a video.  Raises `FileNotFoundError`, `IntegrityError`."""
+
+    def copy_settings(self, target: StoreDirectory, incoming: StoreDirectory) -> None:
+        """See `vfsd.storage.catalog_swap.copy_settings`."""
+
+    def write_marker(self, root: Path) -> None:
+        """Make a directory that has everything else a store."""
+
+    def size(self, key: str) -> int | None:
+        """Return the size of an object in bytes; None if it is missing."""
+
+    def for_each(self, action: Callable[[str], None], keys: Iterable[str]) -> None:
+        """Call `action` for each object, several at the same time if that is faster."""
+
+    def object_copy(
+        self, objects: ObjectStore, key: str, size: int | None, on_progress: Progress
+    ) -> AbstractContextManager[Path]:
+        """Yield a temporary file with an object.  Raises `FileNotFoundError`, `IntegrityError`."""
+
+
+class BackupDirectory:
+    """A backup of `vfsd.maintenance.backup`."""
+
+    def __init__(self, directory: StoreDirectory) -> None:
+        self._directory = directory
+        self._objects = ObjectStore(directory)
+        self.where = str(directory.root)
+        self.id = directory.id
+
+    def locked(self) -> AbstractContextManager[None]:
+        return _locked_backup(self._directory)
+
+    def copy_catalog(self, path: Path) -> None:
+        # The catalog of the backup itself is not migrated: its disk may be read-only, and an older
+        # version may have to read it.
+        with settled(self._directory), keeping_wal(self._directory):
+            Catalog.copy_at(self._directory.catalog_url, path)
+
+    def copy_file(self, ino: int, path: Path) -> None:
+        copy_private(self._directory.spool_file(ino), path)
+
+    def copy_settings(self, target: StoreDirectory, incoming: StoreDirectory) -> None:
+        StoreSettings.load(self._directory.settings)  # invalid settings must not be restored
+        copy_settings(self._directory, target, incoming)
+
+    def write_marker(self, root: Path) -> None:
+        self._directory.copy_marker(root)
+
+    def size(self, key: str) -> int | None:
+        return self._objects.size(key)
+
+    def for_each(self, action: Callable[[str], None], keys: Iterable[str]) -> None:
+        for key in keys:
+            action(key)
+
+    def object_copy(
+        self, objects: ObjectStore, key: str, size: int | None, on_progress: Progress
+    ) -> AbstractContextManager[Path]:
+        return objects.verified_copy_of(self._objects, key, on_progress=on_progress)
+
+
+def restore_from(
+    source: BackupSource, target: Path, on_progress: OnProgress | None = None
+) -> RestoreReport:
+    """Restore the store in `target` from a backup; see `restore`."""
+    directory = StoreDirectory.unmarked(target.absolute())
     _require_same_store(source, directory)
     if directory.root.exists() and not directory.can_be_written:
         raise ReadOnlyError(
@@ -95,7 +179,7 @@ def restore(backup: Path, target: Path, *, on_progress: OnProgress | None = None
     directory.require_files()
     with convert_disk_errors(directory.root):
         directory.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with directory.locked_for("it is being restored from a backup"), _locked_backup(source):
+        with directory.locked_for("it is being restored from a backup"), source.locked():
             require_closed(directory)
             work = _Restore(source, directory, on_progress)
             work.run()
@@ -127,10 +211,10 @@ def _open_backup(backup: Path) -> StoreDirectory:
 
 class _Restore:
     def __init__(
-        self, source: StoreDirectory, target: StoreDirectory, on_progress: OnProgress | None
+        self, source: BackupSource, target: StoreDirectory, on_progress: OnProgress | None
     ) -> None:
         self._source = source
-        self._backup = ObjectStore(source)
+        self._guard = Lock()
         self._target = target
         self._objects = ObjectStore(target)
         self._on_progress = on_progress
@@ -147,8 +231,7 @@ class _Restore:
         staging = prepare(target)
         for ino in self._restore_catalog(staging):
             self._restore_private(ino, staging)
-        StoreSettings.load(self._source.settings)  # invalid settings must not be restored
-        copy_settings(self._source, target, staging)
+        self._source.copy_settings(target, staging)
         for _ in range(TRIES):
             self._restore_objects()
             self._forget_damage(staging)
@@ -164,13 +247,10 @@ class _Restore:
 
     def _restore_catalog(self, staging: StoreDirectory) -> list[int]:
         """Copy and migrate the catalog; return the inodes of private files."""
-        # The catalog of the backup itself is not migrated: its disk may be read-only, and an older
-        # version may have to read it.
-        source = self._source
-        with settled(source), keeping_wal(source):
-            Catalog.copy_at(source.catalog_url, staging.new_catalog)
+        self._source.copy_catalog(staging.new_catalog)
+        url = url_of_file(staging.new_catalog)
         with (
-            closing(Catalog.open(url_of_file(staging.new_catalog), store_id=source.id)) as catalog,
+            closing(Catalog.open(url, store_id=self._source.id)) as catalog,
             catalog.reading() as seen,
         ):
             self._sizes = seen.objects.needed()
@@ -179,7 +259,7 @@ class _Restore:
     def _restore_marker(self) -> None:
         # Last, so that an incomplete directory does not pass as a store.
         try:
-            self._source.copy_marker(self._target.root)
+            self._source.write_marker(self._target.root)
             fsync_path(self._target.root)
         except Exception as error:
             error.add_note(
@@ -211,12 +291,12 @@ class _Restore:
         )
 
     def _restore_objects(self) -> None:
-        there, sizes = self._backup, self._sizes
+        there, sizes = self._source, self._sizes
         self._done = 0
         self._total = sum(size or there.size(key) or 0 for key, size in sizes.items())
         self._missing.clear()
-        for key, size in sorted(self._sizes.items()):
-            self._restore_object(key, size)
+        self._source.for_each(self._restore_object, sorted(sizes))
+        self._missing.sort()
 
     def _forget_damage(self, staging: StoreDirectory) -> None:
         # Damage found in the backup does not matter: the restored objects have been compared.
@@ -235,25 +315,27 @@ class _Restore:
     def _keep_old(self) -> None:
         self._replaced = _keep_old_files(self._target)
 
-    def _restore_object(self, key: str, size: int | None) -> None:
+    def _restore_object(self, key: str) -> None:
+        size = self._sizes[key]
         if self._objects.exists(key) and self._objects.is_intact(key, size):
             self._note(self._objects.size(key) or 0)
             return
         with ExitStack() as stack:
             try:
                 good = stack.enter_context(
-                    self._objects.verified_copy_of(self._backup, key, on_progress=self._note)
+                    self._source.object_copy(self._objects, key, size, self._note)
                 )
             except (FileNotFoundError, IntegrityError):
                 self._missing.append(key)
                 return
-            self._copied += good.stat().st_size
+            with self._guard:
+                self._copied += good.stat().st_size
             self._objects.exchange(good, key)  # outside of the try: not a fault of the backup
 
     def _restore_private(self, ino: int, staging: StoreDirectory) -> None:
         copy = staging.spool_file(ino)
         try:
-            copy_private(self._source.spool_file(ino), copy)
+            self._source.copy_file(ino, copy)
         except (FileNotFoundError, IntegrityError):
             copy.touch(mode=0o600)  # otherwise the old file of the store would stay
             self._emptied.append(ino)
@@ -261,12 +343,13 @@ class _Restore:
         self._copied += copy.stat().st_size
 
     def _note(self, count: int) -> None:
-        self._done += count
-        if self._on_progress is not None:
-            self._on_progress(self._done, self._total)
+        with self._guard:
+            self._done += count
+            if self._on_progress is not None:
+                self._on_progress(self._done, self._total)
 
 
-def _require_same_store(source: StoreDirectory, target: StoreDirectory) -> None:
+def _require_same_store(source: BackupSource, target: StoreDirectory) -> None:
     """Raises `ExistsError` unless `target` is empty or the store of this backup.
 
     Raises `UsageError` if that store has its catalog elsewhere.
@@ -289,7 +372,7 @@ def _require_same_store(source: StoreDirectory, target: StoreDirectory) -> None:
             f"{root} is neither empty nor a store", hint="use another directory"
         ) from None
     if found.id != source.id:
-        raise ExistsError(f"{source.root} is a backup of another store, not of {root}")
+        raise ExistsError(f"{source.where} is a backup of another store, not of {root}")
     if not found.has_own_catalog:
         raise UsageError(
             f"the catalog of {root} is outside its directory and would not be restored",

@@ -206,7 +206,10 @@ class Bucket:
                 raise StoreError(f"{name} of the bucket has {got.meta['size']} bytes, too many")
             return bytes(await got.bytes_async())
 
-        return await self._tried(name, attempt, _SMALL_FILE)
+        try:
+            return await self._tried(name, attempt, _SMALL_FILE)
+        except FileNotFoundError:
+            raise missing_object(name) from None
 
     async def put(self, name: str, path: Path) -> int:
         """Upload a file under a name that was not used before; return its size in bytes.
@@ -263,12 +266,15 @@ class Bucket:
         async def attempt() -> list[tuple[str, int, float]]:
             pages = obstore.list(self._store, offset=after or None, chunk_size=_MOST_DELETED)
             now = datetime.now(UTC)
+            found: list[tuple[str, int, float]] = []
             async for page in pages:
-                return [
+                found += [
                     (one["path"], one["size"], (now - one["last_modified"]).total_seconds())
                     for one in page
                 ]
-            return []
+                if not self._url.startswith("file://"):  # a directory has no order
+                    break
+            return sorted(found)[:_MOST_DELETED]
 
         return await self._tried("", attempt)
 
