@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from vfsd.catalog.garbage import Garbage
     from vfsd.catalog.homes import Homes, Lease
     from vfsd.catalog.server_connections import ServerFacts
+    from vfsd.catalog.suspects import Suspects
     from vfsd.catalog.uploads import Uploads
     from vfsd.catalog.work_log import WorkLog
     from vfsd.core.frame_table import FrameTable
@@ -218,6 +219,13 @@ class Catalog:
         from vfsd.catalog.work_log import WorkLog
 
         return WorkLog(self._database)
+
+    @property
+    def suspects(self) -> Suspects:
+        """The files that crashed processes; see `vfsd.storage.quarantine`."""
+        from vfsd.catalog.suspects import Suspects
+
+        return Suspects(self._database)
 
     @property
     def uploads(self) -> Uploads:

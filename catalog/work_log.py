@@ -18,7 +18,9 @@ from vfsd.catalog.schema import work_orders, work_results, work_units
 from vfsd.errors import NotFoundError, UsageError
 
 BEGUN, RETRY, AGAIN = "begun", "retry", "again"
-"""Outcomes of rows that do not end a unit."""
+CRASHED, KILLED = "crashed", "killed"
+"""Outcomes of rows that do not end a unit.  The last two are of attempts that ended their process,
+or ended with it, and are added by the next one."""
 DONE = frozenset({"made", "skipped", "outdated"})
 """Outcomes after which a unit has nothing left to do."""
 

@@ -294,3 +294,17 @@ work_results = Table(
     comment="Log of the units of orders. Rows are only added.",
     sqlite_autoincrement=True,
 )
+
+suspects = Table(
+    "suspects",
+    metadata,
+    Column(
+        "key", Text, primary_key=True, comment="the object, or the path of a file indexed in place"
+    ),
+    Column("crashes", Integer, nullable=False, comment="number of crashed processes"),
+    Column("at", Float, nullable=False, comment="Unix time of the last crash"),
+    Column("how", Text, nullable=False, comment="reason of the last crash"),
+    Column("barred", Boolean, nullable=False, comment="whether no process may decode it"),
+    comment="Files that crashed processes while they were decoded. Only on a server; other stores "
+    "have suspects.json.",
+)

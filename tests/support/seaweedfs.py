@@ -138,6 +138,10 @@ class SeaweedServer:
             if name.endswith(".grpc"):  # sockets with fixed names
                 Path(f"/tmp/seaweedfs-{name.removesuffix('.grpc')}-grpc-{port}.sock").unlink(True)
 
+    def read(self, path: str) -> bytes:
+        """Return the bytes of a file: ``/bucket/name``.  Raises `OSError`."""
+        return self._request("GET", path)
+
     def _stores(self) -> bool:
         """Return whether the bucket exists, and files of some size can be written."""
         try:

@@ -131,10 +131,11 @@ def test_other_bytes_are_outdated(store: Store) -> None:
 def test_a_unit_that_ends_its_worker_is_refused(store: Store) -> None:
     order = store.order("verify", "a.mp4")
     log = store.catalog.work
-    log.append(order.id, [WorkResult(0, str(one), BEGUN, "x:1", 0) for one in range(3)])
+    # A host that is gone reports no end, so these may have been killed by chance.
+    log.append(order.id, [WorkResult(0, str(one), BEGUN, "x:1", 0) for one in range(10)])
     state = order.run_part()
     assert state.counts == {"refused": 1}
-    assert "3 workers" in (state.failures[0].error or "")
+    assert "10 workers ended" in (state.failures[0].error or "")
     order.retry(failed=True)
     assert order.run_part().counts == {"made": 1}
 

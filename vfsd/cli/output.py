@@ -150,7 +150,9 @@ class DeferredInterrupt:
     A second Ctrl-C interrupts at once.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, text: bytes = _STOPPING) -> None:
+        """`text` is printed after the first one."""
+        self._text = text
         self._asked = False
         self._before: Any = None
 
@@ -182,7 +184,7 @@ class DeferredInterrupt:
             raise KeyboardInterrupt
         self._asked = True
         if sys.stderr.isatty():
-            os.write(2, _STOPPING)  # sys.stderr may be inside a write
+            os.write(2, self._text)  # sys.stderr may be inside a write
 
 
 DELAY_SECONDS = 1.0
@@ -192,7 +194,7 @@ class Progress:
     """A progress bar that appears after a second; used as a context manager.
 
     `total` counts bytes (`in_bytes`) or items; with None the bar has no end. After Ctrl-C the next
-    update raises `KeyboardInterrupt`.
+    update raises `KeyboardInterrupt`; `stopping` is printed at once.
     """
 
     def __init__(
@@ -203,6 +205,7 @@ class Progress:
         shown: bool,
         in_bytes: bool = False,
         delay_seconds: float = DELAY_SECONDS,
+        stopping: bytes = _STOPPING,
     ) -> None:
         self._label = label
         self._total = total
@@ -212,7 +215,7 @@ class Progress:
         self._bar: rich.progress.Progress | None = None
         self._task: rich.progress.TaskID | None = None
         self._timer = threading.Timer(delay_seconds, self._show) if shown else None
-        self._interruption = DeferredInterrupt()
+        self._interruption = DeferredInterrupt(stopping)
 
     def __enter__(self) -> Progress:
         self._interruption.__enter__()

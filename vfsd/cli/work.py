@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -45,6 +48,8 @@ if TYPE_CHECKING:
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 LATER = "later"
+# How long a second Ctrl-C cancels an order.
+_CANCEL_SECONDS = 3.0
 # Failures that are printed for people; --json has all.
 _SHOWN_FAILURES = 20
 
@@ -61,8 +66,10 @@ ORDER_FIELDS: Mapping[str, str] = MappingProxyType(
         "cost": "expected CPU seconds",
         "cpu_seconds": "CPU seconds spent, by all attempts",
         "runs": "number of attempts",
-        "again": "number of attempts that found the catalog busy or away, and were repeated",
+        "again": "number of attempts that found a server busy or away, or whose process ended, and "
+        "were repeated",
         "workers": "number of processes",
+        "running": "number of processes that are performing a unit, as far as is known",
         "frames": "number of frames worked on",
         "made": "number of new segments, boxes or videos, or of files that were checked",
         "bytes_read": "approximate number of bytes of originals",
@@ -99,7 +106,8 @@ def engine_options(function: _F) -> _F:
         "--on",
         metavar="ENGINE",
         help="Work in units on local:N (processes), ray, ray://HOST:PORT or dask://HOST:PORT; "
-        f"{LATER} only plans them, for `vfsd work run`. Ends with 30 if a unit failed.",
+        f"{LATER} only plans them, for `vfsd work run`. Ctrl-C leaves them running, a second one "
+        "cancels them. Ends with 30 if a unit failed, with 12 if some were not performed.",
     )(units(function))
 
 
@@ -184,18 +192,70 @@ def _perform(session: Session, order: Order, on: str) -> None:
     session.remark(
         f"order {order.id}: {order.record.units} units, about {_cpu_text(order.record.cost)}"
     )
-    label = f"order {order.id}"
-    with Progress(label, order.record.units, shown=session.shows_progress) as progress:
+    from vfsd.work.units import LeaveRunning
 
-        def on_progress(state: OrderState) -> None:
-            text = label if not state.failures else f"{label}, {len(state.failures)} failed"
-            progress.step(text, state.ended, state.units)
+    began, before = time.monotonic(), order.state().frames
+    stopping = f"\nvfsd: leaving order {order.id} running; Ctrl-C again cancels it\n".encode()
+    try:
+        with Progress(
+            f"order {order.id}",
+            order.record.units,
+            shown=session.shows_progress,
+            stopping=stopping,
+        ) as progress:
 
-        try:
+            def on_progress(state: OrderState) -> None:
+                speed = (state.frames - before) / max(0.5, time.monotonic() - began)
+                try:
+                    progress.step(_progress_text(state, speed), state.ended, state.units)
+                except KeyboardInterrupt:
+                    raise LeaveRunning from None
+
             order.run(on, on_progress=on_progress)
+    except LeaveRunning:
+        if not on.startswith("local"):  # other engines end the tasks of a process that ends
+            _run_apart(order, on)
+        try:
+            if session.shows_progress:
+                time.sleep(_CANCEL_SECONDS)
         except KeyboardInterrupt:
-            session.remark(f"`vfsd work run {order.id} --on {on}` continues")
-            raise
+            _cancel(session, order)
+        else:
+            session.remark(
+                f"order {order.id} goes on: `vfsd work show {order.id}` shows it, "
+                f"`vfsd work cancel {order.id}` cancels it"
+            )
+        raise KeyboardInterrupt from None
+    except KeyboardInterrupt:
+        _cancel(session, order)
+        raise
+
+
+def _progress_text(state: OrderState, speed: float) -> str:
+    workers = len(set(state.running.values()))
+    return (
+        f"{speed:.0f} frames/s  {workers} workers  {state.again} again  "
+        f"{len(state.failures)} failed"
+    )
+
+
+def _cancel(session: Session, order: Order) -> None:
+    order.cancel()
+    session.remark(
+        f"order {order.id} is cancelled; `vfsd work retry {order.id}` takes that back, and "
+        f"`vfsd work run {order.id}` continues"
+    )
+
+
+def _run_apart(order: Order, on: str) -> None:
+    """Continue an order in a process that outlives this one and its terminal."""
+    subprocess.Popen(
+        [sys.executable, "-m", "vfsd", "-s", order.root, "work", "run", order.id, "--on", on],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
 
 
 def _conclude(session: Session, order: Order, state: OrderState, *, whole: bool = True) -> None:
@@ -237,6 +297,7 @@ def _record(order: Order, state: OrderState) -> dict[str, Any]:
         "runs": state.runs,
         "again": state.again,
         "workers": len(state.workers),
+        "running": len(set(state.running.values())),
         "frames": state.frames,
         "made": state.made,
         "bytes_read": state.bytes_read,

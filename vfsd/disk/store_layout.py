@@ -13,7 +13,7 @@ STORE/
   mount.log            log of that daemon, if the user's state directory cannot be used
   mount.decoding       what that daemon is decoding, and how it crashed if it did
   mount.rendering      the same for its render process
-  suspects.json        files whose decoding may have crashed a mount (may be missing)
+  suspects.json        files whose decoding may have crashed a process (may be missing)
   scrub.json           position of an interrupted scrub; may be deleted
   incoming/            private files, settings and a catalog that replace those above when the store
                        is opened next; ignored while the catalog is missing

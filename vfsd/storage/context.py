@@ -126,7 +126,7 @@ class StoreContext:
             objects,
             settings,
             Examiner(limits),
-            Quarantine(directory),
+            Quarantine(directory, catalog if catalog.home is not None else None),
             OriginalFiles(catalog, objects, directory.top),
             read_only,
         )

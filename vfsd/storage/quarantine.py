@@ -7,6 +7,9 @@ completely in a separate process. The mount keeps such a note for its own decodi
 next mount.
 
 A killed process or a power failure is not a crash, and quarantines nothing.
+
+The entries are in a file of the store, or in the catalog if that is on a server: then mounts and
+workers of all hosts follow them.
 """
 
 from __future__ import annotations
@@ -21,20 +24,22 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from io import BufferedRandom
 from pathlib import Path
 
+from vfsd.catalog import Catalog, ChangeWatch
+from vfsd.catalog.suspects import Values
 from vfsd.core.model import ByteLocation, PhysicalVideo
 from vfsd.core.process_control import reset_after_fork
 from vfsd.disk.disk_reserve import with_reserve
 from vfsd.disk.object_store import is_key
 from vfsd.disk.store_layout import StoreDirectory, fsync_path
 from vfsd.disk.tempfiles import NO_SPACE, locked_directory, write_atomically
-from vfsd.errors import RefusedMediaError
+from vfsd.errors import RefusedMediaError, UnreachableError
 
 _SLOTS = 512
 _SLOT = struct.Struct("<q")
@@ -60,7 +65,7 @@ class QuarantineEntry:
     @property
     def reason(self) -> str:
         return (
-            f"decoding it may have crashed a mount ({self.how}); its bytes can be read, "
+            f"decoding it may have crashed a process ({self.how}); its bytes can be read, "
             "its frames cannot"
         )
 
@@ -68,8 +73,11 @@ class QuarantineEntry:
 class Quarantine:
     """The quarantined files of a store, and the note of files being decoded. Thread-safe."""
 
-    def __init__(self, directory: StoreDirectory) -> None:
+    def __init__(self, directory: StoreDirectory, shared: Catalog | None = None) -> None:
+        """`shared` is a catalog on a server, which has the entries."""
         self._directory = directory
+        self._catalog = shared
+        self._watch: ChangeWatch | None = None
         self._path = directory.quarantine
         self._guard = threading.Lock()
         self._known: dict[str, QuarantineEntry] = {}
@@ -82,11 +90,16 @@ class Quarantine:
         """See `vfsd.core.process_control`."""
         self._guard = threading.Lock()
         self._note = None  # the note belongs to the parent
+        self._watch = None
         self._free = list(range(_SLOTS))
 
-    def of(self, physical: PhysicalVideo) -> QuarantineEntry | None:
-        """Return the entry of a file, or None."""
-        return self._current().get(_key(physical))
+    def of(self, physical: PhysicalVideo, *, now: bool = False) -> QuarantineEntry | None:
+        """Return the entry of a file, or None.
+
+        With a catalog on a server, only mounts see later changes of it, and calls with `now`.
+        """
+        known = self._shared(self._catalog) if self._catalog and now else self._current()
+        return known.get(_key(physical))
 
     def barred(self) -> dict[ByteLocation, QuarantineEntry]:
         """Return the entries of files that are not decoded, by location."""
@@ -117,19 +130,24 @@ class Quarantine:
 
         Raises `OSError`.
         """
-        with self._locked():
-            entry = self.of(physical)
-            if entry is not None and entry.barred:
-                values = {**asdict(entry), "barred": False}
-                self._save({**self._current(), _key(physical): QuarantineEntry(**values)})
+        self._change(physical, lambda entry: entry and replace(entry, barred=False))
 
-    def add_crash(self, physical: PhysicalVideo, how: str) -> None:
-        """Quarantine a file that was being decoded when a process crashed. Raises `OSError`."""
-        with self._locked():
-            before = self.of(physical)
+    def add_crash(self, physical: PhysicalVideo, how: str, *, barred_from: int = 1) -> None:
+        """Count a crash while a file was being decoded, and quarantine it from some number on.
+
+        Raises `OSError`.
+        """
+
+        def crashed(before: QuarantineEntry | None) -> QuarantineEntry:
             crashes = 1 if before is None else before.crashes + 1
-            entry = QuarantineEntry(crashes, time.time(), how, barred=True)
-            self._save({**self._current(), _key(physical): entry})
+            barred = crashes >= barred_from or (before is not None and before.barred)
+            return QuarantineEntry(crashes, time.time(), how, barred)
+
+        self._change(physical, crashed)
+
+    def forget(self, physical: PhysicalVideo) -> None:
+        """Remove the entry of a file.  Raises `OSError`."""
+        self._change(physical, lambda _: None)
 
     # -- the note
 
@@ -197,7 +215,39 @@ class Quarantine:
             if self._note is not None:
                 _SLOT.pack_into(self._note, slot * _SLOT.size, 0)
 
-    # -- the file
+    # -- the entries
+
+    def _change(
+        self,
+        physical: PhysicalVideo,
+        change: Callable[[QuarantineEntry | None], QuarantineEntry | None],
+    ) -> None:
+        key = _key(physical)
+        if (catalog := self._catalog) is not None:
+
+            def changed(before: Values | None) -> Values | None:
+                after = change(None if before is None else QuarantineEntry(**before))
+                return None if after is None else asdict(after)
+
+            before = self._shared(catalog).get(key)
+            if before != change(before):  # most calls lift what is not there
+                catalog.suspects.change(key, changed)
+                self._shared(catalog)
+            return
+        with self._locked():
+            known = dict(self._current())
+            before = known.pop(key, None)
+            after = change(before)
+            if after is not None:
+                known[key] = after
+            if after != before:
+                self._save(known)
+
+    def _shared(self, catalog: Catalog) -> dict[str, QuarantineEntry]:
+        """Return the entries of the catalog as they are now."""
+        found = catalog.suspects.all()
+        self._known = {key: QuarantineEntry(**values) for key, values in found.items()}
+        return self._known
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -208,6 +258,16 @@ class Quarantine:
 
     def _current(self) -> dict[str, QuarantineEntry]:
         """Return the entries, read again if another process has changed the file."""
+        if self._catalog is not None:
+            # Only mounts keep a note. Others must not ask the server for each decoder.
+            if self._note is None:
+                return self._known
+            is_new = self._watch is None
+            self._watch = self._watch or self._catalog.watch()
+            if self._watch.changed() or is_new:
+                with suppress(UnreachableError):  # open videos are read on
+                    return self._shared(self._catalog)
+            return self._known
         try:
             found = os.stat(self._path)
         except FileNotFoundError:

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from typing import IO
 
 from vfsd.core.process_control import available_cores
 from vfsd.errors import BusyError, UnreachableError, UsageError, VfsdError
 from vfsd.read.shared_store import StoreAddress
-from vfsd.work.units import Unit
+from vfsd.work.units import LeaveRunning, Unit
 
 _TICK_SECONDS = 0.5
 # Exit codes after which another run may succeed.
@@ -27,9 +29,12 @@ def run(units: Sequence[Unit], home: StoreAddress, on: str, tick: Callable[[], N
     order = units[0].order
     # Units that end their worker are refused after some attempts, so restarts come to an end.
     restarts = 4 * len(units) + count
+    messages: dict[int, IO[bytes]] = {}
     with ExitStack() as stack:
 
         def start(part: int) -> subprocess.Popen[bytes]:
+            # Not a pipe: processes that are left running may still write.
+            messages[part] = stack.enter_context(tempfile.TemporaryFile())
             command = [
                 sys.executable,
                 "-m",
@@ -43,17 +48,25 @@ def run(units: Sequence[Unit], home: StoreAddress, on: str, tick: Callable[[], N
             ]
             command += ["--part", f"{part}/{count}"]
             process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=messages[part],
+                start_new_session=True,  # a Ctrl-C is for this process
             )
             stack.callback(_end, process)
             return process
 
         running = {part: start(part) for part in range(count)}
         while running:
-            tick()
+            try:
+                tick()
+            except LeaveRunning:
+                stack.pop_all()
+                raise
             for part, process in list(running.items()):
                 try:
-                    _, message = process.communicate(timeout=_TICK_SECONDS / len(running))
+                    process.wait(_TICK_SECONDS / len(running))
                 except subprocess.TimeoutExpired:
                     continue
                 del running[part]
@@ -65,7 +78,9 @@ def run(units: Sequence[Unit], home: StoreAddress, on: str, tick: Callable[[], N
                         time.sleep(_TICK_SECONDS)
                     running[part] = start(part)
                 elif process.returncode == 1:
-                    raise VfsdError(f"process {part} of {on}: {message.decode().strip()}")
+                    messages[part].seek(0)
+                    text = messages[part].read().decode(errors="replace").strip()
+                    raise VfsdError(f"process {part} of {on}: {text}")
         tick()
 
 
@@ -81,4 +96,4 @@ def _processes(on: str) -> int:
 def _end(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
         process.terminate()
-    process.communicate()
+    process.wait()

@@ -14,13 +14,22 @@ from uuid import uuid4
 
 from vfsd.api.store import Store
 from vfsd.api.video import Video, context_of
-from vfsd.catalog.work_log import AGAIN, BEGUN, DONE, RETRY, WorkOrder, WorkResult
+from vfsd.catalog.work_log import (
+    AGAIN,
+    BEGUN,
+    CRASHED,
+    DONE,
+    KILLED,
+    RETRY,
+    WorkOrder,
+    WorkResult,
+)
 from vfsd.core.process_control import host_name
 from vfsd.core.retention_policy import CODEC
 from vfsd.derive.deferred_compression import wanted_level
 from vfsd.derive.tile_encoder import TileSettings
 from vfsd.derive.tuner import TuningBudget
-from vfsd.errors import UsageError
+from vfsd.errors import NotFoundError, UsageError
 from vfsd.validation import not_one_of, value_or_default
 from vfsd.work.perform import TRANSIENT, perform_at
 from vfsd.work.plan import (
@@ -34,12 +43,13 @@ from vfsd.work.plan import (
     tune_units,
     whole_unit,
 )
-from vfsd.work.units import MADE, SKIPPED, VERBS, Unit
+from vfsd.work.units import MADE, REFUSED, SKIPPED, VERBS, Unit
 
 WAITING = "waiting"
 """State of a unit without a result."""
 
 _ENGINES = {"local": "on_local", "ray": "on_ray", "dask": "on_dask"}
+_NOT_RESULTS = frozenset({BEGUN, AGAIN, CRASHED, KILLED})
 _PART = re.compile(r"(\d+)/(\d+)")
 # Without an engine, a unit is tried again for so long while the catalog is away or busy.
 _AGAIN_SECONDS = 600.0
@@ -61,7 +71,8 @@ class OrderState:
     outcomes: dict[int, str] = field(default_factory=dict)  #: of the units with a result
     failures: dict[int, WorkResult] = field(default_factory=dict)
     workers: set[str] = field(default_factory=set)
-    again: int = 0  #: attempts that failed for a while only
+    running: dict[str, str] = field(default_factory=dict)  #: workers by attempt, if known to run
+    again: int = 0  #: attempts that found a server away, or whose process ended
     runs: int = 0  #: attempts that were begun
     cpu_seconds: float = 0.0
     frames: int = 0
@@ -79,8 +90,12 @@ class OrderState:
                 continue
             assert row.number is not None
             self.workers.add(row.host)
+            if row.outcome == BEGUN:
+                self.running[row.attempt] = row.host
+            else:
+                self.running.pop(row.attempt, None)
             self.runs += row.outcome == BEGUN
-            self.again += row.outcome == AGAIN
+            self.again += row.outcome in (AGAIN, CRASHED, KILLED)
             self.cpu_seconds += row.cpu or 0.0
             self.frames += row.frames or 0
             self.made += row.made or 0
@@ -89,7 +104,7 @@ class OrderState:
             before = self.outcomes.get(row.number)
             # Of two processes that performed a unit at once, the one that stored it counts.
             is_better = before not in DONE or (before, row.outcome) == (SKIPPED, MADE)
-            if row.outcome not in (BEGUN, AGAIN) and is_better:
+            if row.outcome not in _NOT_RESULTS and is_better:
                 self.outcomes[row.number] = row.outcome
                 self.failures.pop(row.number, None)
                 if row.outcome not in DONE:
@@ -134,6 +149,11 @@ class Order:
         """Eight hexadecimal digits."""
         return self.record.id
 
+    @property
+    def root(self) -> str:
+        """The directory of the store."""
+        return self._store.tools.address.root
+
     def units(self, part: tuple[int, int] = (0, 1)) -> list[Unit]:
         """Return all units, the dearest first, or those of the part (i, n)."""
         found = self._store.catalog.work.units(self.id, part)
@@ -161,10 +181,21 @@ class Order:
     def retry(self, *, failed: bool = False) -> None:
         """Let units that failed or were cancelled run again; only those that failed if `failed`.
 
-        Also takes back a cancellation of the order.
+        Also takes back a cancellation of the order, and the quarantine of files that crashed
+        workers in units that were refused.
         """
-        numbers: list[int | None] = list(self.state().failures) if failed else [None]
+        failures = self.state().failures
+        refused = {number for number, row in failures.items() if row.outcome == REFUSED}
+        if refused:
+            self._end_quarantine([one for one in self.units() if one.number in refused])
+        numbers: list[int | None] = list(failures) if failed else [None]
         self._store.catalog.work.retry(self.id, numbers, host=host_name())
+
+    def _end_quarantine(self, units: Sequence[Unit]) -> None:
+        for video in {unit.video for unit in units if unit.video is not None}:
+            with suppress(NotFoundError), self._store.catalog.reading() as seen:
+                original = seen.videos.get(video).original
+                self._store.parts.quarantine.forget(original)
 
     def run(self, on: str = "local:1", *, on_progress: OnOrderProgress | None = None) -> OrderState:
         """Perform the pending units on an engine, and return the results.
@@ -172,7 +203,8 @@ class Order:
         Args:
             on: ``local:N`` for N processes, ``ray`` for a Ray of this process,
                 ``ray://HOST:PORT`` or ``dask://HOST:PORT``.
-            on_progress: Called about once a second; it may raise to stop.
+            on_progress: Called about once a second; it may raise to stop.  After
+                `vfsd.work.units.LeaveRunning`, the processes of ``local:N`` go on.
 
         Raises `UsageError` for another engine, `ExtraMissingError`, `UnreachableError`.
         """

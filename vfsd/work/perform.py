@@ -13,25 +13,37 @@ import time
 from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from vfsd.api.store import Store
-from vfsd.catalog.work_log import AGAIN, BEGUN, RETRY, WorkResult
+from vfsd.catalog.work_log import AGAIN, BEGUN, CRASHED, KILLED, RETRY, WorkResult
 from vfsd.core.process_control import host_name
-from vfsd.errors import BusyError, IntegrityError, OutdatedError, UnreachableError, VfsdError
+from vfsd.errors import (
+    BusyError,
+    IntegrityError,
+    NotFoundError,
+    OutdatedError,
+    UnreachableError,
+    VfsdError,
+)
 from vfsd.read.shared_store import StoreAddress
+from vfsd.work.attempt_notes import Attempt, AttemptNotes, DeadAttempt
 from vfsd.work.units import CANCELLED, FAILED, OUTDATED, REFUSED, OnProgress, Outcome, Unit
 from vfsd.work.verbs import run_verb
 
 TRANSIENT = (UnreachableError, BusyError)
 """Errors after which the same unit may succeed: engines retry it."""
 
-_MOST_ENDED_WORKERS = 3
+_MOST_CRASHES = 3
+# Workers may be killed by chance, but a unit that needs too much memory is killed each time.
+_MOST_ENDS = 10
 # How often a running unit asks whether its order was cancelled.
 _CANCEL_SECONDS = 1.0
 
 _stores: dict[str | StoreAddress, Store] = {}
+_notes: dict[Path, AttemptNotes] = {}
 _guard = threading.Lock()
 # Rows that could not be added while the server was away.
 _unsent: list[tuple[str, WorkResult]] = []
@@ -78,16 +90,22 @@ def perform_at(home: str | StoreAddress, unit: Mapping[str, Any]) -> dict[str, A
     if log.is_cancelled(given.order):
         return Outcome(CANCELLED).to_json()
     attempt, host = uuid4().hex, f"{host_name()}:{os.getpid()}"
-    if _ended_workers(log.results(given.order, given.number)) >= _MOST_ENDED_WORKERS:
-        done = Outcome(
-            REFUSED,
-            error=f"{_MOST_ENDED_WORKERS} workers ended while they performed the unit",
-            exit_code=IntegrityError.exit_code,
-        )
+    notes = _notes_of(store)
+    for dead in notes.of_dead_workers():
+        _record_end(store, dead)
+    reason = _refusal(log.results(given.order, given.number))
+    if reason is not None:
+        done = Outcome(REFUSED, error=reason, exit_code=IntegrityError.exit_code)
         _record(store, given, WorkResult(given.number, attempt, REFUSED, host, 0), done)
         return done.to_json()
     row = WorkResult(given.number, attempt, BEGUN, host, time.time_ns())
-    log.append(given.order, [row])
+    # The note comes first: an attempt with a row and no note would never end.
+    with notes.kept(Attempt(given.order, given.number, attempt, host, given.video)):
+        log.append(given.order, [row])
+        return _perform_begun(store, given, row)
+
+
+def _perform_begun(store: Store, given: Unit, row: WorkResult) -> dict[str, Any]:
     try:
         done = perform(store, given, on_progress=_stop_if_cancelled(store, given.order))
     except _CancelledError:
@@ -103,17 +121,47 @@ def perform_at(home: str | StoreAddress, unit: Mapping[str, Any]) -> dict[str, A
     return done.to_json()
 
 
-def _ended_workers(log: list[WorkResult]) -> int:
-    """Return how many attempts since the last retry have begun and not ended."""
-    open_ones: set[str] = set()
+def _refusal(log: list[WorkResult]) -> str | None:
+    """Return why a unit must not begin, by its attempts since the last retry."""
+    crashed, killed = set[str](), set[str]()
     for one in log:
         if one.outcome == RETRY:
-            open_ones.clear()
-        elif one.outcome == BEGUN:
-            open_ones.add(one.attempt)
+            crashed, killed = set(), set()
+        elif one.outcome == CRASHED:
+            crashed.add(one.attempt)
+        elif one.outcome in (BEGUN, KILLED):  # a host that is gone reports no end
+            killed.add(one.attempt)
         else:
-            open_ones.discard(one.attempt)
-    return len(open_ones)
+            killed.discard(one.attempt)
+    if len(crashed) >= _MOST_CRASHES:
+        return f"{len(crashed)} workers crashed while they performed the unit"
+    if len(crashed | killed) >= _MOST_ENDS:
+        return f"{len(crashed | killed)} workers ended while they performed the unit"
+    return None
+
+
+def _record_end(store: Store, dead: DeadAttempt) -> None:
+    """Add the end of an attempt to the log, and count the crash of its file."""
+    one = dead.attempt
+    outcome = KILLED if dead.how is None else CRASHED
+    row = WorkResult(one.number, one.attempt, outcome, one.host, time.time_ns(), error=dead.how)
+    with suppress(NotFoundError):  # the order was removed
+        store.catalog.work.order(one.order)
+        store.catalog.work.append(one.order, [row])
+    if dead.how is not None and one.video is not None:
+        with suppress(NotFoundError):
+            with store.catalog.reading() as seen:
+                original = seen.videos.get(one.video).original
+            store.parts.quarantine.add_crash(original, dead.how, barred_from=_MOST_CRASHES)
+
+
+def _notes_of(store: Store) -> AttemptNotes:
+    """Return the notes of this process in the home of a store."""
+    with _guard:
+        folder = store.parts.directory.cache / "work"
+        if folder not in _notes:
+            _notes[folder] = AttemptNotes(folder)
+        return _notes[folder]
 
 
 def _record(store: Store, unit: Unit, begun: WorkResult, done: Outcome) -> None:
@@ -173,7 +221,10 @@ def _store_at(home: str | StoreAddress) -> Store:
 def _close_stores() -> None:
     for store in _stores.values():
         store.close()
+    for one in _notes.values():
+        one.close()
     _stores.clear()
+    _notes.clear()
 
 
 def _ignore(done: int, total: int) -> None:

@@ -26,6 +26,11 @@ VERBS: Final = (
 MADE, SKIPPED, OUTDATED, TAKEN = "made", "skipped", "outdated", "taken"
 FAILED, REFUSED, CANCELLED = "failed", "refused", "cancelled"
 
+
+class LeaveRunning(KeyboardInterrupt):
+    """Raised by a callback of `Order.run`: return, and let processes of this machine go on."""
+
+
 OnProgress = Callable[[int, int], None]
 """Called with (done, all) several times a second; may raise to stop."""
 

@@ -47,6 +47,7 @@ from vfsd.work.units import (
     FAILED,
     MADE,
     OUTDATED,
+    REFUSED,
     SKIPPED,
     TAKEN,
     OnProgress,
@@ -63,6 +64,8 @@ from vfsd.write.ingest_file import (
 
 _CHUNK = 1 << 20
 _SILENT_SECONDS = 20.0
+# `verify` decodes in a process of its own.
+_DECODING = frozenset({"retile", "render", "detect", "replace", "tune"})
 _BUCKET_MODULE = "vfsd.remote.copy_file"
 
 
@@ -73,6 +76,13 @@ def run_verb(store: Store, unit: Unit, on_progress: OnProgress) -> Outcome:
     info = _info_of(store, unit)
     try:
         if info is not None and info.digest == unit.digest:
+            entry = store.parts.quarantine.of(info.original, now=True)
+            if entry is not None and entry.barred and unit.verb in _DECODING:
+                return Outcome(
+                    REFUSED,
+                    error=f"{info.name}: {entry.reason}",
+                    exit_code=RefusedMediaError.exit_code,
+                )
             return _VERBS[unit.verb](store, store.open_video(info), unit, on_progress)
     except (NotFoundError, OutdatedError):
         info = _info_of(store, unit)
