@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import shutil
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -15,6 +17,9 @@ from tests.support.seaweedfs import SeaweedServer
 from tests.support.stores import new_store
 from vfsd.api.store import Store
 from vfsd.catalog.garbage import GarbageTotal
+from vfsd.core.model import ByteLocation
+from vfsd.disk.object_store import ObjectStore
+from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import NotFoundError
 from vfsd.maintenance import fsck
 from vfsd.maintenance.fsck.bucket import collect_bucket, compare
@@ -138,6 +143,65 @@ def test_scrub_judges_the_bucket_and_not_the_cache(
         assert found.ranges[0].start <= size - 100 < found.ranges[0].stop
         assert (found.names, found.repaired) == ((NAME,), None)
         assert [one.check for one in fsck.run(store.parts)] == ["damage"]
+
+
+def test_scrub_repairs_by_a_new_place(
+    remote: Path, seaweedfs: SeaweedServer, tmp_path: Path
+) -> None:
+    backup = ObjectStore(StoreDirectory.open(tmp_path / "copy"))
+    with Store.open(remote) as store, Store.open(remote) as other:
+        pixels = store[NAME].read(frames=[70]).data
+        for number, (place, size) in enumerate(sorted(objects(store).values())):
+            if number:
+                damage(store, seaweedfs, place, size // 2)
+            else:
+                bucket(store).client.delete([place])
+        before = objects(store)
+        shutil.rmtree(remote / "cache" / "o")
+        stale = other[NAME]
+        assert bucket(other).size(stale.original.object_key or "")  # it knows the old place
+        found = scrub(store, sources=[backup])
+        assert [one.repaired for one in found] == ["put back"] * len(before)
+        after = objects(store)
+        assert after.keys() == before.keys()
+        assert not set(after.values()) & set(before.values())
+        assert store.catalog.garbage.total().files == len(before)
+        assert list((remote / "objects").glob("??/*")) == []
+        assert is_exact(store)
+        assert fsck.run(store.parts, deep=True, objects=True) == []
+        assert scrub(store) == []
+        assert (stale.read(frames=[70], psnr=math.inf).data == pixels).all()
+        assert bucket(store).collect(0).files == len(before)
+        assert is_exact(store)
+
+
+def test_files_and_the_bucket_repair_each_other(
+    remote: Path, seaweedfs: SeaweedServer, tmp_path: Path
+) -> None:
+    shutil.rmtree(remote / "objects")
+    shutil.copytree(tmp_path / "copy" / "objects", remote / "objects")
+    with Store.open(remote) as store:
+        key = store[NAME].original.object_key or ""
+        path = bucket(store).path(key)
+        path.chmod(0o644)
+        with path.open("r+b") as file:
+            file.write(b"damage")
+        (found,) = scrub(store)
+        assert (found.repaired, path.exists()) == ("put back", False)
+        assert fsck.run(store.parts, deep=True) == []
+        # The file is back, and the bucket is damaged: this home cannot see that by itself.
+        shutil.copy(tmp_path / "copy" / "objects" / key[:2] / key[2:], path)
+        place, size = objects(store)[key]
+        damage(store, seaweedfs, place)
+        with store.catalog.writing() as change:
+            change.integrity.record_inspection(
+                ByteLocation(key, None), [range(1000, 2000)], now_ns=time.time_ns()
+            )
+        (found,) = scrub(store)
+        assert found.repaired == "put back"
+        assert objects(store)[key] != (place, size)
+        assert scrub(store) == []
+        assert is_exact(store)
 
 
 def test_fsck_of_bytes_in_the_bucket(remote: Path, seaweedfs: SeaweedServer) -> None:

@@ -357,10 +357,11 @@ class ChecksummedFile:
     def _read_again(self, blocks: VerifiedBlocks, number: int) -> bytes | None:
         """Read a block again, past the caches; None on a read error."""
         own = blocks.sums.bytes_of(number)
+        before = None if self._reader.is_stable else self._reader.identity
         data = self._past_caches(own)
         if data is not None and blocks.sums.is_right(number, data):
             blocks.seen[number] = 1
-        elif self._switch_to_successor(blocks):
+        elif self._switch_to_successor(blocks, before):
             return self._past_caches(own)
         return data
 
@@ -371,13 +372,16 @@ class ChecksummedFile:
         except OSError:
             return None
 
-    def _switch_to_successor(self, blocks: VerifiedBlocks) -> bool:
+    def _switch_to_successor(self, blocks: VerifiedBlocks, before: Hashable) -> bool:
         """Switch to the file that has the name now; return False if it is still the same.
+
+        `before` is the identity of a reader that is not stable, when the block was read.
 
         The reader stays the same object, for threads that are using it.
         """
         with self._switch_lock:
-            if blocks is not self._blocks:
+            is_same = blocks is self._blocks if before is None else before == self._reader.identity
+            if not is_same:
                 return True  # another thread has switched already
             try:
                 reader = self._reopen()

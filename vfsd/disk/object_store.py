@@ -138,6 +138,10 @@ class ObjectStore:
     def abandon(self, place: str) -> None:
         """Count an upload that will not be recorded as garbage. Never fails."""
 
+    def give_up_file(self, key: str) -> bool:
+        """Delete a damaged local file if the bucket has intact bytes; return whether it did."""
+        return False
+
     def release(self, key: str) -> None:
         """Delete the local file of an object if the bucket has it. Never fails."""
 

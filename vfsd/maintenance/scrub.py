@@ -29,6 +29,7 @@ from vfsd.disk.tempfiles import write_atomically
 from vfsd.errors import (
     BusyError,
     IntegrityError,
+    LeaseLostError,
     NoSpaceError,
     NotFoundError,
     ReadOnlyError,
@@ -36,7 +37,7 @@ from vfsd.errors import (
     VfsdError,
 )
 from vfsd.storage.context import StoreContext
-from vfsd.storage.reclaim import drop_segments
+from vfsd.storage.reclaim import drop_segments, put_back
 
 _MAX_CHECKPOINT_BYTES = 16 << 20
 # The most damaged ranges in a note. With more, writing takes too long, and an interrupted scrub
@@ -154,6 +155,7 @@ class _ScrubItem:
     is_original: bool
     looked_ns: int
     progress: VerifyProgress | None  #: progress of an interrupted run
+    is_known_damaged: bool = False
 
     @property
     def left(self) -> int:
@@ -322,7 +324,10 @@ class Scrubber:
                 size = None
             if size is None:
                 continue
-            item = _ScrubItem(place, digest, size, place in originals, looked_ns, None)
+            known_damage = found is not None and bool(found.damage)
+            item = _ScrubItem(
+                place, digest, size, place in originals, looked_ns, None, known_damage
+            )
             if looked_ns < before:
                 items.append(replace(item, progress=self._previous_progress(place)))
             elif found is not None and found.damage:
@@ -388,6 +393,9 @@ class Scrubber:
                 text = f"{item.place} had damaged checksums, but its bytes are intact"
                 names = self._names(item)
                 yield ScrubDamage(item.place, self._kind(item), names, text, (), (), "recomputed")
+        if item.is_known_damaged and (damage := self._damage_in_bucket(item)) is not None:
+            yield damage
+            return
         self._intact.append((item.place, time.time_ns()))
         self._save_progress_if_due()
 
@@ -495,6 +503,9 @@ class Scrubber:
         key, objects = item.place.object_key, self._parts.objects
         if key is None:
             return None  # the store must not write to a linked file
+        if objects.give_up_file(key):
+            self._record_intact(item)
+            return "put back"
         for source in self._sources:
             with ExitStack() as stack:
                 try:
@@ -508,21 +519,42 @@ class Scrubber:
                     continue
                 try:
                     return "put back" if self._exchanged(item, key, copy) else None
-                except STAYS as error:  # only the damaged object cannot be replaced
+                except (
+                    *STAYS,
+                    LeaseLostError,
+                ) as error:  # only the damaged object cannot be replaced
                     self.stuck.append(error)
                     return None
         return None
 
+    def _damage_in_bucket(self, item: _ScrubItem) -> ScrubDamage | None:
+        """Replace the bytes in the bucket of an object whose file here is intact, if they are
+        damaged; another home has found that."""
+        key, objects = item.place.object_key, self._parts.objects
+        if key is None or objects.is_local or not objects.is_here(key):
+            return None
+        with self._parts.catalog.reading() as seen:
+            if seen.objects.place(key) is None:
+                return None
+        repaired = None
+        with objects.verified_copy(objects.path(key), key) as copy:
+            if self._exchanged(item, key, copy):
+                repaired = "put back"
+        names = self._names(item)
+        text = f"{item.place} is damaged in the bucket, and intact in this home"
+        return ScrubDamage(item.place, self._kind(item), names, text, (), (), repaired)
+
     def _exchanged(self, item: _ScrubItem, key: str, copy: Path) -> bool:
         """Replace an object with a good copy; return False if it is no longer needed."""
+        is_needed = put_back(self._parts, key, copy)
+        if is_needed:
+            self._record_intact(item)
+        return is_needed
+
+    def _record_intact(self, item: _ScrubItem) -> None:
         with self._parts.catalog.writing() as change:
-            if not change.objects.is_needed(key):
-                return False
-            size = copy.stat().st_size
-            self._parts.objects.exchange(copy, key)
-            change.objects.record(key, size, now_ns=time.time_ns())
-            change.integrity.record_inspection(item.place, (), now_ns=time.time_ns())
-        return True
+            if change.integrity.is_known(item.place):
+                change.integrity.record_inspection(item.place, (), now_ns=time.time_ns())
 
     def _dropped(self, item: _ScrubItem) -> str | None:
         """Drop damaged tiles, so that reads use the original instead."""

@@ -250,12 +250,48 @@ def restore_object(
     there = parts.objects.size(object_key)
     if not is_damaged and there is not None and size in (None, there):
         return False
-    with parts.objects.verified_copy(path, object_key) as copy, parts.catalog.writing() as change:
-        if change.objects.is_needed(object_key):
-            size = copy.stat().st_size
+    with parts.objects.verified_copy(path, object_key) as copy:
+        put_back(parts, object_key, copy)
+    return True
+
+
+def put_back(parts: StoreContext, object_key: str, copy: Path) -> bool:
+    """Replace an object by a temporary file with its bytes; return False if nothing needs it.
+
+    An object in the bucket gets a new place there, and the old one becomes garbage: requests that
+    are under way must not meet other bytes.  Raises `NoSpaceError`, `UnreachableError`, `OSError`.
+    """
+    size = copy.stat().st_size
+    with parts.catalog.reading() as seen:
+        is_placed = seen.objects.place(object_key) is not None
+    if not is_placed:
+        with parts.catalog.writing() as change:
+            if not change.objects.is_needed(object_key):
+                return False
             parts.objects.exchange(copy, object_key)
             change.objects.record(object_key, size, now_ns=time.time_ns())
-    return True
+        return True
+    parts.objects.exchange(copy, object_key)
+    place = parts.objects.upload(object_key, size)
+    try:
+        with parts.catalog.writing() as change:
+            is_needed = change.objects.is_needed(object_key)
+            if is_needed:
+                # Only a damaged object gets a new place.
+                change.integrity.record_inspection(
+                    ByteLocation(object_key, None), [range(max(1, size))], now_ns=time.time_ns()
+                )
+                change.objects.record_upload(object_key, size, place, now_ns=time.time_ns())
+    except BaseException:
+        parts.objects.abandon(place)
+        raise
+    parts.objects.refresh(object_key)
+    if is_needed:
+        parts.objects.release(object_key)
+    else:
+        parts.objects.abandon(place)
+        discard_failed(parts, object_key)
+    return is_needed
 
 
 def drop_segments(parts: StoreContext, segments: list[Segment]) -> None:

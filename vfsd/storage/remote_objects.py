@@ -13,13 +13,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from vfsd.catalog import Catalog
 from vfsd.core.model import StoreBucket
 from vfsd.core.process_control import lazy, reset_after_fork
-from vfsd.disk.checksums import WholeFile
+from vfsd.disk.checksums import WholeFile, verify_stored_file
 from vfsd.disk.object_reader import ObjectReader
 from vfsd.disk.object_store import ObjectStore, is_key
 from vfsd.disk.store_layout import StoreDirectory
@@ -193,6 +194,20 @@ class RemoteObjects(ObjectStore):
                 self.delete(key)
         except (OSError, VfsdError) as error:
             _log.warning("a copy of object %s stays in this home: %s", key, error)
+
+    def give_up_file(self, key: str) -> bool:
+        self.refresh(key)
+        if not self.is_here(key) or (found := self._place(key)) is None:
+            return False
+        try:
+            with suppress(FileNotFoundError):
+                opening = partial(self.client.open_uncached, found[0])
+                if verify_stored_file(opening, key, None, lambda count: None).is_whole:
+                    self.delete(key)
+                    return True
+        except (OSError, VfsdError) as error:
+            _log.warning("object %s cannot be read from the bucket: %s", key, error)
+        return False
 
     @contextmanager
     def _renewing(self, place: str, size: int) -> Iterator[None]:
