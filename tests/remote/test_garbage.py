@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 import shutil
 import time
-from contextlib import closing
 from pathlib import Path
 
 import pytest
-from blake3 import blake3
 
 from tests.cli.conftest import run_command
+from tests.support.bucket_files import damage, is_exact, places, recorded_objects, remote_objects_of
 from tests.support.http_proxy import HttpProxy
 from tests.support.seaweedfs import SeaweedServer
 from tests.support.stores import new_store
@@ -25,8 +24,6 @@ from vfsd.maintenance import fsck
 from vfsd.maintenance.fsck.bucket import collect_bucket, compare
 from vfsd.maintenance.push import push, use_bucket
 from vfsd.maintenance.scrub import Scrubber, ScrubDamage
-from vfsd.remote.fetch_protocol import is_place
-from vfsd.storage.remote_objects import RemoteObjects
 
 CLIP = Path(__file__).parents[2] / "sample_videos" / "traffic.mp4"
 NAME = "cam/traffic.mp4"
@@ -59,47 +56,6 @@ def remote(tmp_path: Path, s3_proxy: HttpProxy, seaweedfs: SeaweedServer) -> Pat
     return path
 
 
-def bucket(store: Store) -> RemoteObjects:
-    assert isinstance(store.parts.objects, RemoteObjects)
-    return store.parts.objects
-
-
-def places(store: Store) -> set[str]:
-    """Return the names of all objects in the bucket."""
-    return {name for name, *_ in bucket(store).client.list() if is_place(name)}
-
-
-def objects(store: Store) -> dict[str, tuple[str, int]]:
-    with store.catalog.reading() as seen:
-        return seen.objects.placed()
-
-
-def is_exact(store: Store) -> bool:
-    """Return whether the bucket has all objects, intact, and nothing that the catalog lacks."""
-    client = bucket(store).client
-    for key, (place, size) in objects(store).items():
-        with closing(client.open_uncached(place)) as file:
-            assert blake3(b"".join(iter_file(file, size))).hexdigest() == key
-    assert compare(store.parts).lost == []
-    return not store.catalog.garbage.unnamed(places(store))
-
-
-def iter_file(file: object, size: int) -> list[bytes]:
-    found: list[bytes] = []
-    while sum(map(len, found)) < size:
-        found.append(file.read(sum(map(len, found))))  # type: ignore[attr-defined]
-    return found
-
-
-def damage(store: Store, server: SeaweedServer, place: str, position: int = 1000) -> None:
-    """Change bytes of an object, in the bucket alone."""
-    client = bucket(store).client
-    with closing(client.open_uncached(place)) as file:
-        data = bytearray(b"".join(iter_file(file, file.version()[1])))
-    data[position : position + 6] = b"damage"
-    server.overwrite(f"{store.parts.directory.id}/{place}", bytes(data))
-
-
 def scrub(store: Store, **options: object) -> list[ScrubDamage]:
     return list(Scrubber(store.parts, **options).run())  # type: ignore[arg-type]
 
@@ -110,13 +66,13 @@ def test_removed_objects_stay_for_the_grace(remote: Path) -> None:
         held = store[NAME]
         pixels = held.read(frames=[3]).data
         store.remove(NAME)
-        assert objects(store) == {}
+        assert recorded_objects(store) == {}
         assert store.catalog.garbage.total().files == len(before)
         assert is_exact(store)
-        assert bucket(store).collect(3600) == (0, 0)
+        assert remote_objects_of(store).collect(3600) == (0, 0)
         shutil.rmtree(remote / "cache" / "o")
         assert (held.read(frames=[3]).data == pixels).all()
-        files, size = bucket(store).collect(0)
+        files, size = remote_objects_of(store).collect(0)
         assert (files, places(store)) == (len(before), set())
         assert size > CLIP.stat().st_size
         assert store.catalog.garbage.total() == GarbageTotal(0, 0)
@@ -132,7 +88,7 @@ def test_scrub_judges_the_bucket_and_not_the_cache(
     with Store.open(remote) as store:
         assert scrub(store) == []
         original = store[NAME].original
-        place, size = objects(store)[original.object_key or ""]
+        place, size = recorded_objects(store)[original.object_key or ""]
         assert not (remote / "cache" / place).exists()
         store[NAME].read(frames=[0])
         damage(store, seaweedfs, place, size - 100)
@@ -151,18 +107,20 @@ def test_scrub_repairs_by_a_new_place(
     backup = ObjectStore(StoreDirectory.open(tmp_path / "copy"))
     with Store.open(remote) as store, Store.open(remote) as other:
         pixels = store[NAME].read(frames=[70]).data
-        for number, (place, size) in enumerate(sorted(objects(store).values())):
+        for number, (place, size) in enumerate(sorted(recorded_objects(store).values())):
             if number:
                 damage(store, seaweedfs, place, size // 2)
             else:
-                bucket(store).client.delete([place])
-        before = objects(store)
+                remote_objects_of(store).client.delete([place])
+        before = recorded_objects(store)
         shutil.rmtree(remote / "cache" / "o")
         stale = other[NAME]
-        assert bucket(other).size(stale.original.object_key or "")  # it knows the old place
+        assert remote_objects_of(other).size(
+            stale.original.object_key or ""
+        )  # it knows the old place
         found = scrub(store, sources=[backup])
         assert [one.repaired for one in found] == ["put back"] * len(before)
-        after = objects(store)
+        after = recorded_objects(store)
         assert after.keys() == before.keys()
         assert not set(after.values()) & set(before.values())
         assert store.catalog.garbage.total().files == len(before)
@@ -171,7 +129,7 @@ def test_scrub_repairs_by_a_new_place(
         assert fsck.run(store.parts, deep=True, objects=True) == []
         assert scrub(store) == []
         assert (stale.read(frames=[70], psnr=math.inf).data == pixels).all()
-        assert bucket(store).collect(0).files == len(before)
+        assert remote_objects_of(store).collect(0).files == len(before)
         assert is_exact(store)
 
 
@@ -182,7 +140,7 @@ def test_files_and_the_bucket_repair_each_other(
     shutil.copytree(tmp_path / "copy" / "objects", remote / "objects")
     with Store.open(remote) as store:
         key = store[NAME].original.object_key or ""
-        path = bucket(store).path(key)
+        path = remote_objects_of(store).path(key)
         path.chmod(0o644)
         with path.open("r+b") as file:
             file.write(b"damage")
@@ -191,7 +149,7 @@ def test_files_and_the_bucket_repair_each_other(
         assert fsck.run(store.parts, deep=True) == []
         # The file is back, and the bucket is damaged: this home cannot see that by itself.
         shutil.copy(tmp_path / "copy" / "objects" / key[:2] / key[2:], path)
-        place, size = objects(store)[key]
+        place, size = recorded_objects(store)[key]
         damage(store, seaweedfs, place)
         with store.catalog.writing() as change:
             change.integrity.record_inspection(
@@ -199,7 +157,7 @@ def test_files_and_the_bucket_repair_each_other(
             )
         (found,) = scrub(store)
         assert found.repaired == "put back"
-        assert objects(store)[key] != (place, size)
+        assert recorded_objects(store)[key] != (place, size)
         assert scrub(store) == []
         assert is_exact(store)
 
@@ -209,17 +167,17 @@ def test_fsck_of_bytes_in_the_bucket(remote: Path, seaweedfs: SeaweedServer) -> 
         assert fsck.run(store.parts, deep=True, objects=True) == []
         tiles = {one.object_key for one in store.catalog.segments(store[NAME].info)}
         first, second = sorted(tiles)
-        damage(store, seaweedfs, objects(store)[first][0])
-        bucket(store).client.delete([objects(store)[second][0]])
+        damage(store, seaweedfs, recorded_objects(store)[first][0])
+        remote_objects_of(store).client.delete([recorded_objects(store)[second][0]])
         found = fsck.run(store.parts, deep=True)
         assert {one.check for one in found} == {"tiles", "content"} or len(found) == 2
         found = fsck.run(store.parts, deep=True, objects=True, repair=True)
         assert all(one.repaired for one in found)
         assert fsck.run(store.parts, deep=True, objects=True, repair=True) == []
-        assert objects(store).keys().isdisjoint(tiles)
+        assert recorded_objects(store).keys().isdisjoint(tiles)
         # The original, which nothing can replace here.
         key = store[NAME].original.object_key or ""
-        bucket(store).client.delete([objects(store)[key][0]])
+        remote_objects_of(store).client.delete([recorded_objects(store)[key][0]])
         (one,) = fsck.run(store.parts, objects=True)
         assert NAME in one.message
         assert "is missing in the bucket" in one.message
@@ -231,8 +189,8 @@ def test_bytes_that_nothing_names(remote: Path, seaweedfs: SeaweedServer, tmp_pa
     with Store.open(remote) as store:
         (tmp_path / "file").write_bytes(bytes(SMALL))
         stray = f"o/ab/{key}-{1:016x}"
-        bucket(store).client.put(stray, tmp_path / "file")
-        bucket(store).client.put("notes.txt", tmp_path / "file")
+        remote_objects_of(store).client.put(stray, tmp_path / "file")
+        remote_objects_of(store).client.put("notes.txt", tmp_path / "file")
         state = compare(store.parts)
         assert (state.unnamed, state.young, state.foreign) == ({}, {stray: SMALL}, ["notes.txt"])
         count = len(places(store))
@@ -251,11 +209,13 @@ def test_bytes_that_nothing_names(remote: Path, seaweedfs: SeaweedServer, tmp_pa
         assert "belongs to no object" in run_command(*on, "fsck", "--objects").out
         done = run_command(*on, "gc", "--bucket", "--json")
         assert (done.code, done.object["bucket"]["files"]) == (0, 1)
-        assert places(store) == {place for place, _ in objects(store).values()}
+        assert places(store) == {place for place, _ in recorded_objects(store).values()}
         assert is_exact(store)
-        bucket(store).client.delete([place for place, _ in objects(store).values()])
+        remote_objects_of(store).client.delete(
+            [place for place, _ in recorded_objects(store).values()]
+        )
         done = run_command(*on, "gc", "--bucket", "--json")
-        assert (done.code, len(done.object["bucket"]["lost"])) == (30, len(objects(store)))
+        assert (done.code, len(done.object["bucket"]["lost"])) == (30, len(recorded_objects(store)))
 
 
 def test_options_for_a_bucket_need_one(tmp_path: Path) -> None:

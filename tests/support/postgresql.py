@@ -111,6 +111,34 @@ class PostgresqlServer:
         engine.dispose()
         return {str(query): int(calls) for query, calls in found}
 
+    def dump(self, database: str) -> str:
+        """Return the statements that create the tables and rows of a database, given by its URL."""
+        name = sa.make_url(database).database or ""
+        command = [*self._account, self._client("pg_dump"), "-h", str(self.home)]
+        done = subprocess.run(
+            [*command, "-U", "vfsd", "--clean", "--if-exists", name],
+            check=True,
+            stdout=subprocess.PIPE,
+            cwd=self.home,
+        )
+        return done.stdout.decode()
+
+    def restore(self, database: str, dumped: str) -> None:
+        """Replace everything in a database, given by its URL, by what `dump` returned."""
+        name = sa.make_url(database).database or ""
+        command = [*self._account, self._client("psql"), "-h", str(self.home), "-q"]
+        subprocess.run(
+            [*command, "-U", "vfsd", "-v", "ON_ERROR_STOP=1", name],
+            check=True,
+            input=dumped.encode(),
+            stdout=subprocess.DEVNULL,
+            cwd=self.home,
+        )
+
+    def _client(self, program: str) -> str:
+        """Return the path of a program that is next to the server, whose name may be a link."""
+        return str((self._programs / "initdb").resolve().with_name(program))
+
     def close(self) -> None:
         """Stop the server, and delete it."""
         self.stop()

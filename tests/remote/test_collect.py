@@ -1,0 +1,273 @@
+"""Removing on two homes with one bucket: collectors that run at once, are killed or come late."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+import sqlalchemy as sa
+
+from tests.cli.conftest import run_command
+from tests.support.bucket_files import (
+    bytes_at,
+    is_exact,
+    make_home,
+    places,
+    recorded_objects,
+    remote_objects_of,
+)
+from tests.support.http_proxy import HttpProxy
+from tests.support.postgresql import PostgresqlServer
+from tests.support.remote_objects import running_process, wait_until
+from tests.support.seaweedfs import SeaweedServer
+from vfsd.api.store import Store
+from vfsd.catalog.schema import uploads
+from vfsd.catalog.uploads import UPLOAD_SECONDS, database_time
+from vfsd.errors import LeaseLostError
+from vfsd.maintenance import fsck
+from vfsd.maintenance.fsck.bucket import collect_bucket, compare
+from vfsd.storage.reclaim import drop_segments
+
+CLIP = Path(__file__).parents[2] / "sample_videos" / "traffic.mp4"
+NAME = "a.mp4"
+_SECONDS = 60.0
+
+pytestmark = pytest.mark.usefixtures("credentials")
+
+
+@pytest.fixture
+def credentials(seaweedfs: SeaweedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("obstore")
+    for name, value in seaweedfs.environment.items():
+        monkeypatch.setenv(name, value)
+
+
+@dataclass
+class Homes:
+    """Two homes of a store."""
+
+    paths: tuple[Path, Path]
+    proxy: HttpProxy
+
+    def opened(self, number: int = 0) -> Store:
+        return Store.open(self.paths[number], staleness=0)
+
+
+@pytest.fixture
+def homes(
+    tmp_path: Path, own_database: str, s3_proxy: HttpProxy, seaweedfs: SeaweedServer
+) -> Homes:
+    first, second = tmp_path / "first", tmp_path / "second"
+    make_home(first, own_database, seaweedfs.options(s3_proxy.port))
+    assert run_command("join", second, "--catalog", own_database).code == 0
+    return Homes((first, second), s3_proxy)
+
+
+def write_small(store: Store, name: str, seed: int) -> None:
+    """Write a video; the same seed makes the same bytes."""
+    pictures = np.random.default_rng(seed).integers(0, 256, (12, 128, 128, 3), np.uint8)
+    store.write(name, pictures, fps=25)
+
+
+def make_garbage(store: Store, count: int) -> set[str]:
+    """Fill the bucket with files that are garbage; return their places."""
+    file = store.path / "file"
+    file.write_bytes(bytes(100))
+    client = remote_objects_of(store).client
+    made = set()
+    for number in range(count):
+        key = f"{number % 256:02x}{number:062x}"
+        made.add(place := f"o/{key[:2]}/{key}-{number:016x}")
+        store.catalog.uploads.begin(place, key, 100)
+        client.put(place, file)
+        store.catalog.uploads.abandon(place)
+    return made
+
+
+def start(*arguments: str | Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "vfsd", *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def set_grace(homes: Homes, seconds: int) -> None:
+    for path in homes.paths:
+        (path / "config.toml").write_text(f"object_grace = {seconds}\n")
+
+
+def test_two_collectors_share_the_work(homes: Homes, monkeypatch: pytest.MonkeyPatch) -> None:
+    with homes.opened(0) as store:
+        store.ingest(CLIP, NAME)
+        kept = places(store)
+        made = make_garbage(store, 60)
+        assert places(store) == kept | made
+    set_grace(homes, 1)
+    time.sleep(1.1)
+    with ExitStack() as stack:
+        both = [stack.enter_context(start("-s", path, "gc", "--json")) for path in homes.paths]
+        done = [msgspec.json.decode(one.communicate(timeout=_SECONDS)[0])["bucket"] for one in both]
+        assert [one.returncode for one in both] == [0, 0]
+    assert sum(one["files"] for one in done) == len(made)
+    with homes.opened(0) as store:
+        assert places(store) == kept
+        assert store.catalog.garbage.total().files == 0
+        assert is_exact(store)
+
+
+@pytest.mark.parametrize("victim", ["collector", "fetch process"])
+def test_killed_collector_loses_nothing(homes: Homes, victim: str) -> None:
+    with homes.opened(0) as store:
+        store.ingest(CLIP, NAME)
+        kept = places(store)
+        made = make_garbage(store, 20)
+    set_grace(homes, 1)
+    time.sleep(1.1)
+    homes.proxy.reset()
+    homes.proxy.faults.silent = True
+    try:
+        with start("-s", homes.paths[1], "gc") as process:
+            wait_until(lambda: sum(homes.proxy.counts.requests.values()), _SECONDS)
+            fetching = running_process(homes.paths[1] / "cache" / "fetch.lock")
+            assert fetching is not None
+            with homes.opened(0) as store:
+                # The turn is free, and the others find nothing that is due.
+                with store.catalog.writing(1.0) as change:
+                    change.videos.add_tags(1, ["seen"])
+                assert remote_objects_of(store).collect(1).files == 0
+            if victim == "collector":
+                process.kill()
+            else:
+                os.kill(fetching, signal.SIGKILL)
+                homes.proxy.faults.silent = False
+            process.communicate(timeout=_SECONDS)
+            assert process.returncode == (-9 if victim == "collector" else 0)
+    finally:
+        homes.proxy.faults.silent = False
+    with homes.opened(0) as store:
+        left = store.catalog.garbage.total().files
+        assert left == (len(made) if victim == "collector" else 0)
+        wait_until(lambda: not remote_objects_of(store).collect(0).files, _SECONDS)
+        assert places(store) == kept
+        assert is_exact(store)
+
+
+def test_late_delete_harms_no_new_object(homes: Homes) -> None:
+    with homes.opened(0) as store, homes.opened(1) as other:
+        pixels = store.ingest(CLIP, NAME).read(frames=[5]).data
+        old = places(store)
+        other.remove(NAME)
+        assert remote_objects_of(store).collect(0).files == len(old)
+        again = store.ingest(CLIP, NAME)
+        assert places(store).isdisjoint(old)
+        # A request that was retried, or answered late.
+        remote_objects_of(other).client.delete(sorted(old))
+        assert is_exact(store)
+        assert (other[NAME].read(frames=[5]).data == pixels).all()
+        assert (again.read(frames=[5]).data == pixels).all()
+
+
+def test_abandoned_upload_becomes_garbage(homes: Homes, tmp_path: Path) -> None:
+    key = "ab" * 32
+    place = f"o/ab/{key}-{1:016x}"
+    (tmp_path / "file").write_bytes(b"x" * 100)
+    with homes.opened(0) as store, homes.opened(1) as other:
+        store.catalog.uploads.begin(place, key, 100)
+        remote_objects_of(store).client.put(place, tmp_path / "file")
+        assert remote_objects_of(other).collect(0).files == 0  # its lease is valid
+        assert is_exact(other)
+        with store.catalog._database.appending() as connection:
+            past = database_time(connection, -1)
+            connection.execute(sa.update(uploads).values(expires=past))
+        assert remote_objects_of(other).collect(UPLOAD_SECONDS).files == 0
+        assert store.catalog.garbage.total().files == 1
+        with pytest.raises(LeaseLostError), store.catalog.writing() as change:
+            change.objects.record_upload(key, 100, place, now_ns=1)
+        assert remote_objects_of(other).collect(0).files == 1
+        assert places(store) == set()
+
+
+def test_restored_database_finds_all_bytes(
+    homes: Homes, own_database: str, postgresql: PostgresqlServer
+) -> None:
+    with homes.opened(0) as store:
+        video = store.ingest(CLIP, NAME)
+        video.tiles.retile("uniform:1x2", span=(0, 1))
+        write_small(store, "small.mp4", 1)
+        before = recorded_objects(store)
+    dumped = postgresql.dump(own_database)
+    with homes.opened(1) as store:
+        drop_segments(store.parts, store.catalog.segments(store[NAME].info))
+        store.remove("small.mp4")
+        store.remove(NAME)
+        write_small(store, "new.mp4", 2)
+        new = recorded_objects(store)
+        assert collect_bucket(store.parts, lists=True).files == 0
+    postgresql.restore(own_database, dumped)
+    with homes.opened(0) as store:
+        assert recorded_objects(store) == before
+        for place, size in before.values():
+            assert len(bytes_at(store, place)) == size
+        assert fsck.run(store.parts, deep=True) == []
+        state = compare(store.parts)
+        assert (state.lost, state.unnamed) == ([], {})
+        assert state.young.keys() == {place for place, _ in new.values()}
+        assert collect_bucket(store.parts, lists=True).files == 0
+        assert store[NAME].read(frames=[20]).data.any()
+
+
+def steps(rng: random.Random, stores: tuple[Store, Store]) -> Iterator[str]:
+    """Do random work on random homes, forever."""
+    while True:
+        store = stores[rng.randrange(2)]
+        names = [video.name for video in store.catalog.find()]
+        name = rng.choice(names) if names else ""
+        action = rng.choice(("write", "write", "retile", "retile", "render", "drop", "rm", "gc"))
+        if action == "write" or not name:
+            action = "write"
+            new = f"{rng.randrange(4)}.mp4"
+            if new not in names:
+                write_small(store, new, rng.randrange(3))
+        elif action == "retile":
+            store[name].tiles.retile(rng.choice(("uniform:1x2", "uniform:2x1")))
+        elif action == "render":
+            store[name].renditions.make((64, 64))
+        elif action == "drop":
+            info = store[name].info
+            made = [*store.catalog.segments(info), *store.catalog.renditions(info)]
+            drop_segments(store.parts, made[:1])
+        elif action == "rm":
+            store.remove(name)
+        else:
+            fsck.collect(store.parts)
+            collect_bucket(store.parts, lists=bool(rng.randrange(2)))
+            remote_objects_of(store).collect(0)
+        yield action
+
+
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(number, marks=pytest.mark.thorough) for number in range(1, 6))]
+)
+def test_random_work_leaves_nothing_behind(homes: Homes, seed: int) -> None:
+    rng = random.Random(seed)
+    with homes.opened(0) as store, homes.opened(1) as other:
+        done = []
+        for number, action in enumerate(steps(rng, (store, other))):
+            done.append(action)
+            assert store.catalog.garbage.unnamed(places(other)) == set(), done
+            if number >= (60 if seed else 15):
+                break
+        assert is_exact(store), done
+        assert fsck.run(other.parts, deep=True, objects=True) == []
+        remote_objects_of(other).collect(0)
+        assert places(store) == {place for place, _ in recorded_objects(store).values()}
+        assert is_exact(store), done
