@@ -124,6 +124,7 @@ def test_two_collectors_share_the_work(homes: Homes, monkeypatch: pytest.MonkeyP
         assert is_exact(store)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("victim", ["collector", "fetch process"])
 def test_killed_collector_loses_nothing(homes: Homes, victim: str) -> None:
     with homes.opened(0) as store:
@@ -196,6 +197,7 @@ def test_abandoned_upload_becomes_garbage(homes: Homes, tmp_path: Path) -> None:
         assert places(store) == set()
 
 
+@pytest.mark.thorough
 def test_restored_database_finds_all_bytes(
     homes: Homes, own_database: str, postgresql: PostgresqlServer
 ) -> None:
@@ -223,6 +225,44 @@ def test_restored_database_finds_all_bytes(
         assert state.young.keys() == {place for place, _ in new.values()}
         assert collect_bucket(store.parts, lists=True).files == 0
         assert store[NAME].read(frames=[20]).data.any()
+
+
+@pytest.mark.thorough
+def test_each_way_to_remove_leaves_garbage(homes: Homes) -> None:
+    seen: list[tuple[object, ...]] = []
+
+    with homes.opened(1) as store:
+
+        def run(*words: str, makes: int = 1) -> None:
+            before = store.catalog.garbage.total().files
+            done = run_command("--store", homes.paths[0], *words)
+            seen.append((*words, done.code))
+            assert done.code == 0, (words, done.err)
+            assert store.catalog.garbage.total().files >= before + makes, seen
+            assert store.catalog.garbage.unnamed(places(store)) == set(), seen
+
+        for name in ("dir/a.mp4", "dir/b.mp4"):
+            write_small(store, name, 3)
+        name = "dir/a.mp4"
+        for number, layout in enumerate(("uniform:1x2", "uniform:2x1", "uniform:2x2")):
+            run("retile", name, "--layout", layout, makes=number // 2)
+        run("layout", "drop", name, "-y", "--retired")
+        run("layout", "drop", name, "-y")
+        run("render", name, "--size", "64x64", makes=0)
+        run("rendition", "drop", name, "-y")
+        run("retile", name, "--layout", "uniform:1x2", "--codec", "lossless", makes=0)
+        run("compress", name, "--level", "19")
+        run("budget", "set", name, "1")
+        store.ingest(CLIP, "dir/c.mp4")
+        run("policy", "set", "dir/c.mp4", "original=replaceable,psnr=30", makes=0)
+        run("verify", "dir/c.mp4", makes=0)
+        run("replace", "dir/c.mp4", "--codec", "h264", "--psnr", "30")
+        run("policy", "set", "dir/", "original=keep,delete-above=1", makes=0)
+        run("rm", name, makes=0)  # the other one has the same bytes
+        run("age", "--apply", "--clock-is-right")
+        assert recorded_objects(store) == {}
+        remote_objects_of(store).collect(0)
+        assert places(store) == set()
 
 
 def steps(rng: random.Random, stores: tuple[Store, Store]) -> Iterator[str]:

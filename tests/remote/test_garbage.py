@@ -133,6 +133,7 @@ def test_scrub_repairs_by_a_new_place(
         assert is_exact(store)
 
 
+@pytest.mark.thorough
 def test_files_and_the_bucket_repair_each_other(
     remote: Path, seaweedfs: SeaweedServer, tmp_path: Path
 ) -> None:
