@@ -219,7 +219,9 @@ class Segments:
             segments.c.end_frame <= segment.end_frame,
             alike,
         )
-        self._delete([sa.and_(within, segments.c.retired_ns.is_not(None))])
+        # The encoding stays even if it had no others: it gets the new segment.
+        replaced = sa.and_(within, segments.c.retired_ns.is_not(None))
+        self._delete([replaced], kept=segment.physical_id)
         self._connection.execute(
             sa.update(segments).where(within).values(retired_ns=segment.created_ns)
         )
@@ -334,15 +336,18 @@ class Segments:
             alike,
         )
 
-    def _delete(self, conditions: Iterable[sa.ColumnElement[bool]]) -> None:
-        """Delete the segments that satisfy one of the conditions."""
+    def _delete(
+        self, conditions: Iterable[sa.ColumnElement[bool]], kept: int | None = None
+    ) -> None:
+        """Delete the segments that satisfy one of the conditions, and encodings without segments
+        except `kept`."""
         touched: set[int] = set()
         for condition in conditions:
             gone = sa.delete(segments).where(condition).returning(*_SHARED_PACK)
             for row in self._connection.execute(gone):
                 touched.add(row.physical_id)
                 self.released.add(row.object_key)
-        for physical_id in touched:
+        for physical_id in touched - {kept}:
             self._update_totals(physical_id)
 
     def _update_totals(self, physical_id: int) -> None:

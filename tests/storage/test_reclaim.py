@@ -19,7 +19,7 @@ from vfsd.derive.retile import Retiler
 from vfsd.derive.tile_encoder import PlannedSegment, TileSettings
 from vfsd.disk.store_layout import CATALOG
 from vfsd.maintenance import fsck
-from vfsd.storage.reclaim import reclaim_or_log
+from vfsd.storage.reclaim import drop_segments, reclaim_or_log
 from vfsd.tiling import TileLayout
 
 LEFT_BEHIND = "00" * 32
@@ -149,3 +149,12 @@ def test_removal_does_not_scan_the_catalog(store: Store) -> None:
         "segments",
     )
     assert [one for one in plans if one.startswith("SCAN") and one.split()[1] in large] == []
+
+
+def test_tiles_where_only_earlier_ones_are_left(store: Store, video: Video) -> None:
+    """The encoding of earlier tiles survives their end if new ones belong to it."""
+    for layout in ("uniform:1x2", "uniform:2x1"):
+        video.tiles.retile(layout, span=(0, 1))
+    drop_segments(store.parts, store.catalog.segments(video.info))
+    video.tiles.retile("uniform:2x1", span=(0, 1))
+    assert len(store.catalog.segments(video.info)) == 1
