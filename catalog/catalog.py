@@ -502,8 +502,7 @@ class Catalog:
             return state._replace(unreadable=tuple(self.unreadable_frames(video)))
         key = video.original.id
         with self.reading() as seen:
-            segments = seen.segments.active(key) + seen.segments.renditions(key)
-            joined = seen.segments.joined(key)
+            segments, joined = seen.segments.for_reads(key)
             factor = seen.videos.cost_factor(key)
             measured = {cost.name: cost.decode for cost in seen.costs.of_host(host)}
             if not segments and not joined:  # the rest only matters for the choice of tiles

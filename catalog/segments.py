@@ -48,9 +48,7 @@ class MeasuredCosts:
         """Return the measurements of a host, by name."""
         if not is_storable(host):
             return []
-        rows = self._connection.execute(
-            sa.select(costs).where(costs.c.host == host, IS_OF_DECODING).order_by(costs.c.name)
-        )
+        rows = self._connection.execute(_COSTS_OF_HOST, {"host": host})
         return [_cost_from_row(row) for row in rows]
 
     def of_encoding(self, host: str) -> dict[str, float]:
@@ -108,6 +106,18 @@ class Segments:
         self._connection = connection
         self.released: set[str] = set()
         """Packs of the segments that were deleted in this transaction."""
+
+    def for_reads(self, original_id: int) -> tuple[list[Segment], list[Segment]]:
+        """Return the active segments, first those in the original's size, and the joined ones,
+        each by first frame.
+        """
+        original = {"original": original_id}
+        rows = list(self._connection.execute(_FOR_READS, original))
+        parts = self._connection.execute(_CELLS_FOR_READS, original) if rows else ()
+        found: dict[str, list[Segment]] = {role.value: [] for role in Role}
+        for row, segment in zip(rows, _with_cells(rows, parts), strict=True):
+            found[row.role].append(segment)
+        return found[Role.TILED.value] + found[Role.RENDITION.value], found[Role.JOINED.value]
 
     def active(self, original_id: int) -> list[Segment]:
         """Return active segments in the original's size, by first frame."""
@@ -319,10 +329,7 @@ class Segments:
             .where(*conditions)
             .order_by(cells.c.segment_id, cells.c.tile)
         )
-        found: dict[int, list[Cell]] = {}
-        for row in self._connection.execute(mine):
-            found.setdefault(row.segment_id, []).append(cell_from_row(row))
-        return [segment_from_row(row, tuple(found.get(row.id, ()))) for row in rows]
+        return _with_cells(rows, self._connection.execute(mine))
 
     def _active_within(
         self, original_id: int, frames: range, alike: sa.ColumnElement[bool]
@@ -373,6 +380,33 @@ class Segments:
 
 
 _SHARED_PACK = (segments.c.physical_id, segments.c.object_key)
+
+# Textual, since the first read of a process would spend most of its time on compiling them.
+_USABLE = (
+    "FROM segments JOIN physical_videos ON physical_videos.id = segments.physical_id"
+    " WHERE segments.original_id = :original"
+    f" AND (segments.retired_ns IS NULL OR physical_videos.role = '{Role.JOINED.value}')"
+)
+_FOR_READS = sa.text(
+    f"SELECT {', '.join(f'segments.{one.name}' for one in segments.c)}, physical_videos.role"
+    f" {_USABLE} ORDER BY segments.first_frame"
+)
+_CELLS_FOR_READS = sa.text(
+    f"SELECT {', '.join(f'cells.{one.name}' for one in cells.c)} FROM cells"
+    f" WHERE segment_id IN (SELECT segments.id {_USABLE}) ORDER BY segment_id, tile"
+)
+_COSTS_OF_HOST = sa.text(
+    f"SELECT {', '.join(one.name for one in costs.c)} FROM costs"
+    f" WHERE host = :host AND name NOT LIKE '{_VIEW_PREFIX}%' ORDER BY name"
+)
+
+
+def _with_cells(rows: Iterable[Row[Any]], parts: Iterable[Row[Any]]) -> list[Segment]:
+    """Return segments from rows of `segments`, and of `cells` in the order of tiles."""
+    found: dict[int, list[Cell]] = {}
+    for row in parts:
+        found.setdefault(row.segment_id, []).append(cell_from_row(row))
+    return [segment_from_row(row, tuple(found.get(row.id, ()))) for row in rows]
 
 
 def _has_role(role: Role) -> sa.ColumnElement[bool]:

@@ -203,12 +203,7 @@ class Videos:
 
     def page_bounds(self, physical_id: int) -> list[PageBounds]:
         """Return the properties of a frame table's pages that are known without reading them."""
-        columns = [c for c in frame_pages.c if c.name != "data"]
-        rows = self._connection.execute(
-            sa.select(*columns)
-            .where(frame_pages.c.physical_id == physical_id)
-            .order_by(frame_pages.c.ordinal)
-        )
+        rows = self._connection.execute(_PAGE_BOUNDS, {"id": physical_id})
         return [bounds_from_row(row) for row in rows]
 
     def page(self, physical_id: int, ordinal: int) -> bytes:
@@ -393,8 +388,7 @@ class Videos:
 
     def cost_factor(self, physical_id: int) -> float | None:
         """Return the cost factor; None if it was not measured, or the encoding does not exist."""
-        query = sa.select(physical_videos.c.cost_factor).where(physical_videos.c.id == physical_id)
-        return self._connection.execute(query).scalar()
+        return self._connection.execute(_COST_FACTOR, {"id": physical_id}).scalar()
 
     def set_cost_factor(self, physical_id: int, factor: float) -> None:
         self._connection.execute(
@@ -515,6 +509,12 @@ def _capture_values(captured: CaptureTime | None) -> dict[str, Any]:
 
 _SELECT_VIDEO = sa.select(videos, nodes.c.size, nodes.c.mtime_ns).join(
     nodes, nodes.c.ino == videos.c.ino
+)
+# Textual, since the first read of a process would spend most of its time on compiling them.
+_COST_FACTOR = sa.text("SELECT cost_factor FROM physical_videos WHERE id = :id")
+_PAGE_BOUNDS = sa.text(
+    f"SELECT {', '.join(one.name for one in frame_pages.c if one.name != 'data')}"
+    " FROM frame_pages WHERE physical_id = :id ORDER BY ordinal"
 )
 _PAGE = sa.select(frame_pages.c.data).where(
     frame_pages.c.physical_id == sa.bindparam("physical_id"),

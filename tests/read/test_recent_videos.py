@@ -79,3 +79,61 @@ def test_videos_do_not_outlive_their_store(tmp_path: Path) -> None:
         store["a.mp4"][0]
     with pytest.raises(Exception, match="closed"):
         store["a.mp4"][0]
+
+
+_FIRST_READ = """
+import sys
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
+from sqlalchemy.sql.compiler import SQLCompiler
+from vfsd import Store
+
+with Store.open(sys.argv[1]) as store:
+    video = store["a.mp4"]
+    modules, statements, compiled = set(sys.modules), [], []
+    compile = SQLCompiler.__init__
+
+    def counted(self, dialect, statement, *args, **kwargs):
+        if statement is not None and statement.__visit_name__ == "select":
+            compiled.append(str(type(statement)))
+        compile(self, dialect, statement, *args, **kwargs)
+
+    def note(connection, cursor, statement, *rest):
+        if not statement.startswith("BEGIN") and "reads" not in statement:
+            statements.append(statement)
+
+    SQLCompiler.__init__ = counted
+    event.listen(Engine, "before_cursor_execute", note)
+    video.frames([5])
+    event.remove(Engine, "before_cursor_execute", note)
+    print(len(statements), len(compiled), *sorted(set(sys.modules) - modules))
+"""
+
+
+def test_first_read_of_a_process(store: Store) -> None:
+    """Statements, those that SQLAlchemy compiles from expressions, and imports of a first read."""
+    store.ingest(TRAFFIC, "a.mp4")
+    done = subprocess.run(
+        [sys.executable, "-c", _FIRST_READ, str(store.path)],
+        check=True,
+        timeout=120,
+        capture_output=True,
+        text=True,
+    )
+    # Bounds and data of a page, segments, the cost factor, measured costs, checksums.
+    assert done.stdout.split() == ["6", "2"]
+
+
+def test_segments_for_reads_are_those_of_each_kind(store: Store) -> None:
+    video = store.ingest(TRAFFIC, "a.mp4")
+    video.tiles.retile("uniform:1x2")
+    video.tiles.retile("uniform:2x2", span=(0, 1))
+    video.renditions.make((160, 120), span=(0, 2))
+    original = video.original.id
+    with store.catalog.reading() as seen:
+        kinds = seen.segments.active(original), seen.segments.renditions(original)
+        found = seen.segments.for_reads(original)
+        assert found == ([*kinds[0], *kinds[1]], seen.segments.joined(original))
+        assert seen.segments.retired(original)
+    assert all(kinds)
+    assert all(one.cells for one in found[0])

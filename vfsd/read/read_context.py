@@ -174,6 +174,7 @@ class RecentVideos:
                 self._videos.move_to_end(name)
                 return found
         found = load(name)
+        found.note_loaded(changes)
         with self._guard:
             if changes == self._counted:
                 self._videos[name] = found
@@ -408,6 +409,10 @@ class VideoContext:
                 f"the video {self.name!r} has been written again", hint="open it again"
             )
         return found
+
+    def note_loaded(self, changes: int) -> None:
+        """Take the record for that of a catalog after so many changes, or later."""
+        self._reloaded_at = changes
 
     def reload_details(self) -> None:
         """Take over details of the same frames that the catalog has learnt since."""
