@@ -284,6 +284,11 @@ class Catalog:
         self._database.lease = lease = Lease(mount, self._database.querying)
         return lease
 
+    @property
+    def lease(self) -> Lease | None:
+        """The lease that this process holds as a mount; None if it needs none."""
+        return self._database.lease
+
     def require_lease(self) -> None:
         """Raise `StoreError` if this process is a mount that has lost its lease."""
         if self._database.lease is not None:

@@ -642,6 +642,10 @@ class ChangeWatch:
                 self._disconnect()
                 return True
 
+    def number_now(self) -> int | None:
+        """Return the number of changes on a server, which is asked.  Raises its errors."""
+        return self._database.server.counter.number(now=True)
+
     def _has_new_version(self) -> bool:
         if self._connection is None:
             self._connection = self._database.engine.raw_connection()

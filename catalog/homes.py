@@ -7,6 +7,8 @@ A mount holds the lease of its home as long as it changes `mounts.beat` often en
 measured by the clock of the database, since those of hosts differ.  A mount on another host may
 take over an expired lease, which increases the epoch.  Each write transaction of a mount first
 updates the row of its own epoch: without such a row it fails, however late it comes.
+
+A file is written by one mount: its row in `writers` is valid as long as the lease of that mount.
 """
 
 from __future__ import annotations
@@ -20,9 +22,9 @@ from uuid import uuid4
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from vfsd.catalog.schema import homes, mounts, nodes, orphans
+from vfsd.catalog.schema import homes, mounts, nodes, orphans, writers
 from vfsd.catalog.tree import node_from_row
-from vfsd.core.model import FileState, Home, HomeMount, Node
+from vfsd.core.model import WAITS_FOR_UPLOAD, FileState, Home, HomeMount, Node
 from vfsd.errors import BusyError, StoreError
 
 BEAT_SECONDS = 10.0
@@ -98,6 +100,44 @@ class Homes:
         )
         return {str(home): int(count) for home, count in self._connection.execute(query)}
 
+    def waiting(self) -> dict[str, int]:
+        """Return the number of files of each home that wait for their upload, if it has any."""
+        query = (
+            sa.select(nodes.c.home, sa.func.count())
+            .where(
+                nodes.c.state == FileState.SPOOLED.value,
+                nodes.c.reason.startswith(WAITS_FOR_UPLOAD),
+            )
+            .group_by(nodes.c.home)
+        )
+        return {str(home): int(count) for home, count in self._connection.execute(query)}
+
+    def is_live(self, home: str | None) -> bool:
+        """Return whether a mount of that home has a valid lease."""
+        return any(one.home == home and one.silent < LEASE_SECONDS for one in self._mounts())
+
+    def take_file(self, ino: int, mount: str) -> bool:
+        """Make a mount the only writer of a file, until `free_file` or the end of its lease.
+
+        Return False if another mount with a valid lease writes it.  Only for PostgreSQL.
+        """
+        from sqlalchemy.dialects.postgresql import insert  # slow, and SQLite needs none
+
+        row = insert(writers).values(ino=ino, mount=mount)
+        age = sa.func.extract("epoch", _NOW - mounts.c.beat)
+        valid = sa.exists().where(mounts.c.id == writers.c.mount, age < LEASE_SECONDS)
+        taken = row.on_conflict_do_update(
+            index_elements=[writers.c.ino],
+            set_={"mount": row.excluded.mount},
+            where=sa.or_(writers.c.mount == row.excluded.mount, ~valid),
+        )
+        return self._connection.execute(taken.returning(writers.c.ino)).first() is not None
+
+    def free_file(self, ino: int, mount: str) -> None:
+        """Let other mounts write a file that `take_file` has taken."""
+        mine = (writers.c.ino == ino, writers.c.mount == mount)
+        self._connection.execute(sa.delete(writers).where(*mine))
+
     def take_lease(self, home: Home, place: str) -> HomeMount:
         """Make a mount of this home the only one that may change the catalog.
 
@@ -133,6 +173,9 @@ class Homes:
         else:
             mine = mounts.c.home == home.id
             self._connection.execute(sa.update(mounts).where(mine).values(values))
+        # Of mounts that have ended.
+        ended = writers.c.mount.not_in(sa.select(mounts.c.id))
+        self._connection.execute(sa.delete(writers).where(ended))
         return mount
 
     def _mounts(self) -> list[HomeMount]:
@@ -160,6 +203,22 @@ class Lease:
         mine = (mounts.c.id == mount.id, mounts.c.epoch == mount.epoch)
         self._renew = sa.update(mounts).where(*mine).values(beat=_NOW)
         self._end = sa.update(mounts).where(*mine).values(beat=None)
+
+    @property
+    def mount(self) -> str:
+        """The id of the mount, drawn when it was mounted."""
+        return self._mount.id
+
+    def take_file(self, ino: int) -> bool:
+        """See `Homes.take_file`.  Raises the errors of the catalog, and as `require`."""
+        self.require()
+        with self._updating() as connection:
+            return Homes(connection).take_file(ino, self.mount)
+
+    def free_file(self, ino: int) -> None:
+        """See `Homes.free_file`."""
+        with self._updating() as connection:
+            Homes(connection).free_file(ino, self.mount)
 
     def renew(self, connection: Connection) -> None:
         """Renew the lease in a transaction, which then keeps other hosts from taking it over until

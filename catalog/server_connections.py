@@ -422,5 +422,5 @@ class ChangeCounter:
             return
         self._away = False
         self._due = began + (self.staleness or 0.0)
-        if own == self._own:  # else the answer may be older than the own commit
-            self._number = found
+        # The answer may be older than a commit of this process, or newer.
+        self._number = found if own == self._own else max(found, self._number or 0)

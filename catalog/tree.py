@@ -18,7 +18,17 @@ from sqlalchemy.engine import Connection
 
 from vfsd.catalog.retention import require_no_hold
 from vfsd.catalog.rows import PreparedStatement, reads_row
-from vfsd.catalog.schema import IS_ROOT, ROOT, entries, nodes, orphans, policies, videos, xattrs
+from vfsd.catalog.schema import (
+    IS_ROOT,
+    ROOT,
+    entries,
+    nodes,
+    orphans,
+    policies,
+    small_files,
+    videos,
+    xattrs,
+)
 from vfsd.core.model import DirectoryEntry, FileState, Node
 from vfsd.errors import ExistsError, NotFoundError, UsageError
 from vfsd.validation import storable
@@ -251,7 +261,7 @@ class TreeReader:
         Inodes with an invalid state are included, as they may have one.
         """
         state = nodes.c.state
-        query = sa.select(nodes.c.ino).where(state.is_not(None), state != FileState.VIDEO.value)
+        query = sa.select(nodes.c.ino).where(state.is_not(None), state.not_in(_PUBLISHED))
         if self._home is not None:
             query = query.where(sa.or_(nodes.c.home.is_(None), nodes.c.home == self._home))
         return set(self._connection.execute(query).scalars())
@@ -282,6 +292,11 @@ class TreeReader:
     def xattrs(self, ino: int) -> dict[bytes, bytes]:
         rows = _XATTRS.rows(self._connection, {"which": ino})
         return {row[0]: row[1] for row in rows}
+
+    def small_file(self, ino: int) -> bytes:
+        """Return the bytes of a stored file without an object; empty if it is gone."""
+        query = sa.select(small_files.c.data).where(small_files.c.ino == ino)
+        return bytes(self._connection.execute(query).scalar() or b"")
 
     def _row(self, ino: int) -> Sequence[Any]:
         rows = _NODE.rows(self._connection, {"ino": ino})
@@ -321,6 +336,7 @@ def node_from_row(row: Sequence[Any]) -> Node:
 _MODES = 0o777777
 _STATES = {state.value: state for state in FileState}
 _PRIVATE = (FileState.SPOOLED, FileState.PLAIN)
+_PUBLISHED = (FileState.VIDEO.value, FileState.STORED.value)
 assert tuple(nodes.c.keys()) == tuple(field.name for field in fields(Node))
 
 
@@ -623,6 +639,13 @@ class Tree(TreeReader):
         there = {"which": ino, "key": name, "new": value}
         if not self._change(_UPDATE_XATTR, there):
             self._change(_INSERT_XATTR, {"ino": ino, "name": name, "value": value})
+
+    def put_small_file(self, ino: int, data: bytes | None) -> None:
+        """Set the bytes of a stored file without an object; None: it has none any more."""
+        self._count()
+        self._connection.execute(sa.delete(small_files).where(small_files.c.ino == ino))
+        if data is not None:
+            self._connection.execute(sa.insert(small_files).values(ino=ino, data=data))
 
     def remove_xattr(self, ino: int, name: bytes) -> bool:
         """Remove an attribute; return whether it existed."""

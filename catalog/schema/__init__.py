@@ -5,7 +5,7 @@ in ``_ns`` are Unix time in nanoseconds.  A change here needs a migration.
 
     identity    the store that owns the catalog, its homes and their mounts
     stored      objects, uploads, checksums and inspections
-    tree        inodes, names and extended attributes
+    tree        inodes, names, extended attributes, small files and their writers
     encodings   videos, their stored encodings, frame tables and sound
     tiles       segments of tiles and renditions, and decoding costs
     readlog     reads, and tiling decisions made from them
@@ -29,7 +29,9 @@ from vfsd.catalog.schema.file_tables import (
     orphans,
     policies,
     scrubs,
+    small_files,
     uploads,
+    writers,
     xattrs,
 )
 from vfsd.catalog.schema.usage_tables import (
@@ -92,6 +94,7 @@ __all__ = [
     "reads",
     "scrubs",
     "segments",
+    "small_files",
     "sound_pages",
     "sounds",
     "sources",
@@ -103,5 +106,6 @@ __all__ = [
     "work_orders",
     "work_results",
     "work_units",
+    "writers",
     "xattrs",
 ]

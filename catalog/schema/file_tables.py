@@ -53,13 +53,15 @@ nodes = Table(
         "state",
         String(8),
         comment="regular files only: spooled (private file, not yet classified), plain "
-        "(private file, not a video), video (object or linked file)",
+        "(private file, not a video), stored (the same as an object or in small_files), video "
+        "(object or linked file)",
     ),
     Column(
         "object_key",
         String(64),
         ForeignKey("objects.key"),
-        comment="videos only: the object that holds the bytes; null for one indexed in place",
+        comment="the object that holds the bytes; null for files indexed in place or in "
+        "small_files",
     ),
     Column(
         "link_path", LargeBinary, comment="videos indexed in place only: absolute path of the file"
@@ -74,11 +76,11 @@ nodes = Table(
     ),
     Column("home", String(36), comment="the home with the private file; null: the only one"),
     CheckConstraint(
-        "state IS NULL OR state IN ('spooled', 'plain', 'video')",
+        "state IS NULL OR state IN ('spooled', 'plain', 'video', 'stored')",
         name="state",
     ),
     CheckConstraint(
-        "(object_key IS NULL AND link_path IS NULL) OR state = 'video'",
+        "(object_key IS NULL AND link_path IS NULL) OR state IN ('video', 'stored')",
         name="bytes",
     ),
     CheckConstraint("nlink >= 0", name="nlink"),
@@ -135,6 +137,23 @@ orphans = Table(
     comment="Files that were unlinked while open. Deleted at the last close, or when "
     "the store is next mounted. One with a former name then gets it back, if "
     "the name is free.",
+)
+
+small_files = Table(
+    "small_files",
+    metadata,
+    owner_key("ino", "nodes.ino", "a stored file"),
+    Column("data", LargeBinary, nullable=False, comment="all of its bytes"),
+    comment="Bytes of small files that are not videos, in stores with a bucket and several homes. "
+    "An object for each would cost more than its bytes.",
+)
+
+writers = Table(
+    "writers",
+    metadata,
+    owner_key("ino", "nodes.ino", "a file that is open for writing"),
+    Column("mount", String(36), nullable=False, comment="id of the mount; see mounts"),
+    comment="The mount that may write a file. A row of a mount that has lost its lease is void.",
 )
 
 

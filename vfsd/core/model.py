@@ -643,6 +643,16 @@ class FileState(Enum):
     SPOOLED = "spooled"  #: a private file, not yet classified: being written, or queued for ingest
     PLAIN = "plain"  #: a private file, classified as not a video; see `reason`
     VIDEO = "video"  #: an immutable object (or a linked file), indexed as a logical video
+    STORED = "stored"  #: not a video; an object, or bytes in the catalog, for hosts with a bucket
+
+
+WAITS_FOR_UPLOAD = "waits for upload"
+"""Begin of the reason of a file that is complete, but could not be uploaded yet."""
+
+
+def is_waiting(node: Node) -> bool:
+    """Return whether the catalog says that a file waits for its upload."""
+    return node.state is FileState.SPOOLED and (node.reason or "").startswith(WAITS_FOR_UPLOAD)
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,8 +128,9 @@ class ObjectStore:
         """Return whether an object is a local file."""
         return is_key(key) and _size(self.path(key)) is not None
 
-    def upload(self, key: str, size: int, *, keep: bool = True) -> str:
-        """Send a local object to the bucket of the store; return its place there.
+    def upload(self, key: str, size: int, *, keep: bool = True, source: Path | None = None) -> str:
+        """Send a local object, or a file with its bytes, to the bucket of the store; return its
+        place there.
 
         With `keep`, its bytes are cached, so that the local file may go.
         """

@@ -7,6 +7,7 @@ STORE/
   objects/ab/cdef...   immutable objects, named by the BLAKE3 of their bytes
   objects/tmp/         objects that are being written; another home of the store has tmp-HOME/
   spool/123            private bytes of inode 123 while it is not a video
+  kept/                bytes of files that another host took over before they were published
   cache/abcd...        rendered views of the video with that digest; may be deleted at any time
   reserve              preallocated space for a full disk; may be deleted at any time
   mount.lock           locked by the daemon that mounts the store, or by work that prevents mounts
@@ -550,6 +551,11 @@ class StoreDirectory:
     @cached_property
     def spool(self) -> Path:
         return self.top / "spool"
+
+    @property
+    def kept(self) -> Path:
+        """Bytes that could not be published; users may copy and delete them."""
+        return self.top / "kept"
 
     @property
     def cache(self) -> Path:

@@ -10,6 +10,7 @@ import asyncio
 import configparser
 import errno
 import logging
+import math
 import os
 import random
 import time
@@ -299,14 +300,15 @@ class Bucket:
             name: Used in messages.
             attempt: One request.
             size: Bytes of the body, for the limiter.
-            seconds: Limit from the first attempt on, also for each; default: that of the
-                settings, and half of it for each.
+            seconds: Limit of an upload, from the first attempt on, also for each. It ends sooner
+                if nothing of it arrives. Default: that of the settings, and half of it for each.
 
         Raises `FileNotFoundError`, `UnreachableError`, and errors of obstore about conditions.
         """
         from obstore import exceptions
 
         pause = _FIRST_PAUSE
+        progress = math.inf  # last time when some of an upload may have arrived
         await self._take_stream(size)
         deadline = time.monotonic() + (seconds or self._seconds)
         while True:
@@ -336,6 +338,13 @@ class Bucket:
                 raise IntegrityError(f"{name} is shorter in the bucket than it was")
             if any(f"code: {number}" in reason for number in _BUSY):
                 self.limiter.halve()
+            if seconds is not None:
+                # Its requests have the usual limit: if it took longer, some of them were answered.
+                failed = time.monotonic()
+                was_answered = failed - now > self._attempt_seconds * 1.5
+                progress = failed - self._attempt_seconds if was_answered else min(progress, now)
+                if failed - progress > self._seconds * 0.9:
+                    raise self._silent(reason)
             wait = pause * random.uniform(0.5, 1.0)
             if deadline - time.monotonic() <= wait:
                 raise self._silent(reason)

@@ -152,6 +152,11 @@ class StoreContext:
         self.require_here(node)
         return self.directory.spool_file(node.ino)
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether closed files are uploaded, so that other hosts can read them."""
+        return self.catalog.home is not None and not self.objects.is_local
+
     def is_elsewhere(self, node: Node) -> bool:
         """Return whether the only bytes of a file are in another home."""
         return node.home is not None and node.home != self.catalog.home

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vfsd.catalog import Catalog
-from vfsd.core.model import FileState, Home, Node
+from vfsd.core.model import WAITS_FOR_UPLOAD, FileState, Home, Node, is_waiting
 from vfsd.core.process_control import host_name
 from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import NoStoreError, StoreError, VfsdError
@@ -138,6 +138,8 @@ def elsewhere_reason(catalog: Catalog, node: Node) -> str:
     with catalog.reading() as seen:
         home = None if node.home is None else seen.homes.find(node.home)
     host = "an unknown host" if home is None else home.host
+    if is_waiting(node):
+        return f"{WAITS_FOR_UPLOAD} on {host}"
     if node.state is FileState.SPOOLED:
         return f"is being written by {host}"
     return f"is in home {node.home} on {host}"

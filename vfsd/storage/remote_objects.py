@@ -8,6 +8,7 @@ store that was local before.  Without it, they fetch what they need from the buc
 from __future__ import annotations
 
 import logging
+import os
 import secrets
 import threading
 import time
@@ -161,8 +162,9 @@ class RemoteObjects(ObjectStore):
         is_remote = super().size(key) is None and self._place(key) is not None
         return None if is_remote else path
 
-    def upload(self, key: str, size: int, *, keep: bool = True) -> str:
-        """Send a local object to the bucket under a new name, and return that name.
+    def upload(self, key: str, size: int, *, keep: bool = True, source: Path | None = None) -> str:
+        """Send a local object, or another file `source` with its bytes, to the bucket under a new
+        name, and return that name.
 
         Its lease must be ended by `Objects.record_upload`, or by `abandon`.  Raises
         `FileNotFoundError` without the local file, `UnreachableError`, `LeaseLostError`.
@@ -171,7 +173,8 @@ class RemoteObjects(ObjectStore):
         self._catalog.uploads.begin(place, key, size)
         try:
             with self._renewing(place, size):
-                self.client.put(place, self.path(key), keep=keep)
+                # The path may lead through a descriptor, which the fetch process does not have.
+                self.client.put(place, os.path.realpath(source or self.path(key)), keep=keep)
         except BaseException:
             self.abandon(place)
             raise

@@ -511,11 +511,20 @@ class PendingObject:
     """
 
     def __init__(
-        self, parts: StoreContext, key: str, size: int, ensure: Callable[[], None]
+        self,
+        parts: StoreContext,
+        key: str,
+        size: int,
+        ensure: Callable[[], None],
+        source: Path | None = None,
     ) -> None:
-        """`ensure` puts it in place, durably, if it is not there."""
+        """`ensure` puts it in place, durably, if it is not there.
+
+        With `source`, that file is uploaded, and `ensure` is for stores without a bucket only.
+        """
         self._parts = parts
         self._ensure = ensure
+        self._source = source
         self.key = key
         self.size = size  #: bytes
         self._place: str | None = None  #: in the bucket, of an upload that is not recorded yet
@@ -543,9 +552,10 @@ class PendingObject:
             with self._parts.catalog.reading() as seen:
                 if seen.objects.is_uploaded(self.key):
                     return
-            self._ensure()
+            if self._source is None:
+                self._ensure()
             try:
-                self._place = self._parts.objects.upload(self.key, self.size)
+                self._place = self._parts.objects.upload(self.key, self.size, source=self._source)
                 return
             except FileNotFoundError:
                 # Another process of this home has uploaded the same bytes, and deleted the file.

@@ -20,6 +20,7 @@ from vfsd.disk.tempfiles import NewFile
 from vfsd.errors import ExistsError, RefusedMediaError
 from vfsd.storage.context import StoreContext
 from vfsd.write.ingest_file import (
+    RejectedFile,
     SourceFile,
     create_file,
     delete_replaced,
@@ -57,6 +58,8 @@ def put_file(parts: StoreContext, new: NewFile, name: str, *, replace: bool = Fa
 
 
 def _put_plain(parts: StoreContext, source: SourceFile, reason: str, replace: bool) -> Node:
+    if parts.is_shared:
+        return _put_stored(parts, source, reason, replace)
     private: Path | None = None
     try:
         with parts.catalog.writing() as change:
@@ -72,6 +75,28 @@ def _put_plain(parts: StoreContext, source: SourceFile, reason: str, replace: bo
                 private.unlink()
         raise
     delete_replaced(parts, replaced)
+    return node
+
+
+def _put_stored(parts: StoreContext, source: SourceFile, reason: str, replace: bool) -> Node:
+    from vfsd.write.shared_files import (
+        discard_sent,
+        record_sent,
+        send_file,
+    )  # most stores have no bucket
+
+    sent = send_file(parts, source.path, RejectedFile(reason))
+    try:
+        with parts.catalog.writing() as change:
+            node, replaced = create_file(change, source, replace)
+            node = change.tree.update(node.ino, size=source.size)
+            record_sent(change, node, sent)
+            node = change.tree.node(node.ino)
+    except BaseException:
+        discard_sent(sent)
+        raise
+    delete_replaced(parts, replaced)
+    source.path.unlink()
     return node
 
 

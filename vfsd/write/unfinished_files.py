@@ -295,6 +295,10 @@ def classify_spooled_file(parts: StoreContext, node: Node) -> Node | None:
     spool = parts.directory.spool_file(node.ino)
     before = spool.stat()
     verdict = classify_file(parts, spool)
+    if parts.is_shared:
+        from vfsd.write.shared_files import publish_spooled  # most stores have no bucket
+
+        return publish_spooled(parts, node, verdict)
     with ExitStack() as arriving:
         arrival = None
         if isinstance(verdict, AcceptedVideo):

@@ -15,9 +15,10 @@ from pathlib import Path
 
 from vfsd.catalog import ROOT, Transaction
 from vfsd.core.model import DirectoryEntry, FileState, Node
-from vfsd.disk.safe_open import STAYS, UNREADABLE, DirectFile, remove
+from vfsd.disk.safe_open import STAYS, UNREADABLE, DirectFile
 from vfsd.maintenance.fsck.finding import CheckRun, Finding
 from vfsd.storage.context import StoreContext
+from vfsd.write.shared_files import remove_stray
 from vfsd.write.unfinished_files import (
     classify_spooled_file,
     delete_orphans,
@@ -154,7 +155,7 @@ def remove_stray_spool(context: StoreContext) -> None:
         for ino, path in suspects:
             if ino not in needed:
                 with suppress(*STAYS):
-                    remove(path)
+                    remove_stray(context, ino, path)
 
 
 def catalog(run: CheckRun) -> Iterator[Finding]:

@@ -1,7 +1,11 @@
-"""Classifies closed files in the background and publishes those that are videos."""
+"""Classifies closed files in the background and publishes those that are videos.
+
+In a store that several hosts share, all closed files are published, by the close itself.
+"""
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import threading
@@ -9,13 +13,14 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from vfsd.core.model import FileState, Node
+from vfsd.core.model import WAITS_FOR_UPLOAD, FileState, Node
 from vfsd.disk.store_layout import fsync_path
 from vfsd.errors import NotFoundError, VfsdError
 from vfsd.mount.fs.dentry_cache import DentryCache, TreeTransaction
 from vfsd.mount.fs.open_inodes import BackingKind, OpenInode, OpenInodes
+from vfsd.mount.fs.posix import os_error
 from vfsd.storage.context import StoreContext
 from vfsd.write.ingest_file import (
     AcceptedVideo,
@@ -28,6 +33,9 @@ from vfsd.write.ingest_file import (
     reject_by_header,
 )
 
+if TYPE_CHECKING:
+    from vfsd.mount.fs.publisher import Publisher
+
 _RELEASE_SECONDS = 1.0
 # How long a file waits for others to be classified with it, unless a caller waits for the result.
 _BATCH_SECONDS = 0.05
@@ -39,6 +47,8 @@ _RETRY_SECONDS = 5.0
 # A file that could not be classified, for instance on a full disk, is retried after
 # `_RETRY_SECONDS`, then after twice as long each time, up to this.
 _MAX_RETRY_SECONDS = 300.0
+# The same for a file that could not be uploaded.
+_MAX_UPLOAD_RETRY_SECONDS = 30.0
 # How long recording that error waits for the catalog.
 _REASON_SECONDS = 1.0
 
@@ -79,6 +89,11 @@ class Classifier:
         self._waiting: OrderedDict[int, float] = OrderedDict()
         self._running: set[int] = set()
         self._postponed: dict[int, _Postponed] = {}
+        self._publisher: Publisher | None = None  #: of a store that several hosts share
+        if context.is_shared:
+            from vfsd.mount.fs.publisher import Publisher  # most stores need none
+
+            self._publisher = Publisher(context, names, open_inodes)
         self._gathering = False
         self._closed = False
         self._waiters = 0  # callers that wait for a verdict
@@ -97,6 +112,29 @@ class Classifier:
             self._waiting.setdefault(ino, time.monotonic())
             if not self._gathering:
                 self._work.notify()
+
+    def publish(self, inode: OpenInode) -> None:
+        """Publish a pinned file whose writers are all closing, in a shared store.
+
+        Raises `OSError` (EIO) if another host has taken it over, or if it cannot be uploaded: then
+        it is tried again later.
+        """
+        assert self._publisher is not None
+        try:
+            self._publisher.send(inode)
+        except (VfsdError, OSError) as error:
+            if inode.is_lost:
+                self._clear_retry(inode.ino)
+            else:
+                self._note_failure(inode.ino, error)
+            if isinstance(error, OSError) and error.errno == errno.EIO:
+                raise
+            raise os_error(errno.EIO) from error
+        self._clear_retry(inode.ino)
+
+    def waits_for_upload(self, ino: int) -> bool:
+        """Return whether a closed file could not be uploaded yet."""
+        return self._publisher is not None and ino in self._postponed
 
     def is_pending(self, ino: int | None) -> bool:
         """Return whether the file, or any file (None), waits for classification."""
@@ -125,6 +163,8 @@ class Classifier:
         release_end = time.monotonic() + min(timeout, _RELEASE_SECONDS)
         asked = False
         while True:
+            if self.waits_for_upload(ino):
+                return self._names.node_if_any(ino)
             self.wait(ino, max(0.0, end - time.monotonic()))
             node = self._names.node_if_any(ino)
             if node is None or not self._needs_classification(node) or time.monotonic() > end:
@@ -252,6 +292,10 @@ class Classifier:
                 taken.append(ino)
                 inode = pins.enter_context(self._open_inodes.pinned(ino))
                 with self._postponing_errors(ino):
+                    if self._publisher is not None:
+                        self._publisher.send(inode)
+                        self._clear_retry(ino)
+                        return
                     classified = self._check_header(inode)
                     if classified is None:
                         self._clear_retry(ino)
@@ -278,13 +322,18 @@ class Classifier:
                 now is None or not self._needs_classification(now)
             ):
                 return  # it was deleted in the meantime
-            is_first = self._postpone(ino) <= _RETRY_SECONDS
-            name = self._names.log_name(ino)
-            if is_first:
-                _log.exception("%s could not be classified; retrying every few minutes", name)
-            else:
-                _log.debug("%s still could not be classified: %s", name, error)
-            self._record_reason(ino, error)
+            self._note_failure(ino, error)
+
+    def _note_failure(self, ino: int, error: Exception) -> None:
+        """Postpone the file, and log the first error."""
+        is_first = self._postpone(ino) <= _RETRY_SECONDS
+        name = self._names.log_name(ino)
+        what = "uploaded" if self._publisher else "classified"
+        if is_first:
+            _log.error("%s could not be %s; retrying every few minutes", name, what, exc_info=error)
+        else:
+            _log.debug("%s still could not be %s: %s", name, what, error)
+        self._record_reason(ino, error)
 
     def _record_reason(self, ino: int, error: Exception) -> None:
         """Record in the row why the file waits, for `vfsd info` and ``user.vfsd.reason``.
@@ -292,7 +341,12 @@ class Classifier:
         If the catalog is busy, only the log says why.
         """
         hint = getattr(error, "hint", None)
-        text = f"not examined yet: {error}" + (f"; {hint}" if hint else "")
+        begin = WAITS_FOR_UPLOAD if self._publisher else "not examined yet"
+        text = f"{begin}: {error}" + (f"; {hint}" if hint else "")
+        changes: dict[str, object] = {"reason": text}
+        if self._publisher:  # others see the size
+            with suppress(OSError):
+                changes["size"] = self._context.directory.spool_file(ino).stat().st_size
         with suppress(VfsdError, OSError):
             before = self._names.node(ino)
             if before.reason == text or not self._needs_classification(before):
@@ -301,13 +355,14 @@ class Classifier:
                 node = change.tree.nodes([ino]).get(ino)
                 if node is not None and self._needs_classification(node):
                     change.touch(ino)
-                    change.tree.alter(ino, reason=text)
+                    change.tree.alter(ino, **changes)
 
     def _postpone(self, ino: int) -> float:
         """Schedule a retry; return its delay in seconds."""
         with self._work:
             before = self._postponed.get(ino)
-            pause = min(_MAX_RETRY_SECONDS, before.pause * 2) if before else _RETRY_SECONDS
+            longest = _MAX_UPLOAD_RETRY_SECONDS if self._publisher else _MAX_RETRY_SECONDS
+            pause = min(longest, before.pause * 2) if before else _RETRY_SECONDS
             self._postponed[ino] = _Postponed(time.monotonic() + pause, pause)
             return pause
 

@@ -68,6 +68,15 @@ class TreeTransaction:
             raise os_error(errno.ENOENT)
         return node
 
+    def require_replaceable(self, node: Node) -> None:
+        """Raise EBUSY for the last name of a file that another home writes, or has the only bytes
+        of. A file that was being written by a mount without a valid lease may be replaced.
+        """
+        if node.nlink != 1 or not self.tree.is_elsewhere(node):
+            return
+        if node.state is not FileState.SPOOLED or self.transaction.homes.is_live(node.home):
+            raise os_error(errno.EBUSY)
+
     def touch(self, *inos: int) -> None:
         """Record that these nodes or their attributes change."""
         self.touched.update(inos)
@@ -81,7 +90,7 @@ class TreeTransaction:
 
     def objects_of(self, node: Node) -> frozenset[str]:
         """Return the keys of all objects of a file, including tiles and renditions."""
-        if node.state is not FileState.VIDEO:
+        if node.state is not FileState.VIDEO and node.object_key is None:
             return frozenset()
         return frozenset(self.transaction.objects.of_file(node.ino))
 
@@ -134,6 +143,7 @@ class DentryCache:
         self._may_be_stale = True
         self._last_check = 0.0
         self._last_compare = 0.0
+        self._current_at: int | None = None  # number of changes that the cache has seen
 
     def close(self) -> None:
         self._watch.close()
@@ -410,9 +420,17 @@ class DentryCache:
 
         Raises `UnreachableError` while the server of the catalog is away.
         """
-        if self._watch.may_lag and self._watch.changed(now=True):
-            self._may_be_stale = True
-            self._check_current()
+        if not self._watch.may_lag:
+            return
+        # Not `changed`: it reports a change to one thread, which may still be comparing versions.
+        number = self._watch.number_now()
+        if number == self._current_at:
+            return
+        self._may_be_stale = True
+        if self._check_current():
+            self._current_at = number
+        else:
+            self._forget()  # a change by this mount has the lock, and may wait for other hosts
 
     def _check_current(self) -> bool:
         """Clear the cache if another process changed the tree.
@@ -500,8 +518,15 @@ class DentryCache:
                 self._complete.add(ino)
 
     def _clear(self, version: int) -> None:
-        self._serial += 1
         self._version = version
+        self._forget()
+
+    def _forget(self) -> None:
+        """Empty the cache. Without the lock only while another thread has it, so nothing is added.
+
+        The change of that thread adds what it has read after its begin, which is as new.
+        """
+        self._serial += 1
         self._complete.clear()
         self._entries.clear()
         self._nodes.clear()

@@ -190,8 +190,7 @@ class DirectoryOperations:
                 if target.ino == node.ino:
                     return None
                 _require_replaceable(change, node, target)
-                if target.nlink == 1 and change.tree.is_elsewhere(target):
-                    raise os_error(errno.EBUSY)
+                change.require_replaceable(target)
                 if node.ino != synced and target.nlink == 1 and _needs_sync(node, target):
                     return node.ino
             replaced = self._rename(change, old, new, node)
@@ -213,8 +212,7 @@ class DirectoryOperations:
             target = change.tree.lookup(new.parent.ino, new.name)
             if target is not None:
                 _require_replaceable(change, node, target)
-                if target.nlink == 1 and change.tree.is_elsewhere(target):
-                    raise os_error(errno.EBUSY)
+                change.require_replaceable(target)
             elif node.is_dir:
                 raise os_error(errno.ENOTDIR)
             is_same = target is not None and target.ino == node.ino
@@ -306,7 +304,7 @@ def _needs_sync(node: Node, target: Node) -> bool:
 
     The catalog row may reach the disk before the private bytes do.
     """
-    return is_private(node) and target.state is FileState.VIDEO
+    return is_private(node) and target.state in (FileState.VIDEO, FileState.STORED)
 
 
 def _require_outside(node: Node, position: NamePosition) -> None:

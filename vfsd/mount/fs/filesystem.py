@@ -39,6 +39,7 @@ from vfsd.storage.context import StoreContext
 _CLEAN_SECONDS = 2.0
 
 _ROOT_USER = Caller(0, 0)
+_PUBLISHED = (FileState.VIDEO, FileState.STORED)
 
 
 class ListingEntry(NamedTuple):
@@ -413,10 +414,11 @@ class Filesystem:
         return ContentVersion(node.ino, node.generation, inode.stamp)
 
     def video_size(self, handle: int) -> int | None:
-        """Return the size of the video of a handle in bytes; None for any other file."""
+        """Return the size in bytes of an open file that other processes may replace; None for
+        others."""
         inode = self._files.handle(handle).inode
         node = None if inode is None else self._names.node_if_any(inode.ino)
-        return None if node is None or node.state is not FileState.VIDEO else node.size
+        return None if node is None or node.state not in _PUBLISHED else node.size
 
     def passthrough_file(self, handle: int) -> PassthroughFile | None:
         """Return the file that a handle reads; None for a view that is being written."""
@@ -427,7 +429,11 @@ class Filesystem:
         if inode is None:
             return None
         with inode.lock:
-            return PassthroughFile(inode.ino, inode.fd if inode.is_immutable else None)
+            fd = inode.fd if inode.is_immutable else None
+            version = None
+            if self.context.is_shared and inode.last_known is not None:
+                version = f"generation {inode.last_known.generation}"
+            return PassthroughFile(inode.ino, fd, version)
 
     def reader(self, handle: int) -> ReadInto:
         """Return the read function of a handle, to skip the lookup in `readinto`.
@@ -491,6 +497,7 @@ class Filesystem:
         try:
             if length:
                 self._files.truncate(opened, length)
+            self._files.flush(opened)
         finally:
             self._files.release(opened)
 
@@ -509,10 +516,14 @@ class Filesystem:
         `length`."""
         return self._files.copy_range(source, source_offset, target, target_offset, length)
 
-    def flush(self, handle: int) -> None:
+    def note_owner(self, handle: int, owner: int) -> None:
+        """Record which process has just written, by the kernel's number; 0: it is unknown."""
+        self._files.note_owner(handle, owner)
+
+    def flush(self, handle: int, owner: int = 0) -> None:
         """Handle the close of one descriptor, not necessarily the last. All writes are visible
-        already."""
-        self._files.flush(handle)
+        already. `owner` is the number of the process, as in `note_owner`."""
+        self._files.flush(handle, owner)
 
     def fsync(self, handle: int, *, data_only: bool = False) -> None:
         """Return when the file and its name would survive a power failure."""

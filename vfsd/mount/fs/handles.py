@@ -13,6 +13,7 @@ import os
 import stat
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol, TypeVar
 
 from vfsd.core.model import FileState, Node
@@ -112,7 +113,7 @@ class Handle(Protocol):
 class FileHandle:
     """An open file of the tree."""
 
-    __slots__ = ("_files", "inode", "is_privileged", "writable")
+    __slots__ = ("_files", "inode", "is_closing", "is_privileged", "owners", "writable")
 
     def __init__(
         self, files: FileHandles, inode: OpenInode, *, writable: bool, is_privileged: bool
@@ -121,13 +122,19 @@ class FileHandle:
         self.inode = inode
         self.writable = writable
         self.is_privileged = is_privileged
+        self.is_closing = False  #: one of `OpenInode.closing`
+        #: The processes that have written, if shared, by the kernel's numbers; None: unknown.
+        self.owners: set[int] | None = set()
 
     def readinto(
         self, buffer: memoryview, offset: int, cancel_check: CancelCheck | None = None
     ) -> int:
         checksums = self.inode.checksums
         if checksums is None:
-            return os.preadv(self.inode.fd, (buffer,), offset)
+            fd = self.inode.fd
+            if self.inode.checksums is None:
+                return os.preadv(fd, (buffer,), offset)
+            checksums = self.inode.checksums  # an open has replaced both: see `OpenInodes.open`
         if self.inode.is_remote:
             return self._read_remote(checksums, buffer, offset)
         return checksums.readinto(buffer, offset)
@@ -182,6 +189,7 @@ class FileHandles:
         self._classifier = classifier
         self._hidden_names = hidden_names
         self._enospc = enospc
+        self._is_shared = context.is_shared
         self._handles: dict[int, Handle] = {}
         self._numbers = itertools.count(1)
 
@@ -201,18 +209,22 @@ class FileHandles:
         writable = flags & os.O_ACCMODE in _MAY_WRITE
         if (writable or flags & os.O_TRUNC) and self._context.read_only:
             raise os_error(errno.EROFS)
-        if (writable or flags & os.O_TRUNC) and self._context.is_elsewhere(node):
+        is_changed = writable or bool(flags & os.O_TRUNC)
+        is_elsewhere = is_changed and self._context.is_elsewhere(node)
+        if is_elsewhere and not flags & os.O_TRUNC:
             raise os_error(errno.EBUSY)
         if (writable or flags & os.O_TRUNC) and node.state is FileState.VIDEO:
             with self._context.catalog.reading() as seen:
                 seen.retention.require_free(node.ino)
-        number = self.add(self._open_handle(node, caller, writable=writable))
+        opened = self._open_handle(node, caller, writable=writable, takes_over=is_elsewhere)
+        number = self.add(opened)
         if flags & os.O_TRUNC and writable:
             try:
                 self.truncate(number, 0)
             except BaseException:
                 self.release(number)
                 raise
+            opened.owners = set()
         return number
 
     def create(self, path: str, mode: int, caller: Caller) -> int:
@@ -252,10 +264,21 @@ class FileHandles:
             if isinstance(handle, UploadHandle) and handle.ino == ino:
                 handle.expect()
 
-    def flush(self, number: int) -> None:
+    def note_owner(self, number: int, owner: int) -> None:
+        """Record which process has just written, by the kernel's number; 0: it is unknown."""
+        handle = self._handles.get(number)
+        if isinstance(handle, FileHandle) and handle.owners is not None:
+            if owner:
+                handle.owners.add(owner)
+            else:
+                handle.owners = None
+
+    def flush(self, number: int, owner: int = 0) -> None:
         """Record that the writer may be about to close. All writes are visible already.
 
-        For a view that is being written, validate it; raises the error.
+        For a view that is being written, validate it; raises the error.  In a shared store, publish
+        the bytes, unless the process `owner` has written none of them: it is a child of the writer,
+        which may go on.  Raises EIO if they cannot be published.
         """
         handle = self.handle(number)
         if isinstance(handle, UploadHandle):
@@ -264,6 +287,10 @@ class FileHandles:
             if handle.writable:
                 self._context.catalog.require_lease()
             handle.inode.flushed = handle.inode.stamp
+            if self._is_shared and isinstance(handle, FileHandle):
+                has_written = not (owner and handle.owners) or owner in handle.owners
+                if handle.writable and has_written:
+                    self._publish(handle)
 
     # RELEASE counts among the kernel's 1024 background requests. If it waits for name changes,
     # reads wait behind it.
@@ -299,17 +326,19 @@ class FileHandles:
         upload = self._handles.get(number)
         if isinstance(upload, UploadHandle):
             return upload.write(data, offset)
-        inode = self._writable(number).inode
+        handle = self._writer(number)
         frees = self._enospc.frees
-        try:
-            require_reserve(self._context.directory)
-            count = os.pwrite(inode.fd, data, offset)
-        except (OSError, NoSpaceError) as error:
-            if not self._enospc.can_retry(error, frees):
-                raise
-            require_reserve(self._context.directory)
-            count = os.pwrite(inode.fd, data, offset)
-        self._open_inodes.mark_written(inode)
+        with handle.inode.guard:
+            inode = self._made_writable(handle)
+            try:
+                require_reserve(self._context.directory)
+                count = os.pwrite(inode.fd, data, offset)
+            except (OSError, NoSpaceError) as error:
+                if not self._enospc.can_retry(error, frees):
+                    raise
+                require_reserve(self._context.directory)
+                count = os.pwrite(inode.fd, data, offset)
+            self._open_inodes.mark_written(inode)
         return count
 
     def append(self, number: int, data: Buffer) -> tuple[int, int]:
@@ -318,17 +347,19 @@ class FileHandles:
         if isinstance(upload, UploadHandle):
             end = upload.attributes().size
             return end, upload.write(data, end)
-        inode = self._writable(number).inode
+        handle = self._writer(number)
+        with handle.inode.guard:
+            inode = self._made_writable(handle)
 
-        def put() -> tuple[int, int]:
-            require_reserve(self._context.directory)
-            # With RWF_APPEND the disk's file system finds the end atomically. Stacked ones
-            # (overlayfs before Linux 6.8) ignore the flag and use this offset.
-            end = os.fstat(inode.fd).st_size
-            return end, os.pwritev(inode.fd, (data,), end, os.RWF_APPEND)
+            def put() -> tuple[int, int]:
+                require_reserve(self._context.directory)
+                # With RWF_APPEND the disk's file system finds the end atomically. Stacked ones
+                # (overlayfs before Linux 6.8) ignore the flag and use this offset.
+                end = os.fstat(inode.fd).st_size
+                return end, os.pwritev(inode.fd, (data,), end, os.RWF_APPEND)
 
-        end, count = self._enospc.run(put)
-        self._open_inodes.mark_written(inode)
+            end, count = self._enospc.run(put)
+            self._open_inodes.mark_written(inode)
         return end, count
 
     def truncate(self, number: int, length: int) -> None:
@@ -336,20 +367,26 @@ class FileHandles:
         if isinstance(upload, UploadHandle):
             upload.truncate(length)
             return
-        inode = self._writable(number, keep_bytes=length).inode
-        os.ftruncate(inode.fd, length)
-        self._open_inodes.mark_written(inode)
+        handle = self._writer(number)
+        with handle.inode.guard:
+            inode = self._made_writable(handle, keep_bytes=length)
+            handle.owners = None
+            os.ftruncate(inode.fd, length)
+            self._open_inodes.mark_written(inode)
 
     def fallocate(self, number: int, mode: int, offset: int, length: int) -> None:
-        inode = self._writable(number).inode
+        handle = self._writer(number)
+        with handle.inode.guard:
+            inode = self._made_writable(handle)
+            handle.owners = None
 
-        def allocate() -> None:
-            if not mode & _FREES:
-                require_reserve(self._context.directory)
-            fallocate(inode.fd, mode, offset, length)
+            def allocate() -> None:
+                if not mode & _FREES:
+                    require_reserve(self._context.directory)
+                fallocate(inode.fd, mode, offset, length)
 
-        self._enospc.run(allocate)
-        self._open_inodes.mark_written(inode)
+            self._enospc.run(allocate)
+            self._open_inodes.mark_written(inode)
 
     def copy_range(
         self, source: int, source_offset: int, target: int, target_offset: int, length: int
@@ -359,19 +396,22 @@ class FileHandles:
         # The kernel then reads and writes.
         if reading is None or reading.is_remote or isinstance(self.handle(target), UploadHandle):
             raise os_error(errno.EOPNOTSUPP)
-        inode = self._writable(target).inode
+        handle = self._writer(target)
         length = min(length, _COPY_AT_ONCE)
-        if reading.checksums is not None:
-            length = reading.checksums.known(source_offset, length)
-            reading.checksums.require(source_offset, length)
-        source_fd = reading.fd
+        with handle.inode.guard:
+            inode = self._made_writable(handle)
+            handle.owners = None
+            checksums, source_fd = reading.checksums, reading.fd
+            if checksums is not None:
+                length = checksums.known(source_offset, length)
+                checksums.require(source_offset, length)
 
-        def copy() -> int:
-            require_reserve(self._context.directory)
-            return os.copy_file_range(source_fd, inode.fd, length, source_offset, target_offset)
+            def copy() -> int:
+                require_reserve(self._context.directory)
+                return os.copy_file_range(source_fd, inode.fd, length, source_offset, target_offset)
 
-        count = self._enospc.run(copy)
-        self._open_inodes.mark_written(inode)
+            count = self._enospc.run(copy)
+            self._open_inodes.mark_written(inode)
         return count
 
     def seek(self, number: int, offset: int, whence: int) -> int:
@@ -400,9 +440,16 @@ class FileHandles:
         """Close a file. Classify it after its last writer; delete it if it has no name."""
         inode = handle.inode
         try:
-            is_last, was_writer = self._open_inodes.remove_handle(inode, writing=handle.writable)
+            is_last, was_writer = self._open_inodes.remove_handle(
+                inode, writing=handle.writable, closing=handle.is_closing
+            )
             if is_last:
                 self._open_inodes.drop_aliases(inode.ino)
+            if was_writer and self._is_shared:
+                self._classifier.submit(inode.ino)  # if the close could not publish it
+            if was_writer and inode.is_reserved:
+                with suppress(VfsdError):  # it ends with the lease
+                    self._open_inodes.unreserve(inode)
             node = self._names.node_if_any(inode.ino)
             if node is None:
                 return
@@ -417,11 +464,20 @@ class FileHandles:
 
     # -- internals
 
-    def _open_handle(self, node: Node, caller: Caller, *, writable: bool) -> FileHandle:
+    def _open_handle(
+        self, node: Node, caller: Caller, *, writable: bool, takes_over: bool
+    ) -> FileHandle:
         inode = self._open_inodes.pin(node.ino)
         try:
+            if takes_over:
+                self._open_inodes.take_over(inode, node)
+            elif writable:
+                self._open_inodes.reserve(inode)
             self._open_inodes.open(inode)
         except BaseException:
+            if inode.is_reserved:
+                with suppress(VfsdError):
+                    self._open_inodes.unreserve(inode)
             self._open_inodes.unpin(inode)
             raise
         return self._new_handle(inode, caller, writable=writable)
@@ -431,12 +487,19 @@ class FileHandles:
         self._open_inodes.add_handle(inode, writing=writable)
         return FileHandle(self, inode, writable=writable, is_privileged=caller.is_privileged)
 
-    def _writable(self, number: int, keep_bytes: int | None = None) -> FileHandle:
-        """Return a handle whose bytes may be changed now."""
+    def _writer(self, number: int) -> FileHandle:
+        """Return a handle that may write."""
         handle = self._handles.get(number)
         if not isinstance(handle, FileHandle) or not handle.writable:
             raise os_error(errno.EBADF)
+        return handle
+
+    def _made_writable(self, handle: FileHandle, keep_bytes: int | None = None) -> OpenInode:
+        """Return the inode of a handle, ready for a change of bytes. The caller has its guard."""
         inode = handle.inode
+        if handle.is_closing:
+            handle.is_closing = False
+            inode.closing -= 1
         # The row must say that the bytes change before any of them do.
         if not inode.dirty:
             self._enospc.run(lambda: self._open_inodes.make_writable(inode, keep_bytes=keep_bytes))
@@ -444,7 +507,24 @@ class FileHandles:
             self._drop_setid(inode)
         if inode.has_capabilities:
             self._drop_capabilities(inode)
-        return handle
+        return inode
+
+    def _publish(self, handle: FileHandle) -> None:
+        """Upload the bytes of a file whose writers are all closing, so that other hosts see them.
+
+        Raises EIO if that fails; the classifier then tries it again and again.
+        """
+        inode = handle.inode
+        with inode.lock:
+            if not handle.is_closing:
+                handle.is_closing = True
+                inode.closing += 1
+            if inode.closing < inode.writers:
+                return
+        self._classifier.publish(inode)
+        if inode.is_reserved:
+            with suppress(VfsdError):  # it ends with the lease
+                self._open_inodes.unreserve(inode)
 
     def _drop_setid(self, inode: OpenInode) -> None:
         with self._names.changing() as change:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 
 from vfsd.catalog import NAME_BYTES, ROOT, Catalog
-from vfsd.core.model import FileState, LogicalVideo, Node
+from vfsd.core.model import WAITS_FOR_UPLOAD, FileState, LogicalVideo, Node, is_waiting
 from vfsd.core.retention_policy import hold_message
 from vfsd.disk.mount_queries import MountedNode
 from vfsd.errors import IntegrityError, NotFoundError
@@ -225,7 +225,7 @@ class ExtendedAttributes:
         # A program that closes a file and asks for its codec expects an answer.
         settled = self._classifier.settle(node.ino, _SETTLE_SECONDS) or node
         if key == "state":
-            return None if settled.state is None else settled.state.value.encode()
+            return self._state(settled).encode() if settled.state is not None else None
         if key == "reason":
             reason = self._reason(settled)
             return None if reason is None else os.fsencode(reason)
@@ -240,11 +240,21 @@ class ExtendedAttributes:
             return None
         return _VIDEO_ATTRIBUTES[key](video, self._context.catalog).encode()
 
+    def _state(self, node: Node) -> str:
+        if self._classifier.waits_for_upload(node.ino) or is_waiting(node):
+            return WAITS_FOR_UPLOAD
+        assert node.state is not None
+        # Where the bytes of a file are makes no difference to its users.
+        state = FileState.PLAIN if node.state is FileState.STORED else node.state
+        return str(state.value)
+
     def _reason(self, node: Node) -> str | None:
         """Return why a file is not a video, is not examined yet, or cannot be decoded."""
         if node.state is FileState.PLAIN or node.state is FileState.SPOOLED:
             if self._context.is_elsewhere(node):
                 return self._context.elsewhere_reason(node)
+            return node.reason or None
+        if node.state is FileState.STORED:
             return node.reason or None
         if node.state is not FileState.VIDEO:
             return None

@@ -13,7 +13,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from enum import Enum
 from functools import partial
@@ -28,7 +28,7 @@ from vfsd.disk.store_layout import fsync_path
 from vfsd.disk.tempfiles import NewFile, unlock
 from vfsd.errors import NotFoundError, VfsdError
 from vfsd.mount.fs import posix
-from vfsd.mount.fs.dentry_cache import DentryCache
+from vfsd.mount.fs.dentry_cache import DentryCache, TreeTransaction
 from vfsd.mount.fs.posix import Attributes, copy_start, is_private, os_error
 from vfsd.storage.context import StoreContext
 
@@ -39,6 +39,7 @@ _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _RECENT_SECONDS = 1.0
 _MAX_CLOSED = 1000
 _COPY_BYTES = 1 << 20
+_NO_GUARD = nullcontext()
 CAPABILITIES = b"security.capability"
 """The extended attribute with the capabilities of a program; see capabilities(7)."""
 
@@ -57,6 +58,7 @@ class BackingKind(Enum):
     OBJECT = "object"  #: an object of the store, never changed
     REMOTE = "remote"  #: an object in a bucket; `fd` has no bytes
     LINKED = "linked"  #: a file indexed in place, always compared with its checksums
+    CATALOG = "catalog"  #: bytes in the catalog; `fd` is a copy in memory
     PRIVATE = "private"  #: the inode's private file, may be written
 
 
@@ -70,16 +72,21 @@ class OpenInode:
     __slots__ = (
         "backing",
         "checksums",
+        "closing",
         "dirty",
         "fd",
         "flushed",
+        "guard",
         "handles",
         "has_capabilities",
         "ino",
+        "is_lost",
+        "is_reserved",
         "last_known",
         "lock",
         "pins",
         "replaced_fds",
+        "sending",
         "setid",
         "shown_ctime",
         "silent_until",
@@ -88,14 +95,21 @@ class OpenInode:
         "writers",
     )
 
-    def __init__(self, ino: int) -> None:
+    def __init__(self, ino: int, *, is_shared: bool = False) -> None:
+        """`is_shared`: other hosts can read the file after its close."""
         self.ino = ino
         self.lock = threading.RLock()
+        #: Held during each write, since a close publishes the bytes while handles are open.
+        self.guard: AbstractContextManager[object] = self.lock if is_shared else _NO_GUARD
+        self.sending = threading.Lock() if is_shared else None  #: held while it is published
         self.fd = -1
         self.replaced_fds: list[int] = []
         self.pins = 0  #: handles and other users that need this object
         self.handles = 0
         self.writers = 0  #: handles that may write
+        self.closing = 0  #: those of them without a write since their last flush, if shared
+        self.is_reserved = False  #: this mount is its only writer; see `vfsd.catalog.homes`
+        self.is_lost = False  #: another host has taken it over: what was written is not published
         self.backing = BackingKind.OBJECT  #: the kind of file behind `fd`
         self.dirty = False  #: the row says that the bytes change; writes need no more steps
         self.setid = False  #: the mode has set-user-ID or set-group-ID; a write clears them
@@ -144,6 +158,7 @@ class OpenInodes:
         self._names = names
         self._discard_objects = discard_objects
         self._spool = os.fspath(context.directory.spool)
+        self._is_shared = context.is_shared
         self._open: dict[int, OpenInode] = {}
         self._closed: dict[int, float] = {}
         self._guard = threading.Lock()
@@ -171,7 +186,7 @@ class OpenInodes:
         with self._guard:
             inode = self._open.get(ino)
             if inode is None:
-                inode = self._open[ino] = OpenInode(ino)
+                inode = self._open[ino] = OpenInode(ino, is_shared=self._is_shared)
             inode.pins += 1
         return inode
 
@@ -202,8 +217,12 @@ class OpenInodes:
         with self._guard:
             inode.handles += 1
 
-    def remove_handle(self, inode: OpenInode, *, writing: bool) -> tuple[bool, bool]:
+    def remove_handle(
+        self, inode: OpenInode, *, writing: bool, closing: bool = False
+    ) -> tuple[bool, bool]:
         """Count one handle less. Return (was the last handle, was the last writer).
+
+        `closing`: the handle is one of `OpenInode.closing`.
 
         The tree must not change while the last handle goes: an unlink sees the file either open or
         closed. Other handles take no lock of the tree. The kernel does not wait for RELEASE either,
@@ -214,6 +233,7 @@ class OpenInodes:
         with inode.lock:
             if writing:
                 inode.writers -= 1
+            inode.closing -= closing
             was_writer = writing and inode.writers == 0
             if was_writer:
                 inode.dirty = False
@@ -246,10 +266,10 @@ class OpenInodes:
 
         Raises `OSError`: ENOENT when the inode is gone, EIO when its bytes are missing.
         """
-        if inode.fd >= 0:
+        if inode.fd >= 0 and not self._is_outdated(inode):
             return
         with inode.lock:
-            if inode.fd >= 0:
+            if inode.fd >= 0 and not self._is_outdated(inode):
                 return
             node = self._names.node_if_any(inode.ino)
             if node is not None and self._context.is_elsewhere(node):
@@ -274,8 +294,65 @@ class OpenInodes:
             inode.backing = backing
             inode.setid = bool(node.mode & 0o6000)
             inode.last_known = node
+            if inode.fd >= 0:
+                inode.replaced_fds.append(inode.fd)
+            # In this order: readers that find no checksums read `fd`, and look again.
             inode.checksums = checksums
             inode.fd = fd
+
+    def _is_outdated(self, inode: OpenInode) -> bool:
+        """Return whether another host has changed the bytes since `fd` was opened."""
+        if not self._is_shared or inode.dirty:
+            return False
+        node, known = self._names.node_if_any(inode.ino), inode.last_known
+        return node is not None and known is not None and node.generation != known.generation
+
+    def reserve(self, inode: OpenInode) -> None:
+        """Make this mount the only writer of a pinned inode, until `unreserve`.
+
+        Raises EBUSY if another host writes it, and the errors of the catalog.
+        """
+        lease = self._context.catalog.lease
+        if lease is None:
+            return
+        with inode.lock:
+            if inode.is_reserved or inode.dirty:
+                return
+            if not lease.take_file(inode.ino):
+                raise os_error(errno.EBUSY)
+            inode.is_reserved = True
+        self._names.require_current()  # another host may have written it just before
+
+    def unreserve(self, inode: OpenInode) -> None:
+        """Let other hosts write an inode if all writers are closing."""
+        lease = self._context.catalog.lease
+        with inode.lock:
+            if lease is None or not inode.is_reserved or inode.closing < inode.writers:
+                return
+            inode.is_reserved = False
+            lease.free_file(inode.ino)
+
+    def take_over(self, inode: OpenInode, node: Node) -> None:
+        """Replace the bytes of a file by none that a mount was writing which is gone.
+
+        Raises EBUSY if it is not, and for a file that was published.
+        """
+        with self._context.catalog.reading() as seen:
+            if node.state is not FileState.SPOOLED or seen.homes.is_live(node.home):
+                raise os_error(errno.EBUSY)
+        with inode.lock:
+            self._copy(inode, node, 0)
+            inode.dirty = True
+            inode.is_lost = False
+            inode.setid = bool(node.mode & 0o6000)
+            inode.last_known = self._names.node_if_any(inode.ino) or node
+
+    def published(self, inode: OpenInode) -> None:
+        """Record that the bytes that `fd` has are those of the row. The caller has the lock."""
+        inode.dirty = False
+        inode.is_reserved = False
+        inode.backing = BackingKind.OBJECT
+        inode.last_known = self._names.node_if_any(inode.ino) or inode.last_known
 
     def create_private(self, ino: int) -> int:
         """Create and open the private file of a new inode. Call it before the row is committed."""
@@ -316,18 +393,24 @@ class OpenInodes:
         with inode.lock:
             if inode.dirty:
                 return
+            if inode.is_lost:
+                raise os_error(errno.EIO)
             node = self._names.node_if_any(inode.ino)
+            if self._is_outdated(inode) and keep_bytes != 0:
+                raise os_error(errno.ESTALE)
             found = os.fstat(inode.fd)
             is_own = inode.is_private and self._is_own(inode, node, found)
             if is_own and not _may_be_written(inode.fd):
                 self._reopen(inode, found)
-            if not is_own or (node is not None and not self._mark_changing(node, None)):
+            if not is_own or (node is not None and not self._mark_changing(inode, node, None)):
                 keeps_all = inode.is_private or keep_bytes is None
                 size = found.st_size
                 if inode.is_remote and inode.checksums is not None:
                     size = inode.checksums.size
                 self._copy(inode, node, size if keeps_all else min(keep_bytes or 0, size))
             inode.dirty = True
+            if self._is_shared and node is not None:
+                inode.last_known = self._names.node_if_any(inode.ino) or inode.last_known
             inode.has_capabilities = node is not None and CAPABILITIES in self._names.xattrs(
                 node.ino
             )
@@ -398,6 +481,8 @@ class OpenInodes:
                     if error.errno != errno.EROFS:
                         raise
             return os.open(path, os.O_RDONLY | STORED_FLAGS), None, BackingKind.PRIVATE
+        if node.state is FileState.STORED and node.object_key is None:
+            return self._open_small(node), None, BackingKind.CATALOG
         location = ByteLocation(node.object_key, node.link_path)
         originals = self._context.originals
         if not self._context.objects.is_local and originals.is_remote(location):
@@ -410,6 +495,16 @@ class OpenInodes:
         else:
             fd, backing = os.open(stored, os.O_RDONLY | STORED_FLAGS), BackingKind.OBJECT
         return fd, originals.opened(location, fd), backing
+
+    def _open_small(self, node: Node) -> int:
+        with self._context.catalog.reading() as seen:
+            data = seen.tree.small_file(node.ino)
+        if len(data) != node.size:  # it was written again since the row was read
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), f"inode {node.ino}")
+        fd = os.memfd_create(f"vfsd-{node.ino}", os.MFD_CLOEXEC)
+        while data:
+            data = data[os.write(fd, data) :]
+        return fd
 
     def _reopen(self, inode: OpenInode, found: os.stat_result) -> None:
         """Reopen a private file for writing that was opened while its disk was read-only.
@@ -429,7 +524,7 @@ class OpenInodes:
         A second hard link means that the file is, or was about to become, an object. The same holds
         where a copy has replaced the file and the row was not updated.
         """
-        if found.st_nlink > 1 or (node is not None and node.state is FileState.VIDEO):
+        if found.st_nlink > 1 or (node is not None and not is_private(node)):
             return False
         try:
             return os.path.samestat(found, os.stat(f"{self._spool}/{inode.ino}"))
@@ -453,13 +548,13 @@ class OpenInodes:
                     inode.checksums.require(0, length)
                 if inode.is_remote and inode.checksums is not None:
                     _copy_fetched(inode.checksums, fd, length)
-                else:
+                elif length:
                     copy_start(inode.fd, fd, length)
                 before = self.attributes(node)
                 os.utime(fd, ns=(before.atime_ns, before.mtime_ns))
                 if length:  # an empty file has nothing to lose
                     os.fsync(fd)
-                self._mark_changing(node, str(new.path), is_kept=length > 0)
+                self._mark_changing(inode, node, str(new.path), is_kept=length > 0)
             except BaseException:
                 os.close(fd)
                 self._discard_private(inode.ino, self._context.directory.spool_file(inode.ino))
@@ -477,7 +572,9 @@ class OpenInodes:
             if node is not None and not is_private(node):
                 private.unlink(missing_ok=True)
 
-    def _mark_changing(self, node: Node, copy: str | None, *, is_kept: bool = False) -> bool:
+    def _mark_changing(
+        self, inode: OpenInode, node: Node, copy: str | None, *, is_kept: bool = False
+    ) -> bool:
         """Record in the row that the bytes change.
 
         `copy` becomes the private file in the same transaction, and is synced if `is_kept`. Without
@@ -491,9 +588,8 @@ class OpenInodes:
                 if copy is not None:
                     raise os_error(errno.ESTALE) from None
                 return True  # deleted by another process; writes are lost with the handles
-            if self._context.is_elsewhere(now):
-                raise os_error(errno.EBUSY)
-            if copy is None and now.state is FileState.VIDEO:
+            is_reserved = self._may_write(change, inode, now, keeps=copy is None or is_kept)
+            if copy is None and not is_private(now):
                 return False
             change.transaction.retention.require_free(node.ino)
             if copy is not None:
@@ -511,7 +607,34 @@ class OpenInodes:
             )
             if now.state is FileState.VIDEO:
                 change.transaction.videos.drop_physicals(node.ino)
+            elif now.state is FileState.STORED:
+                change.tree.put_small_file(node.ino, None)
+        inode.is_reserved = is_reserved
         self._discard_objects(keys)
+        return True
+
+    def _may_write(
+        self, change: TreeTransaction, inode: OpenInode, now: Node, *, keeps: bool
+    ) -> bool:
+        """Reserve an inode for this mount, if there may be others, in the transaction of its first
+        write. Return whether it is reserved after the commit.
+
+        Raises EBUSY if another host writes it, or has its only bytes, and ESTALE if it has other
+        bytes than those that are open, unless none of them are kept (`keeps`).
+        """
+        if self._context.is_elsewhere(now):
+            if keeps or now.state is not FileState.SPOOLED:
+                raise os_error(errno.EBUSY)
+            if change.transaction.homes.is_live(now.home):
+                raise os_error(errno.EBUSY)
+        lease = self._context.catalog.lease
+        if lease is None:
+            return False
+        if not inode.is_reserved and not change.transaction.homes.take_file(now.ino, lease.mount):
+            raise os_error(errno.EBUSY)
+        known = inode.last_known
+        if self._is_shared and keeps and known and known.generation != now.generation:
+            raise os_error(errno.ESTALE)
         return True
 
 

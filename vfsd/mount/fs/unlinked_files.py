@@ -147,8 +147,7 @@ class HiddenNames:
                 node = change.node_at(position)
                 if node.is_dir:
                     raise os_error(errno.EISDIR)
-                if node.nlink == 1 and change.tree.is_elsewhere(node):
-                    raise os_error(errno.EBUSY)  # a rename over it would replace it
+                change.require_replaceable(node)  # a rename over it would replace it
                 now = time.time_ns()
                 at = (position.parent.ino, position.name)
                 left = change.tree.unlink(*at, now_ns=now)
@@ -391,15 +390,20 @@ def recover(context: StoreContext) -> RecoveryReport:
 
 def _remove_stray(context: StoreContext, private: set[int]) -> int:
     listed = context.directory.spooled() if context.directory.has_own_spool else ()
-    stray = [path for ino, path in listed if ino not in private]
+    stray = [(ino, path) for ino, path in listed if ino not in private]
     left = find_leftovers(context)
     if stray or left:
         context.catalog.sync()
     gone = 0
-    for path in stray:
+    for ino, path in stray:
         try:
-            remove(path)
-            gone += 1
+            if context.catalog.home is not None:
+                from vfsd.write.shared_files import remove_stray  # SQLite stores have one home
+
+                gone += remove_stray(context, ino, path)
+            else:
+                remove(path)
+                gone += 1
         except STAYS as error:
             _log.warning("%s", error)
     return gone + len(delete_leftovers(context, left))

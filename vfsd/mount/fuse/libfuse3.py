@@ -105,6 +105,7 @@ class Libfuse3Adapter:
         self._counters = counters
         self._fh_at: int = module.fuse_file_info.fh.offset
         self._lock_owner_at: int = module.fuse_file_info.lock_owner.offset
+        self._notes_owners = filesystem.context.is_shared
         self._can_skip_flush = hasattr(module.fuse_file_info, "noflush")
         self._callbacks: list[Any] = []  # libfuse keeps no reference
 
@@ -381,6 +382,8 @@ class Libfuse3Adapter:
                 end, taken = self._fs.append(handle, data)
             else:
                 taken = self._fs.write(handle, data, offset)
+            if self._notes_owners:
+                self._fs.note_owner(handle, c_uint64.from_address(info + self._lock_owner_at).value)
             if flags & os.O_DSYNC and self._cache.bypasses_cache(handle):
                 # Set by O_DSYNC, RWF_DSYNC or the mount. For cached writes the kernel sends FSYNC.
                 self._fs.fsync(handle, data_only=flags & os.O_SYNC != os.O_SYNC)
@@ -399,7 +402,7 @@ class Libfuse3Adapter:
     def flush(self, _path: int, info: int) -> None:
         handle = self._handle(info)
         self._view_readers.flushed(handle)
-        self._fs.flush(handle)
+        self._fs.flush(handle, c_uint64.from_address(info + self._lock_owner_at).value)
 
     def release(self, _path: int, info: int) -> None:
         self._release(self._handle(info))

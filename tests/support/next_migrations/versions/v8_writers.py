@@ -1,0 +1,1 @@
+../../../../catalog/migrations/versions/v8_writers.py
