@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -91,10 +92,9 @@ class Garbage:
         unnamed = self.unnamed(places)
         with self._database.appending() as connection:
             since = database_time(connection, -grace - 1)
-            for place in unnamed:
-                connection.execute(
-                    sa.insert(garbage).values(place=place, size=places[place], since=since)
-                )
+            for place in sorted(unnamed):
+                new = _insert(connection).values(place=place, size=places[place], since=since)
+                connection.execute(new.on_conflict_do_nothing())  # another process may do the same
 
     def clock_offset(self) -> float:
         """Return the seconds that the clock of the database is ahead of this host's."""
@@ -121,6 +121,17 @@ def removed_object(connection: Connection, key: str) -> tuple[str, int] | None:
     )
     row = connection.execute(query.limit(1)).first()
     return None if row is None else (row.place, row.size)
+
+
+def _insert(connection: Connection) -> Any:
+    """Return an INSERT into the garbage that can ignore existing rows."""
+    if connection.dialect.name == "postgresql":
+        from sqlalchemy.dialects import postgresql
+
+        return postgresql.insert(garbage)
+    from sqlalchemy.dialects import sqlite
+
+    return sqlite.insert(garbage)
 
 
 def _due(connection: Connection, grace: float, limit: int) -> dict[str, int]:

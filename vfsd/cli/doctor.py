@@ -98,6 +98,8 @@ _REINSTALL = (
 )
 _LOW_SPACE = 1 << 30
 _LARGE_LOG = 64 << 20
+# Mounts delete garbage of a bucket several times an hour.
+_LATE_SECONDS = 86400.0
 _MANY_CONNECTIONS = 0.8
 _FUSE_DEVICE = Path("/dev/fuse")
 _FUSE_CONF = Path("/etc/fuse.conf")
@@ -446,6 +448,10 @@ def _check_bucket(store: Store) -> Iterator[Diagnosis]:
         size = human_bytes(sum(missing.values()))
         text = f"{len(missing)} objects ({size}) are only files of a home"
         yield Diagnosis("push", WARN, text, "`vfsd push` copies them for other hosts")
+    late = store.catalog.garbage.total(store.settings.object_grace + _LATE_SECONDS)
+    if late.files:
+        text = f"{late.files} files ({human_bytes(late.bytes)}) of the bucket should be deleted"
+        yield Diagnosis("garbage", WARN, text, "`vfsd gc` deletes them, and so does any mount")
 
 
 def _check_recordings(found: Sequence[UnfinishedRecording]) -> Iterator[Diagnosis]:
