@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,6 +37,7 @@ from vfsd.catalog.uploads import UPLOAD_SECONDS, database_time
 from vfsd.errors import LeaseLostError
 from vfsd.maintenance import fsck
 from vfsd.maintenance.fsck.bucket import collect_bucket, compare
+from vfsd.mount import background_work
 from vfsd.storage.reclaim import drop_segments
 
 CLIP = Path(__file__).parents[2] / "sample_videos" / "traffic.mp4"
@@ -312,3 +313,35 @@ def test_random_work_leaves_nothing_behind(homes: Homes, seed: int) -> None:
         remote_objects_of(other).collect(0)
         assert places(store) == {place for place, _ in recorded_objects(store).values()}
         assert is_exact(store), done
+
+
+def test_mount_collects_garbage(homes: Homes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(background_work, "_COLLECT_SECONDS", 0.05)
+    with homes.opened(0) as store:
+        store.ingest(CLIP, NAME)
+        kept = places(store)
+        make_garbage(store, 5)
+        homes.proxy.faults.silent = True
+        remote_objects_of(store).fetch_seconds = 2.0
+        with closing(background_work.BucketCollector(remote_objects_of(store), 0)):
+            wait_until(lambda: sum(homes.proxy.counts.requests.values()) > 2, _SECONDS)
+            homes.proxy.faults.silent = False
+            wait_until(lambda: not store.catalog.garbage.total().files, _SECONDS)
+        assert places(store) == kept
+    late = run_command("--store", homes.paths[0], "doctor", "--json").objects
+    assert "garbage" not in [one["check"] for one in late]
+
+
+def test_two_repairs_of_the_bucket_at_once(homes: Homes, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x" * 100)
+    with homes.opened(0) as store, homes.opened(1) as other:
+        strays = {f"o/ab/{'ab' * 32}-{number:016x}": 100 for number in range(5)}
+        for place in strays:
+            remote_objects_of(store).client.put(place, tmp_path / "file")
+        state = compare(store.parts)
+        assert state.young == strays
+        for one in (store, other):
+            one.catalog.garbage.adopt(strays, 0)
+        assert store.catalog.garbage.total().files == len(strays)
+        assert remote_objects_of(other).collect(0).files == len(strays)
+        assert places(store) == set()
