@@ -19,7 +19,7 @@ from vfsd.catalog.garbage import GarbageTotal
 from vfsd.core.model import ByteLocation
 from vfsd.disk.object_store import ObjectStore
 from vfsd.disk.store_layout import StoreDirectory
-from vfsd.errors import NotFoundError
+from vfsd.errors import DamagedFileError, NotFoundError
 from vfsd.maintenance import fsck
 from vfsd.maintenance.fsck.bucket import collect_bucket, compare
 from vfsd.maintenance.push import push, use_bucket
@@ -225,3 +225,30 @@ def test_options_for_a_bucket_need_one(tmp_path: Path) -> None:
         done = run_command("--store", tmp_path / "local", *command)
         assert done.code == 2
         assert "no bucket" in done.err
+
+
+def test_reads_of_lost_and_damaged_objects(remote: Path, seaweedfs: SeaweedServer) -> None:
+    region = (64, 64, 160, 128)
+    with Store.open(remote) as store:
+        video = store[NAME]
+        key = video.original.object_key or ""
+        tiles = [one.object_key for one in store.catalog.segments(video.info)]
+        for one in tiles:
+            damage(store, seaweedfs, recorded_objects(store)[one][0])
+        assert video.read(frames=[5], region=region, psnr=20).data.any()
+        # The damaged pack was dropped, and reads go on without it.
+        assert tiles[0] not in recorded_objects(store)
+        assert store.catalog.garbage.total().files >= 1
+        place = recorded_objects(store)[key][0]
+        remote_objects_of(store).client.delete([place])
+        shutil.rmtree(remote / "cache" / "o", ignore_errors=True)
+        with pytest.raises(DamagedFileError, match="cannot be read"):
+            store[NAME].read(frames=[70], psnr=math.inf)
+        assert any("is missing" in one.message for one in fsck.run(store.parts, deep=True))
+    done = run_command("--store", remote, "ingest", CLIP, "--as", NAME)
+    assert done.code == 0, done.err
+    with Store.open(remote) as store:
+        assert recorded_objects(store)[key][0] != place
+        assert store[NAME].read(frames=[70], psnr=math.inf).data.any()
+        assert fsck.run(store.parts, deep=True, objects=True, repair=True) is not None
+        assert is_exact(store)

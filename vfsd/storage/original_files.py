@@ -273,7 +273,13 @@ class OriginalFiles:
             videos = _videos(seen.videos.get, seen.integrity.videos_of(location))
         frames, unknown = self._frames_hit(videos, ranges)
         what = " and ".join(video.name for video in videos) or str(location)
-        how = "is damaged on disk" if is_proven else "cannot be read from the disk"
+        is_remote = False
+        with suppress(VfsdError):  # the catalog may be away
+            is_remote = self.is_remote(location)
+        if is_proven:
+            how = f"is damaged {'in the bucket' if is_remote else 'on disk'}"
+        else:
+            how = f"cannot be read from the {'bucket' if is_remote else 'disk'}"
         if not videos:
             lost = ""
         elif frames is None:
