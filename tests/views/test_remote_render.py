@@ -10,7 +10,6 @@ import signal
 import socket
 import subprocess
 import time
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +18,9 @@ import numpy as np
 import pytest
 
 from sample_videos import FOLDER
+from tests.support.render_starter import RenderStarter
+from tests.support.stores import new_store
 from tests.views.conftest import Shelf
-from vfsd.api.store import Store
-from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import DamagedFileError, IntegrityError, MountError, NotFoundError
 from vfsd.mount import render_client, render_server
 from vfsd.mount.background_work import LOWEST, ORDINARY, PriorityControl
@@ -67,40 +66,41 @@ class Made:
         return SlotRequest(self.shelf.video(NAME).info.ino, path, key, slot, 0)
 
 
+@pytest.fixture(scope="module")
+def starting() -> Iterator[RenderStarter]:
+    starter = RenderStarter()
+    yield starter
+    starter.close()
+
+
 @pytest.fixture
-def made(tmp_path: Path) -> Iterator[Made]:
-    with Store.create(tmp_path / "elsewhere") as store:
+def made(tmp_path: Path, starting: RenderStarter) -> Iterator[Made]:
+    with new_store(tmp_path / "elsewhere") as store:
         store.ingest(FOLDER / NAME, NAME)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of threads, which it does not stop
-        starter, pid = render_server.start(store.parts.directory, read_only=False)
-    with Store.open(store.path) as store:
         accused: list[bool] = []
         deference = PriorityControl(lambda: False)
+        starter = starting.start(store.path)
         process = RenderProcess(starter, lambda: accused.append(True), deference)
         views = Views(store.parts, store.tools, remote=process)
         yield Made(Shelf(store, views), process, accused)
         views.close()
         process.close()
-        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        assert starting.exit_code() == 0
 
 
 def nobody_gives_up() -> None:
     pass
 
 
-def test_failed_start_is_reported(tmp_path: Path) -> None:
-    Store.create(tmp_path / "store").close()
-    directory = StoreDirectory.open(tmp_path / "store")
-    directory.settings.write_text("bogus = 1\n")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        starter, pid = render_server.start(directory, read_only=False)
+def test_failed_start_is_reported(tmp_path: Path, starting: RenderStarter) -> None:
+    with new_store(tmp_path / "store") as store:
+        store.parts.directory.settings.write_text("bogus = 1\n")
+    starter = starting.start(store.path)
     process = RenderProcess(starter, lambda: None, PriorityControl(lambda: False))
     with pytest.raises(MountError, match=r"a setting must be one of .*, got 'bogus'"):
         process.require_start()
     process.close()
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert starting.exit_code() == 0
 
 
 def test_trial_start_ends(made: Made) -> None:
@@ -359,7 +359,7 @@ def test_descriptors_do_not_accumulate(made: Made) -> None:
     before = len(os.listdir("/proc/self/fd"))
     for number in range(30):
         made.shelf.read(NAME, f"frames/{number:06}.png")
-        made.shelf.read(NAME, f"size={64 + 2 * number}x36.rgb")
+        made.shelf.read(NAME, f"t=0-0.1,size={64 + 2 * number}x36.rgb")
     assert len(os.listdir("/proc/self/fd")) < before + 20
 
 
