@@ -3,8 +3,8 @@
 import sqlalchemy as sa
 from alembic import op
 
-revision = "v8"
-down_revision = "v7"
+revision = "v9"
+down_revision = "v8"
 
 _Id = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 _STATE = (

@@ -1,0 +1,1 @@
+../../../../catalog/migrations/versions/v9_writers.py
