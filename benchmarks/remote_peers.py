@@ -91,7 +91,9 @@ class _Peers:
         data = obstore.get(self._client(self._bucket), self._settings["place"]).bytes()
         with tempfile.NamedTemporaryFile(delete=False, dir=self._settings["folder"]) as file:
             file.write(data)
-        return _PyAV(file.name)
+        found = _PyAV(file.name)
+        os.unlink(file.name)
+        return found
 
     def pyav_obstore(self) -> Any:
         obstore = importlib.import_module("obstore")

@@ -257,6 +257,15 @@ class Catalog:
         """As given to `open`."""
         return self._database.staleness
 
+    def share_changes(self, path: Path) -> None:
+        """Share the answers of the server about changes with other processes, in a file.
+
+        Only for catalogs on a server.
+        """
+        from vfsd.catalog.server_connections import HostChanges
+
+        self._database.server.counter.host = HostChanges(path)
+
     @property
     def home(self) -> str | None:
         """The id of the home of this process; None for a catalog that cannot have several."""

@@ -7,14 +7,19 @@ another one.
 from __future__ import annotations
 
 import logging
+import os
 import queue
+import random
 import select
+import struct
 import sys
 import threading
 import time
 import weakref
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -42,6 +47,10 @@ _AWAY_SECONDS = 1.0
 _ANSWER_SECONDS = 2.0
 """How long a read waits for the number of changes."""
 _LOG_SECONDS = 60
+_EARLIEST = 0.8
+"""The share of the staleness after which a process of a host asks again at the earliest."""
+_ANSWER = struct.Struct("<dqI")
+_CHECKSUM_BYTES = 4
 
 _CONNECT_OPTIONS: dict[str, int] = {
     "connect_timeout": 60,
@@ -318,6 +327,45 @@ class _IdleCloser:
             self._is_closing = False
 
 
+class HostChanges:
+    """The last answer of the server, in a file that the processes of a home share.
+
+    Processes ask one after the other instead of each for itself.  A file that cannot be used is
+    ignored.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self, after: float, now: float) -> tuple[float, int] | None:
+        """Return (time of the question, number of changes); None without a question in that time.
+
+        Times are those of the monotonic clock, which is the same in all processes.
+        """
+        with suppress(OSError), self._opened(os.O_RDONLY) as fd:
+            data = os.pread(fd, _ANSWER.size, 0)
+            if len(data) == _ANSWER.size:
+                asked, number, checksum = _ANSWER.unpack(data)
+                is_whole = checksum == zlib.crc32(data[:-_CHECKSUM_BYTES])
+                if is_whole and after < asked <= now:
+                    return asked, number
+        return None
+
+    def write(self, asked: float, number: int) -> None:
+        """Publish an answer."""
+        data = _ANSWER.pack(asked, number, 0)[:-_CHECKSUM_BYTES]
+        with suppress(OSError), self._opened(os.O_RDWR | os.O_CREAT) as fd:
+            os.pwrite(fd, _ANSWER.pack(asked, number, zlib.crc32(data)), 0)
+
+    @contextmanager
+    def _opened(self, flags: int) -> Iterator[int]:
+        fd = os.open(self._path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+
 class ChangeCounter:
     """The number of changes of a catalog on a server, as far as this process knows.
 
@@ -325,11 +373,14 @@ class ChangeCounter:
     it is unreachable, the last known number stays.
     """
 
+    host: HostChanges | None = None  #: answers to other processes, too
+
     def __init__(self, ask: Callable[[], int], staleness: float | None) -> None:
         self._ask = ask
         self.staleness = staleness
         self._number: int | None = None
-        self._due = 0.0  #: on the monotonic clock
+        self._asked = 0.0  #: when the known number was asked for, on the monotonic clock
+        self._due = 0.0  #: on the same clock
         self._away = False
         self._own = 0  #: number of commits of this process
         self._logged = -float(_LOG_SECONDS)
@@ -407,6 +458,8 @@ class ChangeCounter:
 
     def _update(self, now: bool) -> None:
         began, own = time.monotonic(), self._own
+        if not now and self._take_answer_of_host(began, own):
+            return
         try:
             # An answer that is needed is waited for, like that of any query.
             found = self._ask() if now or not self.may_lag else self._ask_briefly()
@@ -420,7 +473,26 @@ class ChangeCounter:
                 self._logged = began
                 _log.warning("cannot look for changes of the catalog: %s", error)
             return
+        if self.host is not None:
+            self.host.write(began, found)
+        self._accept(began, found, own)
+
+    def _take_answer_of_host(self, began: float, own: int) -> bool:
+        """Accept the answer to another process; return False if there is none that is new."""
+        if self.host is None or not self.staleness:
+            return False
+        answer = self.host.read(max(self._asked, began - self.staleness), began)
+        # A lower number is from before the last commit of this process.
+        if answer is None or answer[1] < (self._number or 0):
+            return False
+        self._accept(*answer, own)
+        return True
+
+    def _accept(self, asked: float, found: int, own: int) -> None:
         self._away = False
-        self._due = began + (self.staleness or 0.0)
+        seconds = self.staleness or 0.0
+        if self.host is not None:  # not all processes at the same moment
+            seconds *= random.uniform(_EARLIEST, 1.0)
+        self._asked, self._due = asked, asked + seconds
         # The answer may be older than a commit of this process, or newer.
         self._number = found if own == self._own else max(found, self._number or 0)

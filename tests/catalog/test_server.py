@@ -7,10 +7,12 @@ import os
 import re
 import stat
 import threading
+import time
 import traceback
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +20,13 @@ import pytest
 import sqlalchemy as sa
 
 from tests.support.catalog_rows import add_file, add_video
+from tests.support.forking import exit_code_of_child
 from tests.support.postgresql import PostgresqlServer
 from vfsd.api.store import Store
 from vfsd.catalog import ROOT, Catalog
 from vfsd.catalog.database_url import has_password, redacted_url, require_database
 from vfsd.catalog.schema import metadata, tags
+from vfsd.catalog.server_connections import ChangeCounter, HostChanges
 from vfsd.errors import (
     BusyError,
     ExistsError,
@@ -423,3 +427,66 @@ def test_server_has_comments_on_tables_and_columns(own_database: str) -> None:
             assert inspector.get_table_comment(table.name)["text"] == table.comment
             told = {one["name"]: one["comment"] for one in inspector.get_columns(table.name)}
             assert told == {column.name: column.comment for column in table.columns}, table.name
+
+
+@pytest.mark.thorough
+def test_processes_of_a_home_ask_the_server_together(own_database: str, tmp_path: Path) -> None:
+    """Counted for processes that look for changes all the time."""
+    seconds, processes = 3.0, 6
+    Catalog.create(own_database).close()
+
+    def asked(share: bool) -> int:
+        results = tmp_path / f"asked-{share}"
+        results.mkdir()
+
+        def look(number: int) -> None:
+            with closing(Catalog.open(own_database, staleness=1.0)) as catalog:
+                if share:
+                    catalog.share_changes(tmp_path / "changes")
+                count = 0
+                counter = catalog._database.server.counter
+                ask = counter._ask
+
+                def counted() -> int:
+                    nonlocal count
+                    count += 1
+                    return ask()
+
+                counter.number()
+                counter._ask = counted
+                end = time.monotonic() + seconds
+                while time.monotonic() < end:
+                    counter.number()
+                    time.sleep(0.005)
+                (results / str(number)).write_text(str(count))
+
+        with ThreadPoolExecutor(processes) as threads:
+            looks = [partial(look, number) for number in range(processes)]
+            assert list(threads.map(exit_code_of_child, looks)) == [0] * processes
+        return sum(int(one.read_text()) for one in results.iterdir())
+
+    assert asked(share=True) <= asked(share=False) * 2 / 3
+
+
+def test_answers_of_other_processes(tmp_path: Path) -> None:
+    path = tmp_path / "changes"
+    answers = iter(range(10, 20))
+    one, other = (ChangeCounter(lambda: next(answers), 60.0) for _ in range(2))
+    one.host = other.host = HostChanges(path)
+    assert (one.number(), other.number()) == (10, 10)
+    assert one.number(now=True) == 11  # asks in any case
+    third = ChangeCounter(lambda: next(answers), 60.0)
+    third.host = HostChanges(path)
+    third.note_own(12)
+    assert third.number() == 12  # the answer in the file is from before its commit
+    for damage in (b"", b"short", os.urandom(20), None):
+        if damage is None:
+            path.unlink()
+            path.mkdir()
+        else:
+            path.write_bytes(damage)
+        fresh = ChangeCounter(lambda: next(answers), 60.0)
+        fresh.host = HostChanges(path)
+        before = fresh.number()
+        assert before is not None
+        assert before > 12

@@ -315,3 +315,26 @@ def test_joined_home_reads_what_was_pushed(
         for one, more in zip(pixels(store), pixels(other), strict=True):
             np.testing.assert_array_equal(one, more)
         assert fsck.run(other.parts) == []
+
+
+def test_drop_in_readers_fetch_what_they_read(remote: Remote, local: Path) -> None:
+    cv2 = pytest.importorskip("cv2")
+    from vfsd.compat.cv2 import VideoCapture
+    from vfsd.compat.resolve import close_stores
+
+    right = cv2.VideoCapture(str(CLIP))
+    try:
+        remote.forget()
+        capture = VideoCapture(f"vfsd://{remote.path}//{NAME}")
+        assert capture.getBackendName() == "VFSD"
+        assert capture.get(cv2.CAP_PROP_FOURCC) == right.get(cv2.CAP_PROP_FOURCC)
+        assert capture.set(cv2.CAP_PROP_POS_FRAMES, 30)
+        assert np.any(capture.read()[1])
+        assert remote.requests == 1
+        assert remote.proxy.counts.body_bytes < CLIP.stat().st_size / 2
+        assert not VideoCapture(f"vfsd://{remote.path}//{NAME}", cv2.CAP_IMAGES).isOpened()
+        assert not capture.set(cv2.CAP_PROP_FORMAT, -1)  # packets are read from a file only
+        assert capture.isOpened()
+    finally:
+        close_stores()
+        right.release()

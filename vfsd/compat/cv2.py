@@ -85,7 +85,11 @@ class VideoCapture:
                     return True
                 capture.close()
             # OpenCV opens the stored file: a mounted path would lead there through FUSE.
-            args, kwargs = _with_source(args, kwargs, _stored_file(video))
+            try:
+                path = _stored_file(video)
+            except OSError as error:  # only in a bucket
+                return self._failed(f"OpenCV cannot open {source!r}: {error}", False)
+            args, kwargs = _with_source(args, kwargs, path)
         return self._open_peer(*args, **kwargs)
 
     def _open_peer(self, *args: Any, **kwargs: Any) -> bool:
@@ -165,7 +169,10 @@ class VideoCapture:
                 return self._closed(False)
             return bool(self._peer.set(propId, value))
         if propId == cv2.CAP_PROP_FORMAT and value == -1:
-            path = _stored_file(self._video.video)
+            try:
+                path = _stored_file(self._video.video)
+            except OSError as error:
+                return self._failed(f"OpenCV cannot read packets: {error}", False)
             self.release()
             return self._open_peer(path, cv2.CAP_FFMPEG, [propId, -1])
         return self._video.set(propId, float(value)) or self._failed(
@@ -346,7 +353,10 @@ class _StoreCapture:
     def _peer_property(self, name: int) -> float:
         """Return what OpenCV reports for the stored file: FourCC, bit rate, aspect ratio ..."""
         if name not in self._from_peer:
-            peer = self.opened_by_peer()
+            try:
+                peer = self.opened_by_peer()
+            except OSError:  # only in a bucket
+                return float(_fourcc(self.video)) if name == cv2.CAP_PROP_FOURCC else 0.0
             # OpenCV reports -1 for properties that it does not know.
             self._from_peer[name] = max(float(peer.get(name)), 0.0) if peer.isOpened() else 0.0
             peer.release()
@@ -372,6 +382,13 @@ def _with_source(
 
 def _pairs(params: Sequence[int]) -> list[tuple[int, int]]:
     return list(zip(params[::2], params[1::2], strict=True))
+
+
+def _fourcc(video: Video) -> int:
+    """Return OpenCV's code of a codec, which is not always that of the container."""
+    media = video.original.media
+    name = media.codec if media.codec in ("h264", "hevc") else media.codec_tag
+    return int.from_bytes(name.encode("latin-1", "replace")[:4], "little")
 
 
 def _stored_file(video: Video) -> str:

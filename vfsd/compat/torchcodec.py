@@ -528,7 +528,7 @@ class _Metadata(VideoStreamMetadata):  # type: ignore[misc]  # its types are not
             header = _Peer(
                 _stored_file(self._video), stream_index=self.stream_index, seek_mode=_APPROXIMATE
             ).metadata
-        except (RuntimeError, ValueError):
+        except (OSError, RuntimeError, ValueError):  # OSError: it is only in a bucket
             header = None
         for field in missing:
             self.__dict__[field] = getattr(header, field, None)

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_CHANGES = "changes"
+"""File in the cache of a home: the catalog's number of changes, for all its processes."""
+
 OnProgress = Callable[[int, int], None]
 """Called with (bytes done, bytes in total)."""
 
@@ -120,6 +123,8 @@ class StoreContext:
                 StoreBucket(*directory.bucket),
                 settings.object_cache_bytes,
             )
+            if catalog.home is not None:
+                catalog.share_changes(directory.location / directory.cache.name / _CHANGES)
         return cls(
             directory,
             catalog,
