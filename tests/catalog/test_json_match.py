@@ -8,6 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from tests.support.catalog_rows import add_video
+from tests.support.selection import one_in
 from vfsd.catalog import Catalog
 from vfsd.catalog.schema import sources, videos
 from vfsd.core.detections import Detection, DetectionColumns, Source
@@ -96,7 +97,7 @@ def test_key_may_have_any_characters(there: Catalog) -> None:
 NO_TEXT: list[Any] = ["a\0b", "a\udc80b", "\ud83d", ["\0"], {"in": [{"\ud800": 1}]}, {"a": "\0"}]
 
 
-@pytest.mark.parametrize("value", NO_TEXT)
+@pytest.mark.parametrize("value", one_in(2, NO_TEXT))
 def test_invalid_text_is_refused(there: Catalog, value: Any) -> None:
     video = video_of(there, 0)
     with pytest.raises(UsageError, match="part of site must not"):
@@ -149,7 +150,7 @@ def test_error_names_the_source_with_an_invalid_row(catalog: Catalog) -> None:
             list(catalog.detections.find(video))
 
 
-@pytest.mark.parametrize("value", NO_TEXT)
+@pytest.mark.parametrize("value", one_in(2, NO_TEXT))
 def test_older_invalid_values_do_not_block_searches(there: Catalog, value: Any) -> None:
     video = video_of(there, 0)
     kept = {

@@ -184,7 +184,7 @@ def _shared(place: Path, example: str, url: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("name", "example"), one_in(6, EXAMPLES), ids=[text for _, text in EXAMPLES]
+    ("name", "example"), one_in(9, EXAMPLES), ids=[text for _, text in EXAMPLES]
 )
 def test_example(place: Path, name: str, example: str, request: pytest.FixtureRequest) -> None:
     if name in ("join", "homes forget", "homes claim"):

@@ -15,7 +15,7 @@ import pytest
 from sample_videos import FOLDER, Encoding, Scene, write
 from tests.support.composed_tiles import take_tiles
 from tests.support.remembered_reads import region_read, remember
-from tests.support.selection import one_in
+from tests.support.selection import covering, one_in
 from vfsd.api.reading import plan_view
 from vfsd.api.store import Store
 from vfsd.api.video import Video, context_of
@@ -64,8 +64,7 @@ def psnr_of(data: np.ndarray, exact: np.ndarray) -> float:
     return float(10 * np.log10(255**2 / np.maximum(error, 1e-9)).min())
 
 
-@pytest.mark.parametrize("codec", ["fast", "small", "lossless"])
-@pytest.mark.parametrize("gop", [1, 4, 7])
+@pytest.mark.parametrize(("gop", "codec"), covering(1, [1, 4, 7], ["fast", "small", "lossless"]))
 def test_random_frames_equal_a_sequential_read(store: Store, codec: str, gop: int) -> None:
     video = store.ingest(FOLDER / "traffic.mp4")
     take_tiles(store)

@@ -18,7 +18,7 @@ from av.video.reformatter import Interpolation
 from sample_videos import FOLDER
 from tests.read.test_chroma_location import ROUNDING, TOLD_NOTHING, clip, least_psnr
 from tests.support.color_clips import HEIGHT, WIDTH
-from tests.support.selection import one_in
+from tests.support.selection import covering, one_in
 from tests.support.stores import new_store
 from tests.views.conftest import Shelf, decoded
 from vfsd.api.store import Store
@@ -121,8 +121,7 @@ def directly(path: Path, size: tuple[int, int], form: str) -> np.ndarray:
 
 
 @pytest.mark.parametrize("form", one_in(4, ["rgb24", "bgr24"]))
-@pytest.mark.parametrize("size", [(160, 120), (240, 180)])
-@pytest.mark.parametrize("code", ["h264", "av1"])
+@pytest.mark.parametrize(("size", "code"), covering(1, [(160, 120), (240, 180)], ["h264", "av1"]))
 def test_promoted_rendition_reaches_its_reported_psnr(
     tmp_path: Path, code: str, size: tuple[int, int], form: str
 ) -> None:

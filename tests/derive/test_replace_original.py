@@ -124,7 +124,7 @@ def matrix(path: Path) -> list[int]:
         return list(struct.unpack("<9i", bytes(told[0]))) if told else []
 
 
-@pytest.mark.parametrize("way", one_in(4, [*ORIENTATIONS, "askew", "moved"]))
+@pytest.mark.parametrize("way", one_in(5, [*ORIENTATIONS, "askew", "moved"]))
 def test_orientation_is_kept(store: Store, tmp_path: Path, way: str) -> None:
     told = ORIENTATIONS.get(way, ASKEW)
     source = with_matrix(

@@ -28,7 +28,9 @@ class _Fixtures(abstract.AbstractFixtures):  # type: ignore[misc]  # fsspec has 
 
 
 class TestCopy(abstract.AbstractCopyTests, _Fixtures):  # type: ignore[misc]
-    pass
+    test_copy_glob_edge_cases = pytest.mark.thorough(
+        abstract.AbstractCopyTests.test_copy_glob_edge_cases
+    )
 
 
 @pytest.mark.thorough
