@@ -5,7 +5,7 @@ transaction.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -36,6 +36,14 @@ class TileState(NamedTuple):
     factor: float | None  #: cost factor of the original, if measured
     measured: dict[str, DecodeCost]
     reads: float | None  #: minimum luma dB of the policy; None for the store's default
+
+
+class SegmentWorth(NamedTuple):
+    """The expectations for a new segment; see `ChargedSegment`."""
+
+    made_at_read: int
+    expected: float
+    gain: float
 
 
 class MeasuredCosts:
@@ -235,22 +243,7 @@ class Segments:
         self._connection.execute(
             sa.update(segments).where(within).values(retired_ns=segment.created_ns)
         )
-        result = self._connection.execute(
-            sa.insert(segments).values(
-                physical_id=segment.physical_id,
-                original_id=segment.original_id,
-                first_frame=segment.first_frame,
-                end_frame=segment.end_frame,
-                layout=str(segment.layout),
-                profile=segment.profile,
-                object_key=segment.object_key,
-                size=segment.size,
-                psnr=segment.psnr,
-                gop=segment.gop,
-                created_ns=segment.created_ns,
-                retired_ns=segment.retired_ns,
-            )
-        )
+        result = self._connection.execute(sa.insert(segments).values(_segment_to_row(segment)))
         assert result.inserted_primary_key is not None
         number: int = result.inserted_primary_key[0]
         self._connection.execute(
@@ -262,6 +255,48 @@ class Segments:
         self._update_totals(segment.physical_id)
         return replace(segment, id=number)
 
+    def has_overlapping(self, original_id: int, frames: range, physical_ids: Iterable[int]) -> bool:
+        """Return whether any of these encodings has segments with some of the frames."""
+        numbers = list(physical_ids)
+        chosen = sa.select(segments.c.id).where(
+            segments.c.original_id == original_id,
+            segments.c.first_frame < frames.stop,
+            segments.c.end_frame > frames.start,
+            segments.c.physical_id.in_(numbers),
+        )
+        return bool(numbers) and self._connection.execute(chosen.limit(1)).first() is not None
+
+    def add(self, made: Sequence[Segment], worth: Sequence[SegmentWorth]) -> list[Segment]:
+        """Add segments of one encoding that overlap no others of its size, in three statements.
+
+        Their pack must already be recorded.  See `publish` for segments that overlap others.
+        """
+        rows = [
+            {**_segment_to_row(one), **valued._asdict()}
+            for one, valued in zip(made, worth, strict=True)
+        ]
+        chosen = sa.insert(segments).returning(segments.c.id, sort_by_parameter_order=True)
+        numbers = list(self._connection.execute(chosen, rows).scalars())
+        added = [replace(one, id=number) for one, number in zip(made, numbers, strict=True)]
+        # With a result, many rows are one statement on PostgreSQL.
+        self._connection.execute(
+            sa.insert(cells).returning(cells.c.tile),
+            [_cell_to_row(one.id, cell) for one in added for cell in one.cells],
+        )
+        physical_id = made[0].physical_id
+        frames = sa.func.sum(segments.c.end_frame - segments.c.first_frame)
+        count, size = (
+            sa.select(sa.cast(total, sa.BigInteger))
+            .where(segments.c.physical_id == physical_id)
+            .scalar_subquery()
+            for total in (frames, sa.func.sum(segments.c.size))
+        )
+        itself = physical_videos.c.id == physical_id
+        self._connection.execute(
+            sa.update(physical_videos).where(itself).values(frames=count, packets=count, size=size)
+        )
+        return added
+
     def replace_pack(self, segment: Segment, before: str) -> None:
         """Give a segment another pack with the same pictures in the same tiles.
 
@@ -271,7 +306,7 @@ class Segments:
         changed = self._connection.execute(
             sa.update(segments)
             .where(segments.c.id == segment.id, segments.c.object_key == before)
-            .values(object_key=segment.object_key, size=segment.size)
+            .values(object_key=segment.object_key, pack_at=segment.pack_at, size=segment.size)
         )
         if not changed.rowcount:
             raise NotFoundError(f"segment {segment.id} was changed at the same time")
@@ -471,6 +506,7 @@ def segment_from_row(row: Row[Any], mine: tuple[Cell, ...]) -> Segment:
         retired_ns=row.retired_ns,
         cells=mine,
         gop=row.gop,
+        pack_at=row.pack_at,
     )
 
 
@@ -487,6 +523,24 @@ def cell_from_row(row: Row[Any]) -> Cell:
         planes=row.planes,
         colour=row.colour,
     )
+
+
+def _segment_to_row(segment: Segment) -> dict[str, Any]:
+    return {
+        "physical_id": segment.physical_id,
+        "original_id": segment.original_id,
+        "first_frame": segment.first_frame,
+        "end_frame": segment.end_frame,
+        "layout": str(segment.layout),
+        "profile": segment.profile,
+        "object_key": segment.object_key,
+        "pack_at": segment.pack_at,
+        "size": segment.size,
+        "psnr": segment.psnr,
+        "gop": segment.gop,
+        "created_ns": segment.created_ns,
+        "retired_ns": segment.retired_ns,
+    }
 
 
 def _cell_to_row(segment_id: int, cell: Cell) -> dict[str, Any]:

@@ -593,14 +593,18 @@ class Objects:
         from vfsd.catalog.uploads import discard_place, end_upload  # most stores have no bucket
 
         end_upload(self._connection, place)
+        given = {"key": key, "size": size, "created_ns": now_ns, "place": place}
+        values = [sa.literal(value, objects.c[name].type) for name, value in given.items()]
+        is_known = sa.exists().where(objects.c.key == key)
+        # One statement for the usual case.
+        added = sa.insert(objects).from_select(list(given), sa.select(*values).where(~is_known))
+        if self._connection.execute(added.returning(objects.c.key)).first() is not None:
+            return True
         query = sa.select(objects.c.place, objects.c.size).where(objects.c.key == key)
-        row = self._connection.execute(query).first()
+        row = self._connection.execute(query).one()
         integrity = IntegrityLog(self._connection)
         where = ByteLocation(key, None)
-        if row is None:
-            values = {"key": key, "size": size, "created_ns": now_ns, "place": place}
-            self._connection.execute(sa.insert(objects).values(values))
-        elif row.place is None or _is_damaged(integrity, where):
+        if row.place is None or _is_damaged(integrity, where):
             change = sa.update(objects).where(objects.c.key == key)
             self._connection.execute(change.values(place=place, size=size))
             if row.place is not None:

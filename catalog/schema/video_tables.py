@@ -242,7 +242,14 @@ segments = Table(
         String(64),
         ForeignKey("objects.key"),
         nullable=False,
-        comment="the pack that holds its cells",
+        comment="the object with the pack that holds its cells",
+    ),
+    Column(
+        "pack_at",
+        BigInteger,
+        nullable=False,
+        server_default="0",
+        comment="position of the pack in the object, which may have packs of other segments",
     ),
     Column(
         "size",

@@ -1,6 +1,7 @@
-"""The pack format: one object with all cells of one segment.
+"""The pack format: all cells of one segment.
 
-A table at the beginning lists the offsets and checksums of all packets.
+A table at the beginning lists the offsets and checksums of all packets.  In a bucket, an object has
+the packs of many segments, one after the other.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class PackedCell:
     width: int  #: width of the stored pictures: that of the tile, rounded up to even
     height: int
     extradata: bytes
-    offsets: tuple[int, ...]  #: offset of each packet in the pack, and the end of the last
+    offsets: tuple[int, ...]  #: of each packet in the object, and the end of the last
     sums: tuple[int, ...] = ()  #: CRC-32 of each packet; empty if not known
     #: Chroma location (`vfsd.codecs.frames.color`); None: set by the decoder.
     siting: str | None = None
@@ -85,8 +86,8 @@ class PackTable:
 def write_pack(
     file: BinaryIO, cells: Sequence[CellStream], joint: Mapping[str, Any] | None = None
 ) -> list[PackedCell]:
-    """Write a pack; return the cells as `read_table` returns them."""
-    at = 0
+    """Write a pack at the position of `file`; return the cells as `open_pack` returns them."""
+    start, at = file.tell(), 0
     rows = []
     for cell in cells:
         sizes = [len(packet) for packet in cell.packets]
@@ -111,15 +112,16 @@ def write_pack(
     file.write(table)
     for cell in cells:
         file.writelines(cell.packets)
-    return _parsed_table(table, _HEAD.size + _CHECKSUM.size + len(table)).cells
+    return _parsed_table(table, start + _HEAD.size + _CHECKSUM.size + len(table)).cells
 
 
-def read_table(read_at: Callable[[int, int], bytes]) -> PackTable:
-    """Return the table of a pack. `read_at(offset, size)` reads up to `size` bytes.
+def read_table(read_at: Callable[[int, int], bytes], at: int = 0) -> PackTable:
+    """Return the table of the pack at position `at` of an object.
 
-    Raises `IntegrityError` if it is damaged or not a pack.
+    `read_at(offset, size)` reads up to `size` bytes.  Raises `IntegrityError` if it is damaged or
+    not a pack.
     """
-    start = read_at(0, TABLE_BYTES)
+    start = read_at(at, TABLE_BYTES)
     if len(start) < _HEAD.size:
         raise IntegrityError("a pack is cut off")
     magic, version, length = _HEAD.unpack_from(start)
@@ -129,30 +131,31 @@ def read_table(read_at: Callable[[int, int], bytes]) -> PackTable:
     end = begin + length
     table = start[begin:end]
     if len(table) < length:
-        table += read_at(len(start), end - len(start))
+        table += read_at(at + len(start), end - len(start))
     if start[_HEAD.size : begin] != _CHECKSUM.pack(zlib.crc32(table)):
         raise IntegrityError("the table of a pack is damaged")
     try:
-        return _parsed_table(table, end)
+        return _parsed_table(table, at + end)
     except (ValueError, KeyError, TypeError, RecursionError, struct.error) as error:
         raise IntegrityError(f"the table of a pack is damaged: {error}") from error
 
 
 def open_pack(
-    objects: StoredObjects, key: str, soon: Sequence[tuple[int, int]] = ()
+    objects: StoredObjects, key: str, soon: Sequence[tuple[int, int]] = (), at: int = 0
 ) -> tuple[ObjectReader, PackTable]:
-    """Return a reader of a pack and its table. Raises `IntegrityError`, `OSError`.
+    """Return a reader of an object and the table of its pack at position `at`.
 
-    The half-open ranges `soon` of a remote pack are fetched along with its table.
+    The half-open ranges `soon` of a remote object are fetched along with the table.  Raises
+    `IntegrityError`, `OSError`.
     """
     reader = objects.open(key)
     try:
         if soon:
-            reader.prefetch([(0, TABLE_BYTES), *soon])
+            reader.prefetch([(at, at + TABLE_BYTES), *soon])
         try:
-            return reader, read_table(reader.read)
+            return reader, read_table(reader.read, at)
         except IntegrityError:  # perhaps only in a cache
-            return reader, read_table(reader.read_again)
+            return reader, read_table(reader.read_again, at)
     except BaseException:
         reader.close()
         raise

@@ -70,6 +70,13 @@ def test_upload_of_a_file_of_the_home(there: Catalog) -> None:
         assert seen.objects.place(KEY) == (ONE, 5)
 
 
+def test_objects_may_be_large(there: Catalog) -> None:
+    there.uploads.begin(ONE, KEY, 5 << 40)
+    with there.writing() as change:
+        assert change.objects.record_upload(KEY, 5 << 40, ONE, now_ns=1)
+        assert change.objects.place(KEY) == (ONE, 5 << 40)
+
+
 def test_lost_lease_undoes_the_transaction(there: Catalog) -> None:
     there.uploads.begin(ONE, KEY, 5)
     expire(there)

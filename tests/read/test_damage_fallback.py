@@ -45,7 +45,7 @@ def flip(path: Path, bit: int) -> None:
 
 
 def everything(objects: ObjectStore, segment: Segment) -> list[bytes]:
-    pack = OpenPack(objects, segment.object_key)
+    pack = OpenPack(objects, segment)
     frames = len(segment.frames)
     return [bytes(packet) for cell in pack.cells for packet in pack.packets(cell, 0, frames)]
 

@@ -6,8 +6,8 @@ import math
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,7 +28,6 @@ from vfsd.maintenance import fsck
 from vfsd.storage.remote_objects import RemoteObjects
 
 CLIP = Path(__file__).parents[2] / "sample_videos" / "traffic.mp4"
-REGION = (64, 64, 160, 128)
 
 pytestmark = pytest.mark.usefixtures("credentials")
 
@@ -112,22 +111,24 @@ def require_complete(store: Store, *, garbage_files: int | None = 0) -> None:
     assert objects.leftovers() == []
 
 
-def pixels(store: Store, name: str) -> list[np.ndarray]:
+def contents(store: Store, name: str) -> list[object]:
+    """Return pixels of the original, and the packs of all tiles, as this home reads them."""
     video = store[name]
-    return [
-        video.read(frames=[0, 11, len(video) - 1], psnr=math.inf).data,
-        video.read(frames=[7, 20], region=REGION, psnr=20).data,
-    ]
+    found: list[object] = [video.read(frames=[0, 11, len(video) - 1], psnr=math.inf).data.tobytes()]
+    for segment in store.catalog.segments(video.info):
+        with closing(store.parts.objects.open(segment.object_key)) as reader:
+            found.append(reader.read(segment.pack_at, segment.size))
+    return found
 
 
 def test_what_one_home_makes_another_one_reads(homes: Homes) -> None:
     with opened(homes.first) as store, opened(homes.second) as other:
         for one, more, name in ((store, other, "a.mp4"), (other, store, "b.mp4")):
             video = one.ingest(CLIP, name)
-            np.testing.assert_equal(pixels(more, name), pixels(one, name))
+            assert contents(more, name) == contents(one, name)
             video.tiles.retile("uniform:2x2", span=(0, 2))
             assert len(more.catalog.segments(more[name].info)) > 0
-            np.testing.assert_equal(pixels(more, name), pixels(one, name))
+            assert contents(more, name) == contents(one, name)
         require_complete(store)
 
 
@@ -229,11 +230,11 @@ def test_writer_is_killed(homes: Homes, phase: str) -> None:
         with opened(homes.first) as store:
             if phase == "recorded":
                 assert [video.name for video in other.find()] == ["a.mp4"]
-                np.testing.assert_equal(pixels(other, "a.mp4"), pixels(store, "a.mp4"))
+                assert contents(other, "a.mp4") == contents(store, "a.mp4")
                 return
             require_no_trace(store)
             store.ingest(CLIP, "a.mp4")
-            np.testing.assert_equal(pixels(other, "a.mp4"), pixels(store, "a.mp4"))
+            assert contents(other, "a.mp4") == contents(store, "a.mp4")
             require_complete(store, garbage_files=1)
 
 
@@ -273,7 +274,7 @@ def test_two_homes_ingest_a_file_at_once(homes: Homes) -> None:
             assert one.wait(_SECONDS) == two.wait(_SECONDS) == 0
         with other.catalog.reading() as seen:
             assert len(seen.objects.sizes()) == 1
-        np.testing.assert_equal(pixels(other, "a.mp4"), pixels(other, "b.mp4"))
+        assert contents(other, "a.mp4") == contents(other, "b.mp4")
         require_complete(other, garbage_files=1)
         # Known bytes are not sent again.
         homes.proxy.reset()
@@ -327,5 +328,73 @@ def test_workers_of_an_order_on_two_homes(homes: Homes) -> None:
             frame for one in store.catalog.segments(store["a.mp4"].info) for frame in one.frames
         ]
         assert frames == list(range(len(store["a.mp4"])))
-        np.testing.assert_equal(pixels(other, "a.mp4"), pixels(store, "a.mp4"))
+        assert contents(other, "a.mp4") == contents(store, "a.mp4")
         require_complete(store)
+
+
+@contextmanager
+def counting(store: Store) -> Iterator[list[int]]:
+    """Yield a list that gets the number of statements of each transaction that records an object.
+
+    The two statements that take the turn arrive together.
+    """
+    engine = store.catalog._database.engine
+    done: list[int] = []
+    running: dict[int, list[str]] = {}
+
+    def note(connection: sa.Connection, _cursor: object, statement: str, *_: object) -> None:
+        running.setdefault(id(connection.connection.dbapi_connection), []).append(statement)
+
+    def begin(connection: sa.Connection) -> None:
+        running.pop(id(connection.connection.dbapi_connection), None)
+
+    def end(connection: sa.Connection) -> None:
+        statements = running.pop(id(connection.connection.dbapi_connection), [])
+        if any("DELETE FROM uploads" in one for one in statements):
+            done.append(len(statements) + 1)
+
+    listeners: dict[str, Callable[..., None]] = {
+        "before_cursor_execute": note,
+        "begin": begin,
+        "commit": end,
+    }
+    for event, listener in listeners.items():
+        sa.event.listen(engine, event, listener)
+    try:
+        yield done
+    finally:
+        for event, listener in listeners.items():
+            sa.event.remove(engine, event, listener)
+
+
+def test_tiles_of_a_unit_are_one_object_and_one_transaction(homes: Homes) -> None:
+    frames = 750
+    levels = np.arange(frames, dtype=np.uint8)[:, None, None, None]
+    pictures = np.broadcast_to(levels, (frames, 64, 128, 3))
+    with opened(homes.first) as store, opened(homes.second) as other:
+        video = store.write("a.mp4", pictures, fps=25)
+        video.verify()
+        homes.proxy.reset()
+        with counting(store) as statements:
+            made = video.tiles.retile("uniform:1x2", jobs=1)
+        assert len(made) >= 10
+        assert len(statements) == 1
+        assert statements[0] <= 12
+        assert homes.proxy.counts.requests["PUT"] == 1
+        assert len({one.object_key for one in made}) == 1
+        assert fsck.run(other.parts, deep=True) == []
+        region, last = (0, 0, 64, 64), [frames - 1]
+        before = other["a.mp4"].read(frames=last, region=region, psnr=20).data
+        # The last segment keeps the object.
+        with store.catalog.writing() as change:
+            change.segments.delete([one.id for one in made[:-1]])
+        fsck.collect(store.parts)
+        with opened(homes.second) as again:
+            after = again["a.mp4"].read(frames=last, region=region, psnr=20).data
+            np.testing.assert_array_equal(after, before)
+        assert fsck.run(store.parts, deep=True) == []
+        require_complete(store)
+        with store.catalog.writing() as change:
+            change.segments.delete([made[-1].id])
+        fsck.collect(store.parts)
+        require_complete(store, garbage_files=1)

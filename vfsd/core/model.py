@@ -430,7 +430,7 @@ class Segment:
     profile: str
     """Tile codec (`vfsd.codecs.cells.cell_encoders`), one of `VIEW_PROFILES`, or of `JOINED_SIDES`.
     """
-    object_key: str  #: the pack
+    object_key: str  #: the object with the pack
     size: int  #: bytes of the pack; for a joined segment, its share
     psnr: float  #: dB, of the worst cell
     created_ns: int  #: Unix time
@@ -438,6 +438,7 @@ class Segment:
     cells: tuple[Cell, ...]  #: of the stored tiles, ascending; at least one
     gop: int | None = None
     """Frames from one key picture of a cell to the next; None: only the first frame is one."""
+    pack_at: int = 0  #: position of the pack in its object, which may have packs of other segments
     _places: Mapping[int, int] = field(init=False, repr=False, compare=False)
     """Index in `cells` by tile: planners look it up very often."""
 

@@ -245,7 +245,7 @@ class _CompressionStoppedError(Exception):
 
 def _open_pack(parts: StoreContext, segment: Segment) -> OpenPack:
     try:
-        return OpenPack(parts.objects, segment.object_key)
+        return OpenPack(parts.objects, segment)
     except FileNotFoundError as error:
         with parts.catalog.reading() as seen:
             if seen.segments.get(segment.id).object_key != segment.object_key:
@@ -294,7 +294,7 @@ def _publish(
         replace(cell, position=there.position, size=there.size, quality=level)
         for cell, there in zip(segment.cells, packed, strict=True)
     )
-    after = replace(segment, object_key=arrival.key, size=arrival.size, cells=cells)
+    after = replace(segment, object_key=arrival.key, pack_at=0, size=arrival.size, cells=cells)
     with arrival, arrival.recorded() as change:
         change.segments.replace_pack(after, segment.object_key)
         video_id = change.videos.physical(segment.original_id).video_id

@@ -39,6 +39,8 @@ from vfsd.tiling.cost import LOSSLESS
 
 # Approximate number of frames that a worker decodes in one go.
 _CHUNK_FRAMES = 300
+# The same in a bucket: a minute at 25 frames a second, some 10 MB.
+_OBJECT_FRAMES = 1500
 # Safety factor when the size of all lossless segments is extrapolated from the middle one.
 _SIZE_SAFETY_FACTOR = 1.25
 # Maximum time between reports of progress.
@@ -199,7 +201,10 @@ def retile(
     reports: queue.SimpleQueue[int | Future[list[Segment]]] = queue.SimpleQueue()
 
     # At least two chunks for each worker, so that all stay busy until the end.
-    chunks = list(_chunks(wanted, table, min(_CHUNK_FRAMES, -(-total // (2 * jobs)))))
+    size = min(_CHUNK_FRAMES, -(-total // (2 * jobs)))
+    if not parts.objects.is_local:  # an object and a transaction for each
+        size = min(_OBJECT_FRAMES, -(-total // jobs))
+    chunks = list(_chunks(wanted, table, size))
     workers = min(jobs, len(chunks)) or 1
     made: list[Segment] = []
     with ThreadPoolExecutor(workers, thread_name_prefix="retile") as executor:

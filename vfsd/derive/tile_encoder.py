@@ -9,13 +9,23 @@ from __future__ import annotations
 import io
 import threading
 import time
-from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Generator,
+    Hashable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from vfsd.catalog import Transaction
+from vfsd.catalog.segments import SegmentWorth
 from vfsd.codecs import VideoFrame
 from vfsd.codecs.cells.cell_encoders import EncodedCell, TileCodec, encode_cells
 from vfsd.codecs.cells.pack import CellStream, PackedCell, write_pack
@@ -36,7 +46,7 @@ from vfsd.core.model import (
     required_psnr,
 )
 from vfsd.core.process_control import host_name
-from vfsd.errors import NotFoundError, OutdatedError, UsageError
+from vfsd.errors import NotFoundError, OutdatedError, OverBudgetError, UsageError
 from vfsd.read.decoder_pool import DecoderPool
 from vfsd.read.read_plan import likeness_to_first
 from vfsd.read.tile_planner import DecodeCosts, clamp_cost_factor, original_work
@@ -140,6 +150,22 @@ class TileSettings:
             return {"profile": codec.name}  # the level may change later without changing pixels
         aim = {"psnr": self.psnr} if self.quality is None else {"quality": self.quality}
         return {"profile": codec.name, **aim}
+
+
+class EncodedSegment(NamedTuple):
+    """A segment that is encoded, and not published yet."""
+
+    plan: PlannedSegment
+    streams: Sequence[CellStream]
+    cells: Sequence[Cell]  #: without positions
+
+
+class _Pack(NamedTuple):
+    """A pack in an object."""
+
+    at: int
+    size: int
+    cells: tuple[Cell, ...]  #: with positions
 
 
 class AlreadyStoredError(Exception):
@@ -316,8 +342,8 @@ class SegmentMaker:
         raises `AlreadyStoredError` if an active segment has the same tiles by then.
         """
         with closing(self._pictures(plan.frames)) as pictures:
-            streams, cells = self._encode(plan, pictures)
-        return self._publish(plan, streams, cells, on_publish, worth, compare=compare)
+            encoded = EncodedSegment(plan, *self._encode(plan, pictures))
+        return self._publish([encoded], on_publish, worth, compare=compare)[0]
 
     def note_cost(self, frames: range) -> None:
         """Measure the decode cost of the original on a few of `frames`, relative to the cost model.
@@ -349,15 +375,39 @@ class SegmentMaker:
     def encode_chunk(
         self, chunk: Sequence[PlannedSegment], on_frames: Callable[[int], None]
     ) -> list[Segment]:
-        made = []
+        """Encode and publish consecutive segments; call `on_frames` with each picture.
+
+        In a bucket, they share an object, and a transaction.
+        """
+        made: list[Segment] = []
+        ready: list[EncodedSegment] = []
         frames = range(chunk[0].frames.start, chunk[-1].frames.stop)
-        with closing(self._pictures(frames)) as pictures:
-            for plan in chunk:
-                segment = islice(pictures, len(plan.frames))
-                streams, cells = self._encode(plan, _counted(segment, on_frames))
-                with suppress(AlreadyStoredError):
-                    made.append(self._publish(plan, streams, cells, compare=True))
+        try:
+            with closing(self._pictures(frames)) as pictures:
+                for plan in chunk:
+                    segment = islice(pictures, len(plan.frames))
+                    encoded = self._encode(plan, _counted(segment, on_frames))
+                    ready.append(EncodedSegment(plan, *encoded))
+                    if self._parts.objects.is_local:
+                        one, ready = ready, []
+                        made += self._published(one)
+        finally:
+            # After an error, too: finished segments stay.
+            made += self._published(ready)
         return made
+
+    def _published(self, ready: Sequence[EncodedSegment]) -> list[Segment]:
+        """Publish segments that are not stored yet, together if the budget has room for all."""
+        if not ready:
+            return []
+        try:
+            return self._publish(ready, compare=True)
+        except AlreadyStoredError:
+            return []
+        except OverBudgetError:
+            if len(ready) == 1:
+                raise
+        return [segment for one in ready for segment in self._published([one])]
 
     def _pictures(self, frames: range) -> Generator[VideoFrame, None, None]:
         with self._pool.decoder(self._video.original, self._table) as decoder:
@@ -426,78 +476,159 @@ class SegmentMaker:
 
     def _publish(
         self,
-        plan: PlannedSegment,
-        streams: Sequence[CellStream],
-        cells: Sequence[Cell],
+        ready: Sequence[EncodedSegment],
         on_publish: OnPublish | None = None,
         worth: float | None = None,
         *,
         compare: bool = False,
-    ) -> Segment:
-        """Store the bytes, then publish in one transaction that also makes room."""
+    ) -> list[Segment]:
+        """Store the bytes in one object, then publish in one transaction that also makes room.
+
+        With `compare`, segments that are stored by then are left out; raises `AlreadyStoredError`
+        if all are.
+        """
         buffer = io.BytesIO()
-        placed = with_pack_offsets(cells, write_pack(buffer, streams))
-        now = time.time_ns()
-        original = self._video.original
-        gain = self._gain(plan, placed)
+        packs: list[_Pack] = []
+        for one in ready:
+            at = buffer.tell()
+            placed = with_pack_offsets(one.cells, write_pack(buffer, one.streams))
+            packs.append(_Pack(at, buffer.tell() - at, placed))
         arrival = pending_bytes(self._parts, buffer.getvalue(), f"tiles of {self._video.name}")
         with arrival, ExitStack() as stack:
             arrival.upload()
             # One at a time: a second thread must find the encoding that the first one adds.
             stack.enter_context(self._publishing)
             with arrival.recorded() as change:
-                require_same_bytes(self._video, change)
-                if compare:
-                    self._require_missing(change, plan)
-                role = plan.role(original.media)
-                physical = self._encoding(change, plan.layout, role, now)
-                segment = change.segments.publish(
-                    Segment(
-                        id=0,
-                        physical_id=physical,
-                        original_id=original.id,
-                        first_frame=plan.frames.start,
-                        end_frame=plan.frames.stop,
-                        layout=plan.layout,
-                        profile=self._codec.name,
-                        object_key=arrival.key,
-                        size=arrival.size,
-                        psnr=min(cell.psnr for cell in cells),
-                        created_ns=now,
-                        retired_ns=None,
-                        cells=placed,
-                        gop=plan.gop,
-                    )
-                )
-                if on_publish is not None:
-                    on_publish(change, segment)
-                expected = self._encode_seconds(plan, arrival.size) if worth is None else worth
-                change.derived_usage.record_published(segment.id, expected=expected, gain=gain)
-                make_room(
-                    change,
-                    original.video_id,
-                    now_ns=now,
-                    made=segment.id,
-                    keep=self._protected if worth is None else (),
-                    worth=worth,
-                )
+                made = self._add_together(change, ready, packs, arrival.key)
+                if not made:
+                    require_same_bytes(self._video, change)
+                    for one, pack in zip(ready, packs, strict=True):
+                        if compare and self._is_stored(change, one.plan):
+                            continue
+                        segment = self._segment(
+                            one, self._encoding(change, one.plan), pack, arrival.key
+                        )
+                        keep = {*self._protected, *(other.id for other in made)}
+                        made.append(
+                            self._add(change, one.plan, segment, on_publish, worth, keep=keep)
+                        )
+                if not made:
+                    raise AlreadyStoredError
                 released = change.segments.released
             # Visible to other threads only after the commit.
-            self._physical[plan.layout.width, plan.layout.height, role] = physical
-            self._protected.add(segment.id)
+            for segment in made:
+                role = self._role_of(segment)
+                key = segment.layout.width, segment.layout.height, role
+                self._physical[key] = segment.physical_id
+                self._protected.add(segment.id)
         if released:
             reclaim_or_log(self._parts, keys=released)
+        return made
+
+    def _role_of(self, segment: Segment) -> Role:
+        plan = PlannedSegment(segment.frames, segment.layout, gop=segment.gop)
+        return plan.role(self._video.original.media)
+
+    def _add_together(
+        self,
+        change: Transaction,
+        ready: Sequence[EncodedSegment],
+        packs: Sequence[_Pack],
+        key: str,
+    ) -> list[Segment]:
+        """Add consecutive segments with few statements, however many they are.
+
+        Returns nothing if others must be compared, retired or evicted: see `_add`.
+        """
+        original = self._video.original
+        plans = [one.plan for one in ready]
+        forms = {
+            (plan.role(original.media), plan.layout.width, plan.layout.height) for plan in plans
+        }
+        if len(plans) == 1 or len(forms) > 1:
+            return []
+        there = change.videos.physicals(original.video_id)
+        frames = range(plans[0].frames.start, plans[-1].frames.stop)
+        alike = [one.id for one in there if (one.role, one.media.width, one.media.height) in forms]
+        if all(one.id != original.id for one in there) or change.segments.has_overlapping(
+            original.id, frames, alike
+        ):
+            return []
+        figures = change.derived_usage.figures(original.video_id)
+        if figures.room is not None and figures.room < sum(pack.size for pack in packs):
+            return []
+        physical = self._encoding(change, plans[0], there)
+        return change.segments.add(
+            [
+                self._segment(one, physical, pack, key)
+                for one, pack in zip(ready, packs, strict=True)
+            ],
+            [
+                SegmentWorth(
+                    figures.read,
+                    self._encode_seconds(plan, pack.size),
+                    self._gain(plan, pack.cells),
+                )
+                for plan, pack in zip(plans, packs, strict=True)
+            ],
+        )
+
+    def _segment(self, one: EncodedSegment, physical_id: int, pack: _Pack, key: str) -> Segment:
+        """Return a segment with its pack in an object."""
+        plan = one.plan
+        return Segment(
+            id=0,
+            physical_id=physical_id,
+            original_id=self._video.original.id,
+            first_frame=plan.frames.start,
+            end_frame=plan.frames.stop,
+            layout=plan.layout,
+            profile=self._codec.name,
+            object_key=key,
+            size=pack.size,
+            psnr=min(cell.psnr for cell in one.cells),
+            created_ns=time.time_ns(),
+            retired_ns=None,
+            cells=pack.cells,
+            gop=plan.gop,
+            pack_at=pack.at,
+        )
+
+    def _add(
+        self,
+        change: Transaction,
+        plan: PlannedSegment,
+        segment: Segment,
+        on_publish: OnPublish | None,
+        worth: float | None,
+        *,
+        keep: Collection[int],
+    ) -> Segment:
+        """Add a segment to the catalog, and evict what exceeds the budget."""
+        segment = change.segments.publish(segment)
+        if on_publish is not None:
+            on_publish(change, segment)
+        expected = self._encode_seconds(plan, segment.size) if worth is None else worth
+        change.derived_usage.record_published(
+            segment.id, expected=expected, gain=self._gain(plan, segment.cells)
+        )
+        make_room(
+            change,
+            self._video.original.video_id,
+            now_ns=segment.created_ns,
+            made=segment.id,
+            keep=keep if worth is None else (),
+            worth=worth,
+        )
         return segment
 
     # Only the transaction that publishes can tell: another process may have published the same
     # segment while this one was encoded.
-    def _require_missing(self, seen: Transaction, plan: PlannedSegment) -> None:
-        """Raises `AlreadyStoredError`."""
+    def _is_stored(self, seen: Transaction, plan: PlannedSegment) -> bool:
         there = seen.segments.active_with(self._video.original.id, plan.frames)
         found = covering(stored_like(seen, there, self._settings.parameters(self._codec)), plan)
-        if found:
-            self._protected.update(segment.id for segment in found)
-            raise AlreadyStoredError
+        self._protected.update(segment.id for segment in found)
+        return bool(found)
 
     def _gain(self, plan: PlannedSegment, cells: Sequence[Cell]) -> float:
         """Return the modelled CPU seconds saved by reading all frames of one average tile."""
@@ -518,17 +649,23 @@ class SegmentMaker:
         rule = encode_cost(self._codec.name)
         return rule.seconds(len(areas), sum(areas) * len(plan.frames), size)
 
-    def _encoding(self, change: Transaction, layout: TileLayout, role: Role, now_ns: int) -> int:
-        """Return the id of the encoding for segments of that size; add it if it does not exist."""
-        original = self._video.original
+    def _encoding(
+        self, change: Transaction, plan: PlannedSegment, there: Sequence[PhysicalVideo] = ()
+    ) -> int:
+        """Return the id of the encoding for segments of that size; add it if it does not exist.
+
+        `there` are the encodings of the video, if they are known.
+        """
+        original, layout = self._video.original, plan.layout
+        role = plan.role(original.media)
         known = self._physical.get((layout.width, layout.height, role))
-        if known is not None:
+        if known is not None and not there:
             with suppress(NotFoundError):  # deleted with its last segment
                 return change.videos.physical(known).id
-        described = self._new_encoding(self._media_of(layout), role, now_ns)
-        for there in change.videos.physicals(original.video_id):
-            if _encoding_key(there) == _encoding_key(described):
-                return there.id
+        described = self._new_encoding(self._media_of(layout), role, time.time_ns())
+        for one in there or change.videos.physicals(original.video_id):
+            if _encoding_key(one) == _encoding_key(described):
+                return one.id
         return change.videos.add_physical(original.video_id, described, ()).id
 
     def _media_of(self, layout: TileLayout) -> MediaInfo:

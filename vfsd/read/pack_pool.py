@@ -128,6 +128,14 @@ _READ_BYTES = 4 << 20
 """Maximum size of one read, unless a packet is larger."""
 
 
+_PackPlace = tuple[str, int]
+"""Key of an object, and the position of a pack in it."""
+
+
+def _place(segment: Segment) -> _PackPlace:
+    return segment.object_key, segment.pack_at
+
+
 OnDecoded = Callable[[Segment, DecodeWork, float], None]
 """Called with the decoded work of a segment and its CPU seconds."""
 
@@ -139,12 +147,12 @@ class OpenPack:
     """
 
     def __init__(
-        self, objects: StoredObjects, key: str, soon: Sequence[tuple[int, int]] = ()
+        self, objects: StoredObjects, segment: Segment, soon: Sequence[tuple[int, int]] = ()
     ) -> None:
-        """The half-open ranges `soon` of a remote pack are fetched along with its table."""
-        self._key = key
+        """The half-open ranges `soon` of a remote object are fetched along with the table."""
+        self._key = key = segment.object_key
         try:
-            self._reader, table = open_pack(objects, key, soon)
+            self._reader, table = open_pack(objects, key, soon, segment.pack_at)
         except IntegrityError as error:
             raise DamagedPackError(str(error), key) from error
         self.cells = table.cells
@@ -202,7 +210,9 @@ class OpenPack:
 class _IdleCellDecoder:
     """An idle decoder and its cell."""
 
-    def __init__(self, place: tuple[str, int], cell: PackedCell, decoder: CellDecoder) -> None:
+    def __init__(
+        self, place: tuple[_PackPlace, int], cell: PackedCell, decoder: CellDecoder
+    ) -> None:
         self.place = place
         self.pixels = cell.width * cell.height
         self.decoder = decoder
@@ -219,7 +229,7 @@ class PackPool:
         reset_after_fork(self)
 
     def _begin_empty(self) -> None:
-        self._packs: OrderedDict[str, OpenPack] = OrderedDict()
+        self._packs: OrderedDict[_PackPlace, OpenPack] = OrderedDict()
         self._idle: list[_IdleCellDecoder] = []  # least recently used first
         self._guard = threading.Lock()
 
@@ -279,7 +289,7 @@ class PackPool:
     ) -> Iterator[tuple[int, VideoFrame]]:
         """Yield (index in the segment, picture) of the cell with index `where` in the pack."""
         cell = pack.cells[where]
-        place = (segment.object_key, where)
+        place = (_place(segment), where)
         decoder = self._decoder(place, cell, numbers[0])
         decoder.skip(numbers[0])
         work, spent = DecodeWork(), 0.0
@@ -330,7 +340,7 @@ class PackPool:
         """
         for segment, tiles, frames in runs:
             with self._guard:
-                pack = self._packs.get(segment.object_key)
+                pack = self._packs.get(_place(segment))
             if pack is None:
                 with suppress(OSError, VfsdError):  # the read reports it
                     reader = self._objects.open(segment.object_key)
@@ -377,7 +387,7 @@ class PackPool:
         self, segment: Segment, tile: int | None = None, frames: Sequence[int] = ()
     ) -> OpenPack:
         """Return the pack of a segment. `frames` of `tile` will be read, if that is known."""
-        key = segment.object_key
+        key = _place(segment)
         with self._guard:
             if self._is_closed:
                 raise ClosedError
@@ -388,7 +398,7 @@ class PackPool:
         soon = (
             () if tile is None or self._objects.is_local else cell_ranges(segment, [tile], frames)
         )
-        pack = OpenPack(self._objects, key, soon)
+        pack = OpenPack(self._objects, segment, soon)
         with self._guard:
             if self._is_closed:
                 raise ClosedError
@@ -397,7 +407,7 @@ class PackPool:
                 self._packs.popitem(last=False)
         return pack
 
-    def _decoder(self, place: tuple[str, int], cell: PackedCell, first: int) -> CellDecoder:
+    def _decoder(self, place: tuple[_PackPlace, int], cell: PackedCell, first: int) -> CellDecoder:
         """Return the decoder that is nearest before packet `first` of the cell."""
         with self._guard:
             ahead = [

@@ -376,8 +376,9 @@ def _original_ranges(table: FrameTable, wanted: Ints) -> list[tuple[int, int]]:
 def pack_ranges(
     segment: Segment, tiles: Sequence[int], frames: Sequence[int], *, spare: float = SPARE
 ) -> list[tuple[int, int]]:
-    """Return the half-open byte ranges of a pack that a read of some frames probably needs."""
-    return [(0, TABLE_BYTES), *cell_ranges(segment, tiles, frames, spare=spare)]
+    """Return the half-open byte ranges of an object that a read of some frames probably needs."""
+    at = segment.pack_at
+    return [(at, at + TABLE_BYTES), *cell_ranges(segment, tiles, frames, spare=spare)]
 
 
 def cell_ranges(

@@ -23,6 +23,7 @@ def tiles(run: CheckRun) -> Iterator[Finding]:
     context = run.context
     with context.catalog.reading() as seen:
         segments = seen.segments.all()
+        recorded = seen.objects.sizes()
     joined: dict[str, list[Segment]] = {}
     for segment in segments:
         if segment.is_joined:
@@ -35,7 +36,8 @@ def tiles(run: CheckRun) -> Iterator[Finding]:
             if sorted(one.profile for one in both) != sorted(JOINED_SIDES):
                 fault = "the joined tiles of the other camera are missing"
         try:
-            fault = fault or _pack_fault(context, segment, size)
+            whole = recorded.get(segment.object_key, 0)
+            fault = fault or _pack_fault(context, segment, size, whole)
         except OSError as error:
             if error.errno not in UNREADABLE and not isinstance(error, PermissionError):
                 raise
@@ -59,22 +61,26 @@ def tiles(run: CheckRun) -> Iterator[Finding]:
 def _is_same(context: StoreContext, segment: Segment) -> bool:
     """Return whether a segment still exists and has the same pack."""
     with context.catalog.reading() as seen, suppress(NotFoundError):
-        return seen.segments.get(segment.id).object_key == segment.object_key
+        now = seen.segments.get(segment.id)
+        return (now.object_key, now.pack_at) == (segment.object_key, segment.pack_at)
     return False
 
 
-def _pack_fault(context: StoreContext, segment: Segment, expected: int) -> str | None:
-    """Return what is wrong with a pack of `expected` bytes, or None.  Raises `OSError`."""
+def _pack_fault(context: StoreContext, segment: Segment, expected: int, whole: int) -> str | None:
+    """Return what is wrong with a pack of `expected` bytes, or None.
+
+    Other packs may follow it in an object of `whole` bytes.  Raises `OSError`."""
     try:
-        reader, table = open_pack(context.objects, segment.object_key)
+        reader, table = open_pack(context.objects, segment.object_key, at=segment.pack_at)
     except FileNotFoundError:
         return f"their pack {segment.object_key} is missing"
     except IntegrityError as error:
         return str(error)
     with closing(reader):
         size = reader.size
-    if size != expected:
-        return f"their pack must have {expected} bytes, got {size}"
+    end = segment.pack_at + expected
+    if size != end and not (size == whole > end):
+        return f"their pack must have {expected} bytes, got {size - segment.pack_at}"
     try:
         there = table.cells
         if segment.is_joined:

@@ -68,11 +68,15 @@ def _unrecorded(run: CheckRun, packs: Collection[str]) -> Iterator[Finding]:
 
 
 def _pack_sizes(segments: list[Segment]) -> dict[str, int]:
-    """Return the bytes of each pack according to its segments; joined segments share a pack."""
+    """Return the end of the last pack of each object, according to its segments.
+
+    Joined segments share a pack.
+    """
     sizes: dict[str, int] = {}
     for one in segments:
-        before = sizes.get(one.object_key, 0) if one.is_joined else 0
-        sizes[one.object_key] = before + one.size
+        before = sizes.get(one.object_key, 0)
+        end = before + one.size if one.is_joined else max(before, one.pack_at + one.size)
+        sizes[one.object_key] = end
     return sizes
 
 

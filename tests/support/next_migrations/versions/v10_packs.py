@@ -1,0 +1,1 @@
+../../../../catalog/migrations/versions/v10_packs.py
