@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from blake3 import blake3
 
 from tests.support.http_proxy import HttpProxy
 from tests.support.postgresql import PostgresqlServer, running_postgresql
@@ -19,6 +20,7 @@ from tests.support.seaweedfs import SeaweedServer
 from tests.support.shared_mounts import MountedHome, SharedMounts, shared_mounts
 from vfsd.api.store import Store
 from vfsd.maintenance import fsck
+from vfsd.maintenance.homes import list_homes
 
 CLIP = Path(__file__).parents[2] / "sample_videos" / "traffic.mp4"
 _REASON = "user.vfsd.reason"
@@ -247,6 +249,8 @@ def test_paused_mount_cannot_publish(pair: SharedMounts) -> None:
     assert [one.read_bytes() for one in (a.store / "kept").iterdir()] == [data + b"late"]
     (a.at / "f").write_bytes(b"of a")
     assert (b.at / "f").read_bytes() == b"of a"
+    with Store.open(a.store) as store:
+        assert [one.kept for one in list_homes(store.parts)] == [1, 0]
 
 
 @pytest.mark.slow
@@ -264,6 +268,8 @@ def test_silent_bucket_is_an_error_and_loses_nothing(pair: SharedMounts, ends: b
     assert time.monotonic() - began < 25
     (a.at / "small").write_bytes(b"needs no bucket")
     assert (b.at / "small").read_bytes() == b"needs no bucket"
+    with Store.open(b.store) as store:
+        assert [one.waiting for one in list_homes(store.parts)] == [1, 0]
     for host in pair.both:
         assert sorted(os.listdir(host.at)) == ["large", "small"]
         assert os.stat(host.at / "large").st_size == len(data)
@@ -315,3 +321,19 @@ def test_catalog_that_is_away_is_an_error(
             assert time.monotonic() < end
             time.sleep(0.2)
         assert (b.at / "f").read_bytes() == b"before and after"
+
+
+def test_programs_read_and_write_files_of_other_hosts(pair: SharedMounts) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    large = os.urandom(100_000)
+    (pair.a.at / "small").write_bytes(b"of a")
+    (pair.a.at / "large").write_bytes(large)
+    files = fsspec.filesystem("vfsd", store=str(pair.b.store), skip_instance_cache=True)
+    assert files.cat("small") == b"of a"
+    assert files.cat("large") == large
+    assert {one["name"]: one["size"] for one in files.ls("")} == {"small": 4, "large": 100_000}
+    assert files.checksum("large") == blake3(large).hexdigest()
+    files.pipe("small", large)
+    files.pipe("large", b"of b")
+    assert (pair.a.at / "small").read_bytes() == large
+    assert (pair.a.at / "large").read_bytes() == b"of b"

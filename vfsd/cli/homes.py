@@ -66,6 +66,8 @@ def join(session: Session, directory: Path, catalog: str, objects: Path | None) 
         "host": "name of its host",
         "place": "its directory there",
         "files": "number of files that only this home can read: being written, or not videos",
+        "waiting": "number of these that could not be uploaded yet",
+        "kept": "number of files in its folder kept/, which another home took over, or null",
         "mount": "its mount point, null if it is not mounted",
         "silent": "seconds since the mount's last sign of life, or null",
     },
@@ -82,6 +84,11 @@ def homes(session: Session) -> None:
             print_json(_record(one))
     elif found:
         print_table([_HEADINGS, *map(_row, found)], "<<><<")
+        for one in found:
+            if one.waiting:
+                session.remark(f"{one.waiting} files of {one.home.host} wait for their upload")
+            if one.kept:
+                session.remark(f"{one.kept} files in kept/ were taken over by another home")
     else:
         session.remark("the store has one home, as its catalog is an SQLite file")
 
@@ -94,6 +101,8 @@ def _record(one: HomeSummary) -> dict[str, Any]:
         "host": one.home.host,
         "place": one.home.place,
         "files": one.files,
+        "waiting": one.waiting,
+        "kept": one.kept if one.is_own else None,
         "mount": None if mount is None else mount.place,
         "silent": None if mount is None else mount.silent,
     }

@@ -14,12 +14,13 @@ from typing import Any, NamedTuple, NoReturn
 
 from vfsd.api.store import Store
 from vfsd.catalog import Transaction, split_path
-from vfsd.core.model import FileState, LogicalVideo, Node
+from vfsd.core.model import ByteLocation, FileState, LogicalVideo, Node
 from vfsd.core.open_once import OpenOnce
 from vfsd.disk.object_store import digest
 from vfsd.disk.safe_open import open_stored
 from vfsd.errors import ExtraMissingError, NotFoundError, ReadOnlyError, UsageError
 from vfsd.fsspec.files import ByteReader, PrivateBytes, VfsdReader, VfsdWriter, as_os_errors
+from vfsd.storage.context import StoreContext
 from vfsd.views import Views
 from vfsd.write.put_file import make_directory, put_file
 
@@ -212,7 +213,9 @@ class VfsdFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no
             found = self._find(path)
             if found.view is not None or not found.node.is_file:
                 return self.ukey(path)
-            fd = open_stored(self.store.parts.private_file(found.node))
+            if found.node.object_key is not None:
+                return found.node.object_key
+            fd = _open_private(self.store.parts, found.node)
             try:
                 return digest(fd).key
             finally:
@@ -247,6 +250,8 @@ class VfsdFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no
         if node.state is FileState.VIDEO:
             video = seen.videos.by_inode(node.ino)
             more = _of_video(video)
+        elif node.state is FileState.STORED:
+            more = {"reason": node.reason}
         elif node.is_file and self.store.parts.is_elsewhere(node):
             more = {"reason": self.store.parts.elsewhere_reason(node)}
         elif node.is_file:
@@ -335,7 +340,9 @@ class VfsdFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no
                     original = seen.videos.by_inode(node.ino).original
                 return parts.originals.file_of(original).open()
             try:
-                return PrivateBytes(open_stored(parts.private_file(node)))
+                if node.object_key is not None:
+                    return parts.originals.open_at(ByteLocation(node.object_key, None))
+                return PrivateBytes(_open_private(parts, node))
             except FileNotFoundError:
                 found = self._find(path)  # a mount has just made it a video
         raise NotFoundError(f"the bytes of {path!r} are missing", hint="run `vfsd fsck`")
@@ -468,6 +475,15 @@ class VfsdFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no
         except FileExistsError:
             if not exist_ok or not self.isdir(path):
                 raise
+
+
+def _open_private(parts: StoreContext, node: Node) -> int:
+    """Return a descriptor of the bytes of a file without an object."""
+    if node.state is FileState.STORED:
+        from vfsd.write.shared_files import open_small  # most stores have no bucket
+
+        return open_small(parts, node)
+    return open_stored(parts.private_file(node))
 
 
 def _make(cls: type[Any], store: str, read_only: bool, others: Mapping[str, Any]) -> Any:

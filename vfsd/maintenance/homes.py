@@ -23,6 +23,8 @@ class HomeSummary:
     home: Home
     is_own: bool  #: the home of the open store
     files: int
+    waiting: int = 0  #: files of these that could not be uploaded yet
+    kept: int = 0  #: files of the own home that another one took over; see `StoreDirectory.kept`
 
 
 def claim_home(path: Path) -> Home:
@@ -55,9 +57,16 @@ def list_homes(parts: StoreContext) -> list[HomeSummary]:
     if parts.catalog.home is None:
         return []
     with parts.catalog.reading() as seen:
-        counts = seen.homes.counts()
+        counts, waiting = seen.homes.counts(), seen.homes.waiting()
+        kept = len(list_directory(parts.directory.kept)) if parts.directory.kept.exists() else 0
         return [
-            HomeSummary(home, home.id == parts.directory.home, counts.get(home.id, 0))
+            HomeSummary(
+                home,
+                is_own := home.id == parts.directory.home,
+                counts.get(home.id, 0),
+                waiting.get(home.id, 0),
+                kept if is_own else 0,
+            )
             for home in seen.homes.all()
         ]
 

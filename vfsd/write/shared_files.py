@@ -7,6 +7,7 @@ part of a transaction.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import secrets
@@ -94,6 +95,21 @@ def discard_sent(sent: SentFile) -> None:
     if sent.arrival is not None:
         with suppress(VfsdError, OSError):  # the end of its lease does the same
             sent.arrival.withdraw()
+
+
+def open_small(parts: StoreContext, node: Node) -> int:
+    """Return a descriptor of a copy, in memory, of a stored file without an object.
+
+    Raises `FileNotFoundError` if it was written or removed since `node` was read.
+    """
+    with parts.catalog.reading() as seen:
+        data = seen.tree.small_file(node.ino)
+    if len(data) != node.size:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), f"inode {node.ino}")
+    fd = os.memfd_create(f"vfsd-{node.ino}", os.MFD_CLOEXEC)
+    while data:
+        data = data[os.write(fd, data) :]
+    return fd
 
 
 def publish_spooled(parts: StoreContext, node: Node, verdict: Verdict) -> Node | None:

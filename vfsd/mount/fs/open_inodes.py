@@ -482,7 +482,9 @@ class OpenInodes:
                         raise
             return os.open(path, os.O_RDONLY | STORED_FLAGS), None, BackingKind.PRIVATE
         if node.state is FileState.STORED and node.object_key is None:
-            return self._open_small(node), None, BackingKind.CATALOG
+            from vfsd.write.shared_files import open_small  # most stores have none
+
+            return open_small(self._context, node), None, BackingKind.CATALOG
         location = ByteLocation(node.object_key, node.link_path)
         originals = self._context.originals
         if not self._context.objects.is_local and originals.is_remote(location):
@@ -495,16 +497,6 @@ class OpenInodes:
         else:
             fd, backing = os.open(stored, os.O_RDONLY | STORED_FLAGS), BackingKind.OBJECT
         return fd, originals.opened(location, fd), backing
-
-    def _open_small(self, node: Node) -> int:
-        with self._context.catalog.reading() as seen:
-            data = seen.tree.small_file(node.ino)
-        if len(data) != node.size:  # it was written again since the row was read
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), f"inode {node.ino}")
-        fd = os.memfd_create(f"vfsd-{node.ino}", os.MFD_CLOEXEC)
-        while data:
-            data = data[os.write(fd, data) :]
-        return fd
 
     def _reopen(self, inode: OpenInode, found: os.stat_result) -> None:
         """Reopen a private file for writing that was opened while its disk was read-only.
