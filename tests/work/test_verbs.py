@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from tests.support.work_orders import require_sound
 from vfsd.api.store import Store
 from vfsd.derive.tile_encoder import TileSettings
 from vfsd.errors import UsageError
+from vfsd.maintenance.remote_backup import back_up_to_bucket, check_backup
 from vfsd.tiling import Rect
 from vfsd.work import Order, Unit, perform
 from vfsd.work.plan import ingest_units, proposals_from_json
@@ -158,6 +160,27 @@ def test_ingest_from_a_bucket(
     assert outcomes(order, "local:1") == {"failed": 1, "made": 1}, order.results()
     assert store["two.mp4"].info.digest == store["b.mp4"].info.digest
     require_sound(store)
+
+
+def test_backup(store: Store, seaweedfs: SeaweedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("obstore")
+    for name, value in seaweedfs.environment.items():
+        monkeypatch.setenv(name, value)
+    url, options = f"s3://{seaweedfs.bucket}/backups-of-orders", seaweedfs.options()
+    order = store.order("backup", to=url, options=options)
+    assert at_once(store, order.units()[0]) in (["made", "skipped"], ["made", "made"])
+    state = order.run("local:1")
+    assert set(state.counts) <= {"made", "skipped"}
+    # Only the catalog and the manifest are left to do.
+    done = back_up_to_bucket(store.parts, url, options)
+    assert (done.copied, done.damaged, done.videos) == (0, (), 2)
+    report = check_backup(url, options)
+    assert (report.damaged, report.spoiled) == ((), ())
+    pairs = [f"{name}={str(value).lower()}" for name, value in options.items()]
+    words = [word for pair in pairs for word in ("--option", pair)]
+    command = [sys.executable, "-m", "vfsd", "-s", str(store.path), "--json", "backup", url]
+    found = subprocess.run([*command, *words, "--on", "local:1"], capture_output=True, check=True)
+    assert json.loads(found.stdout)["videos"] == 2
 
 
 # ----------------------------------------------------------- compression, replacement and tuning

@@ -515,8 +515,8 @@ class Store(Mapping[str, "Video"]):
             store.order("retile", "cam1/**", layout="uniform:2x2").run("local:4")
 
         Args:
-            verb: "ingest", "retile", "render", "detect", "verify", "scrub", "compress", "replace"
-                or "tune".
+            verb: "ingest", "retile", "render", "detect", "verify", "scrub", "compress", "replace",
+                "tune" or "backup".
             videos: A name or a pattern as for `find`, or several of them; default: all videos.
                 For ingest: files, directories and URLs that all workers can read.
             unit_seconds: The length of a unit in seconds of video; default: 5 to 45.
@@ -525,7 +525,8 @@ class Store(Mapping[str, "Video"]):
                 "onnx:MODEL"), `every`, `min_confidence`, `label`, `span` and `replace` for detect;
                 `to` (a directory of the store), `stream`, `size`, `tags`, `verify` and
                 `skip_refused` for ingest; `level` or `by_budget` for compress; `psnr`, `codec` and
-                `keep` for replace.
+                `keep` for replace; `to` (the URL of a bucket), `options` and `derived` for
+                backup, which copies objects for a later `vfsd backup` to publish.
 
         Raises `UsageError`, also for a video that must be verified first, and `NotFoundError`.
         """

@@ -13,6 +13,7 @@ from vfsd.cli.bucket import parsed_options
 from vfsd.cli.command import define
 from vfsd.cli.output import Progress, print_json, print_table, printable
 from vfsd.cli.session import Session
+from vfsd.cli.work import LATER, ORDER_EXITS, ORDER_VARIANTS, engine_options, run_units
 from vfsd.core.timebase import human_bytes
 from vfsd.errors import (
     EXIT_FINDINGS,
@@ -75,15 +76,13 @@ _at_option = click.option(
         "tables": "videos with damaged frame tables, in the store and in the backup",
         "seconds": "duration",
     },
+    variants={"--on later": ORDER_VARIANTS["--on"], "--units": ORDER_VARIANTS["--units"]},
     exits=[
         UsageError,
         ExistsError,
-        BusyError,
         IntegrityError,
         NoSpaceError,
-        UnreachableError,
-        ExtraMissingError,
-        EXIT_FINDINGS,
+        *ORDER_EXITS,
         EXIT_INTERRUPTED,
     ],
 )
@@ -95,8 +94,15 @@ _at_option = click.option(
     "--check", is_flag=True, help="Read the copies in the bucket, and replace damaged ones."
 )
 @_bucket_option
+@engine_options
 def backup(
-    session: Session, target: Path | str, no_tiles: bool, check: bool, options: tuple[str, ...]
+    session: Session,
+    target: Path | str,
+    no_tiles: bool,
+    check: bool,
+    options: tuple[str, ...],
+    on: str | None,
+    units: Path | None,
 ) -> None:
     """Copy a store to DIR or to a bucket.
 
@@ -108,9 +114,15 @@ def backup(
     is deleted from the store is deleted from the backup.
 
     URL, such as s3://bucket/prefix, gets the bytes that it lacks, and keeps all earlier backups.
-    The catalog may be on a server. Credentials come from the environment or a profile.
+    The catalog may be on a server. Credentials come from the environment or a profile. With --on,
+    workers copy the objects first; with `later`, the same command without it publishes the backup.
     """
     began = time.monotonic()
+    if on is not None or units is not None:
+        if not isinstance(target, str):
+            raise UsageError("--on needs the URL of a bucket")
+        if _copy_on(session, target, not no_tiles, parsed_options(options), on=on, units=units):
+            return
     with (
         session.opened(session.root()) as store,
         Progress("copying", None, shown=session.shows_progress, in_bytes=True) as progress,
@@ -157,6 +169,29 @@ def backup(
         )
     if done.damaged or done.forbidden or done.unread or done.tables:
         click.get_current_context().exit(EXIT_FINDINGS)
+
+
+def _copy_on(
+    session: Session,
+    url: str,
+    derived: bool,
+    options: dict[str, str | bool],
+    *,
+    on: str | None,
+    units: Path | None,
+) -> bool:
+    """Copy objects in units; return whether that is all there is to do."""
+    from vfsd.work.plan import backup_units
+
+    spec = {"to": url, "options": options, "derived": derived}
+    with session.opened(session.root(), writing=True) as store:
+        run_units(
+            *(session, store, "backup", [], spec, list(backup_units(store, spec))),
+            on=on,
+            units=units,
+            concludes=False,
+        )
+    return on in (None, LATER) or units is not None
 
 
 @define(

@@ -164,8 +164,12 @@ def run_units(
     on: str | None,
     units: Path | None,
     dry_run: bool = False,
+    concludes: bool = True,
 ) -> None:
-    """Store planned units as an order and perform it on an engine, or write them to a file."""
+    """Store planned units as an order and perform it on an engine, or write them to a file.
+
+    The result is printed if `concludes`, and where the order is left for later or has failures.
+    """
     from vfsd.work.orders import create_order
 
     if units is not None or dry_run or on is None:
@@ -176,7 +180,9 @@ def run_units(
         _report(session, order, order.state())
         return
     _perform(session, order, on)
-    _conclude(session, order, order.state())
+    state = order.state()
+    if concludes or state.failures or state.ended < state.units:
+        _conclude(session, order, state)
 
 
 def _report_plan(session: Session, units: Sequence[Mapping[str, Any]], file: Path | None) -> None:
@@ -501,7 +507,7 @@ def _find(store: Store, order: str) -> Order:
 
 def _name_of(store: Store, unit: Unit) -> str | None:
     if unit.video is None:
-        return str(unit.spec["name"])
+        return str(unit.spec.get("name", f"objects {', '.join(unit.spec.get('keys', ()))}"))
     try:
         with store.catalog.reading() as seen:
             return seen.videos.get(unit.video).name

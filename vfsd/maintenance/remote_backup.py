@@ -106,6 +106,56 @@ def back_up_to_bucket(
         return work.run()
 
 
+@dataclass(frozen=True, slots=True)
+class CopyReport:
+    """The result of copying some objects ahead of a backup."""
+
+    objects: int  #: copied now
+    there: int  #: copied before, or not readable here
+    bytes: int  #: copied now
+
+
+def sizes_to_back_up(parts: StoreContext, *, derived: bool = True) -> dict[str, int]:
+    """Return the objects that a backup needs now, with their sizes in bytes."""
+    with parts.catalog.reading() as seen:
+        needed = seen.objects.needed()
+        packs = set() if derived else {one.object_key for one in seen.segments.all()}
+    return {key: size or 0 for key, size in needed.items() if key not in packs}
+
+
+def copy_objects(
+    parts: StoreContext,
+    url: str,
+    options: Mapping[str, str | bool],
+    beginnings: tuple[str, ...],
+    *,
+    derived: bool = True,
+    on_progress: OnProgress | None = None,
+) -> CopyReport:
+    """Copy the objects with keys that begin so, for a later `back_up_to_bucket` to publish.
+
+    It may run several times, also at once.  Objects that this host cannot read are left to the
+    backup.  Raises as `back_up_to_bucket`.
+    """
+    sizes = sizes_to_back_up(parts, derived=derived)
+    wanted = {key: size for key, size in sizes.items() if key.startswith(beginnings)}
+    with (
+        BackupBucket.opened(url, options) as bucket,
+        tempfile.TemporaryDirectory(prefix="vfsd-backup-") as folder,
+        convert_disk_errors(Path(folder)),
+    ):
+        bucket.claim(parts.directory.id)
+        bucket.look()
+        lacking = [key for key, size in wanted.items() if bucket.copy_of(key, size) is None]
+        work = _RemoteBackup(parts, bucket, Path(folder), set(), derived, False, on_progress)
+        work.total = sum(wanted[key] for key in lacking)
+        gone = sum(
+            not found for found in in_parallel(lambda key: work.copy(key, wanted[key]), lacking)
+        )
+    left = len(work.damaged) + len(work.forbidden) + gone
+    return CopyReport(len(lacking) - left, len(wanted) - len(lacking) + left, work.copied)
+
+
 @dataclass
 class _RemoteBackup:
     parts: StoreContext
@@ -154,7 +204,7 @@ class _RemoteBackup:
                 needed = change.objects.needed()
         sizes = {key: size or self._size(key) or 0 for key, size in needed.items()}
         self.total, self.done = sum(sizes.values()), 0
-        if not all(in_parallel(lambda key: self._copy(key, needed[key]), sorted(needed))):
+        if not all(in_parallel(lambda key: self.copy(key, needed[key]), sorted(needed))):
             return None
         files: dict[int, StoredFile] = {}
         unread: list[str] = []
@@ -212,7 +262,7 @@ class _RemoteBackup:
     def _size(self, key: str) -> int | None:
         return self.parts.objects.size(key)
 
-    def _copy(self, key: str, size: int | None) -> bool:
+    def copy(self, key: str, size: int | None) -> bool:
         """Upload an object unless it is there; return False if it was deleted in the meantime."""
         objects = self.parts.objects
         size = size if size is not None else self._size(key)

@@ -34,6 +34,7 @@ from vfsd.validation import not_one_of, value_or_default
 from vfsd.work.perform import TRANSIENT, perform_at
 from vfsd.work.plan import (
     PlanSegments,
+    backup_units,
     compress_units,
     detect_units,
     ingest_units,
@@ -300,6 +301,9 @@ def make_order(
         sources = list(named_sources(videos, given.pop("to", "")))
         units = list(ingest_units(sources, given))
         return create_order(store, verb, [name for _, name, _ in sources], spec=spec, units=units)
+    if verb == "backup":
+        units = list(backup_units(store, spec))
+        return create_order(store, verb, [], spec=spec, units=units)
     found = store.named(videos) if videos is not None else list(store.find())
     if verb == "tune":
         units = make_tune_units(store, [video.name for video in found] if videos else None)

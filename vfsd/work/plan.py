@@ -6,6 +6,7 @@ import json
 import os
 import posixpath
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import pairwise
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from vfsd.api.store import Store
 from vfsd.api.video import Video, context_of
 from vfsd.codecs.cells.cell_encoders import tile_codec
 from vfsd.codecs.frames.to_array import needed_area
@@ -23,7 +25,9 @@ from vfsd.derive.proposals import Proposal
 from vfsd.derive.tile_encoder import PlannedSegment, TileSettings
 from vfsd.errors import UsageError
 from vfsd.labels.detectors import block_starts, make_detector
+from vfsd.maintenance.remote_backup import sizes_to_back_up
 from vfsd.read.tile_planner import original_work
+from vfsd.remote.fetch_protocol import require_bucket
 from vfsd.tiling import Rect, TileLayout, parse_layout
 from vfsd.tiling.cost import DecodeWork, encode_cost
 from vfsd.tiling.layout import layout_around
@@ -39,6 +43,8 @@ URL_SCHEMES = ("http", "https", "s3", "gs", "az")
 _SECRET = re.compile("signature|token|secret|credential|password", re.IGNORECASE)
 # Copying, hashing, checksums and the frame table of a file.
 _INGEST_SECONDS_A_BYTE, _INGEST_SECONDS = 5e-9, 0.05
+_BACKUP_BYTES = 1 << 30
+_COPY_SECONDS_A_BYTE = 3e-9
 # At level 1, in proportion to the level.
 _COMPRESS_SECONDS_A_BYTE = 4e-9
 _MOST_JSON = 1500
@@ -210,6 +216,24 @@ def named_sources(
             yield os.fspath(path), posixpath.join(to, path.name), path.stat().st_size
         else:
             raise no_such_file(path)
+
+
+def backup_units(store: Store, spec: Mapping[str, Any]) -> Iterator[Unit]:
+    """Yield units of objects by the beginnings of their keys; `spec` has to, options, derived."""
+    require_bucket(str(spec["to"]), spec.get("options") or {})
+    sizes = sizes_to_back_up(store.parts, derived=spec.get("derived", True))
+    digits = 1 if sum(sizes.values()) < 16 * _BACKUP_BYTES else 2
+    slices = Counter[str]()
+    for key, size in sizes.items():
+        slices[key[:digits]] += size
+    some: list[str] = []
+    for beginning in sorted(slices):
+        some.append(beginning)
+        size = sum(slices[one] for one in some)
+        if size >= _BACKUP_BYTES or beginning == max(slices):
+            full = {**spec, "keys": some}
+            yield Unit("backup", None, None, None, full, round(size * _COPY_SECONDS_A_BYTE, 6))
+            some = []
 
 
 def compress_units(video: Video, level: int, seconds: float | None = None) -> Iterator[Unit]:

@@ -20,6 +20,7 @@ VERBS: Final = (
     "compress",
     "replace",
     "tune",
+    "backup",
 )
 """Commands that can be planned in units."""
 
@@ -37,13 +38,13 @@ OnProgress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A piece of work on one video, or one file to be ingested.
+    """A piece of work on one video, a file to be ingested, or objects to be copied.
 
     If the video has other bytes by then, the outcome is "outdated".
     """
 
     verb: str
-    video: int | None  #: id of the video; None for ingest
+    video: int | None  #: id of the video; None for ingest and backup
     digest: str | None  #: BLAKE3 of its bytes when the order was planned
     frames: tuple[int, int] | None  #: half-open, in display order; all frames for whole files
     spec: Mapping[str, Any]  #: arguments of the verb

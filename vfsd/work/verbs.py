@@ -41,6 +41,7 @@ from vfsd.errors import (
     VfsdError,
 )
 from vfsd.labels.detectors import make_detector
+from vfsd.maintenance.remote_backup import copy_objects
 from vfsd.maintenance.scrub import Scrubber
 from vfsd.work.plan import proposals_from_json, segments_from_json
 from vfsd.work.units import (
@@ -73,6 +74,8 @@ def run_verb(store: Store, unit: Unit, on_progress: OnProgress) -> Outcome:
     """Perform a unit.  Raises errors of the video, and those after which it may be tried again."""
     if unit.verb == "ingest":
         return _ingest(store, unit, on_progress)
+    if unit.verb == "backup":
+        return _backup(store, unit, on_progress)
     info = _info_of(store, unit)
     try:
         if info is not None and info.digest == unit.digest:
@@ -244,6 +247,25 @@ def _copy_from_bucket(store: Store, url: str, path: Path) -> None:
         text = done.stderr.decode(errors="replace").strip().splitlines() or ["no message"]
         kind = NotFoundError if done.returncode == NotFoundError.exit_code else UnreachableError
         raise kind(f"{url} cannot be read: {text[-1]}")
+
+
+def _backup(store: Store, unit: Unit, on_progress: OnProgress) -> Outcome:
+    spec = unit.spec
+    done = copy_objects(
+        store.parts,
+        spec["to"],
+        spec.get("options") or {},
+        tuple(spec["keys"]),
+        derived=spec.get("derived", True),
+        on_progress=on_progress,
+    )
+    return Outcome(
+        MADE if done.objects else SKIPPED,
+        made=done.objects,
+        skipped=done.there,
+        bytes_read=done.bytes,
+        bytes_written=done.bytes,
+    )
 
 
 # ------------------------------------------------------------------------------- tiles and labels
