@@ -47,7 +47,7 @@ _MOST_FOLDERS = 10
         "vfsd -s videos ingest footage --tag summer --skip-refused",
         "vfsd -s videos ingest footage/portrait.mp4 --as front-door.mp4 --link",
         "vfsd -s videos ingest footage/portrait.mp4 --as front-door-0.mp4 --stream 0",
-        "vfsd -s videos ingest footage --to more --on local:2",
+        "vfsd -s videos ingest footage --to more --skip-refused --on local:2",
         "vfsd -s videos ingest footage --captured 'name:%Y-%m-%d/%H-%M-%S' --zone Europe/Zurich",
     ],
     fields={
