@@ -237,6 +237,14 @@ class TreeReader:
         query = sa.select(nodes.c.ino).where(nodes.c.nlink > 1, ~is_dir).limit(1)
         return self._connection.execute(query).first() is not None
 
+    def paths_of_stored(self, key: str) -> list[str]:
+        """Return the paths of the files that are not videos and have the bytes of an object."""
+        query = sa.select(nodes.c.ino).where(
+            nodes.c.object_key == key, nodes.c.state == FileState.STORED.value
+        )
+        found = self._connection.execute(query).scalars().all()
+        return [path for ino in found for path in self.paths_of(ino)]
+
     def files_in_state(self, state: FileState) -> list[Node]:
         """Return the files in that state, private ones of other homes as well."""
         rows = self._connection.execute(sa.select(nodes).where(nodes.c.state == state.value))

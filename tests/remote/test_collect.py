@@ -21,6 +21,7 @@ import sqlalchemy as sa
 from tests.cli.conftest import run_command
 from tests.support.bucket_files import (
     bytes_at,
+    damage,
     is_exact,
     make_home,
     places,
@@ -32,13 +33,15 @@ from tests.support.postgresql import PostgresqlServer
 from tests.support.remote_objects import running_process, wait_until
 from tests.support.seaweedfs import SeaweedServer
 from vfsd.api.store import Store
-from vfsd.catalog.schema import uploads
+from vfsd.catalog.schema import ROOT, entries, nodes, uploads
 from vfsd.catalog.uploads import UPLOAD_SECONDS, database_time
 from vfsd.errors import LeaseLostError
 from vfsd.maintenance import fsck
 from vfsd.maintenance.fsck.bucket import collect_bucket, compare
+from vfsd.maintenance.scrub import Scrubber
 from vfsd.mount import background_work
 from vfsd.storage.reclaim import drop_segments
+from vfsd.write.ingest_file import pending_bytes
 
 CLIP = Path(__file__).parents[2] / "sample_videos" / "traffic.mp4"
 NAME = "a.mp4"
@@ -345,3 +348,30 @@ def test_two_repairs_of_the_bucket_at_once(homes: Homes, tmp_path: Path) -> None
         assert store.catalog.garbage.total().files == len(strays)
         assert remote_objects_of(other).collect(0).files == len(strays)
         assert places(store) == set()
+
+
+def test_scrub_of_files_that_are_not_videos(homes: Homes, seaweedfs: SeaweedServer) -> None:
+    data = bytes(range(256)) * 400
+    with (
+        homes.opened(0) as store,
+        pending_bytes(store.parts, data, "a file") as arrival,
+        arrival.recorded() as change,
+    ):
+        values = {
+            "mode": 0o100644,
+            **dict.fromkeys(("uid", "gid", "atime_ns", "mtime_ns", "ctime_ns"), 0),
+            **{"nlink": 1, "size": len(data), "state": "stored", "object_key": arrival.key},
+        }
+        connection = change._connection
+        made = connection.execute(sa.insert(nodes).values(values).returning(nodes.c.ino))
+        name = {"parent": ROOT, "name": b"notes.bin", "ino": made.scalar_one()}
+        connection.execute(sa.insert(entries).values(name))
+    with homes.opened(1) as store:
+        assert list(Scrubber(store.parts).run()) == []
+        place, _ = recorded_objects(store)[arrival.key]
+        damage(store, seaweedfs, place)
+        (found,) = Scrubber(store.parts).run()
+        assert (found.names, found.repaired) == (("notes.bin",), None)
+        remote_objects_of(store).client.delete([place])
+        assert "notes.bin" in fsck.run(store.parts, objects=True)[-1].message
+        assert recorded_objects(store).keys() == {arrival.key}

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from tests.cli.conftest import run_command
 from tests.support.bucket_files import damage, is_exact, places, recorded_objects, remote_objects_of
@@ -16,6 +17,7 @@ from tests.support.seaweedfs import SeaweedServer
 from tests.support.stores import new_store
 from vfsd.api.store import Store
 from vfsd.catalog.garbage import GarbageTotal
+from vfsd.catalog.schema import objects
 from vfsd.core.model import ByteLocation
 from vfsd.disk.object_store import ObjectStore
 from vfsd.disk.store_layout import StoreDirectory
@@ -217,6 +219,21 @@ def test_bytes_that_nothing_names(remote: Path, seaweedfs: SeaweedServer, tmp_pa
         )
         done = run_command(*on, "gc", "--bucket", "--json")
         assert (done.code, len(done.object["bucket"]["lost"])) == (30, len(recorded_objects(store)))
+
+
+def test_bytes_of_an_object_without_a_place(remote: Path) -> None:
+    with Store.open(remote) as store:
+        before = recorded_objects(store)
+        with store.catalog._database.writing() as connection:
+            connection.execute(sa.update(objects).values(place=None))
+        state = compare(store.parts)
+        assert state.stray.keys() == {place for place, _ in before.values()}
+        assert (state.unnamed, state.young) == ({}, {})
+        # Tiles can be made again, and are dropped before the bucket is listed.
+        fsck.run(store.parts, objects=True, repair=True)
+        key = store[NAME].original.object_key or ""
+        assert recorded_objects(store) == {key: before[key]}
+        assert store[NAME].read(frames=[9]).data.any()
 
 
 def test_options_for_a_bucket_need_one(tmp_path: Path) -> None:

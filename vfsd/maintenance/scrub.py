@@ -15,7 +15,7 @@ from pathlib import Path
 from blake3 import blake3
 
 from vfsd.catalog.integrity import ScrubRun
-from vfsd.core.model import ByteLocation, LogicalVideo
+from vfsd.core.model import ByteLocation, FileState, LogicalVideo
 from vfsd.disk.checksums import (
     BlockChecksums,
     VerifyProgress,
@@ -295,6 +295,12 @@ class Scrubber:
             inspections = seen.integrity.inspections()
             linked = {one.place: one.size for one in seen.integrity.linked_originals()}
             packs = {segment.object_key for segment in seen.segments.all()}
+            if self._videos is None and not self._parts.objects.is_local:
+                originals |= {
+                    ByteLocation(node.object_key, None): node.object_key
+                    for node in seen.tree.files_in_state(FileState.STORED)
+                    if node.object_key is not None
+                }
             if self._videos is not None:
                 mine = [video.original for video in self._videos]
                 originals = {
@@ -626,4 +632,6 @@ class Scrubber:
             for number in numbers:
                 with suppress(NotFoundError, IntegrityError):
                     names.append(seen.videos.get(number).name)
+            if item.is_original and item.place.object_key is not None:
+                names += seen.tree.paths_of_stored(item.place.object_key)
         return tuple(names)

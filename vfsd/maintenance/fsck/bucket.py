@@ -6,9 +6,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 from vfsd.core.model import ByteLocation
 from vfsd.core.timebase import human_bytes
+from vfsd.disk.checksums import verify_stored_file
 from vfsd.errors import NotFoundError
 from vfsd.maintenance.fsck.finding import CheckRun, Finding
 from vfsd.maintenance.push import OWNER_NAME
@@ -47,6 +49,8 @@ class BucketState:
     young: dict[str, int] = field(default_factory=dict)  #: the same, not that old yet
     foreign: list[str] = field(default_factory=list)  #: names that vfsd never gives
     lost: list[LostObject] = field(default_factory=list)
+    stray: dict[str, int] = field(default_factory=dict)
+    """Files of needed objects that have no place in the catalog, with sizes. Never garbage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +104,8 @@ def compare(
     with context.catalog.reading() as seen:
         # Before the list: what is recorded later may be missing there.
         expected = {place: (key, size) for key, (place, size) in seen.objects.placed().items()}
+        # As in a catalog that was damaged.
+        homeless = seen.objects.referenced() - {key for key, _ in expected.values()}
     total = len(expected)
     state = BucketState()
     grace, offset = context.settings.object_grace, context.catalog.garbage.clock_offset()
@@ -111,7 +117,11 @@ def compare(
         wanted = [name.removesuffix(".sums") for name in batch]
         unnamed = context.catalog.garbage.unnamed(wanted)
         for name, (size, age) in batch.items():
-            if name.removesuffix(".sums") in unnamed:
+            if name.removesuffix(".sums") not in unnamed:
+                continue
+            if _key(name) in homeless:
+                state.stray[name] = size
+            else:
                 (state.unnamed if age + offset > grace else state.young)[name] = size
         batch.clear()
         on_progress(min(done, total), total)
@@ -150,6 +160,9 @@ def bucket(run: CheckRun) -> Iterator[Finding]:
         yield _lost_finding(run, lost)
     if run.repair:
         context.catalog.garbage.adopt(state.unnamed, context.settings.object_grace)
+    for name, size in state.stray.items():
+        message = f"{name} belongs to object {_key(name)}, which has no place in the catalog"
+        yield Finding("bucket", message, repaired=run.repair and _placed(context, name, size))
     for name, size in state.unnamed.items():
         message = f"{name}, {human_bytes(size)}, belongs to no object"
         yield Finding("bucket", message, repaired=run.repair)
@@ -160,6 +173,24 @@ def bucket(run: CheckRun) -> Iterator[Finding]:
         yield Finding("bucket", f"{name} is not a file of vfsd: move it out of the bucket's prefix")
 
 
+def _key(place: str) -> str:
+    """Return the key in the name of an object."""
+    return place.rpartition("/")[2][:64]
+
+
+def _placed(context: StoreContext, place: str, size: int) -> bool:
+    """Record the place of an object if its bytes are there, intact; return whether that is so."""
+    objects, key = context.objects, _key(place)
+    assert isinstance(objects, RemoteObjects)
+    opening = partial(objects.client.open_uncached, place)
+    with suppress(FileNotFoundError):
+        if verify_stored_file(opening, key, None, lambda count: None).is_whole:
+            with context.catalog.writing() as change:
+                change.objects.record_missing(key, size, now_ns=time.time_ns())
+                return change.objects.set_place(key, place)
+    return False
+
+
 def _lost_finding(run: CheckRun, lost: LostObject) -> Finding:
     context, place = run.context, ByteLocation(lost.key, None)
     with context.catalog.reading() as seen:
@@ -168,6 +199,7 @@ def _lost_finding(run: CheckRun, lost: LostObject) -> Finding:
         for number in seen.integrity.videos_of(place):
             with suppress(NotFoundError):  # it is being written or removed
                 names.append(seen.videos.get(number).name)
+        names += seen.tree.paths_of_stored(lost.key)
         if tiles:
             made = {seen.videos.physical(one.physical_id).video_id for one in tiles}
             names += [f"tiles of {seen.videos.get(number).name}" for number in sorted(made)]
