@@ -22,7 +22,7 @@ case " $* " in
     *) servers= ;;
 esac
 # shellcheck disable=SC2086
-vfsd_environment test,fusepy,stitch,onnx,postgresql,ray,dask,s3,test-cluster \
+vfsd_environment test,fusepy,stitch,onnx,postgresql,ray-data,dask,s3,test-cluster \
     ffmpeg rsync git attr gcc $servers
 # The tests start hundreds of processes: compiled modules are to be kept for the next one.
 unset PYTHONDONTWRITEBYTECODE

@@ -18,6 +18,8 @@ import sqlalchemy as sa
 
 from sample_videos import FOLDER
 from tests.cli.conftest import run_command
+from tests.support.http_proxy import HttpProxy
+from tests.support.ray_cluster import running_ray
 from tests.support.remote_objects import running_process
 from tests.support.seaweedfs import SeaweedServer
 from vfsd.api.store import Store
@@ -69,6 +71,7 @@ def shared(
     tmp_path: Path,
     own_database: str,
     seaweedfs: SeaweedServer,
+    s3_proxy: HttpProxy,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Shared:
     pytest.importorskip("obstore")
@@ -82,7 +85,7 @@ def shared(
         frame = store[NAME].read(frames=[3]).data
         store[NAME].labels.add([Detection(3, "car", (10, 20, 50, 60))], source="test")
         store_id = store.parts.directory.id
-        use_bucket(store.parts, f"s3://videos/{store_id}", seaweedfs.options())
+        use_bucket(store.parts, f"s3://videos/{store_id}", seaweedfs.options(s3_proxy.port))
     with Store.open(path) as store:
         push(store.parts)
     return Shared(path, own_database, store_id, frame, tmp_path / "other-host" / "vfsd")
@@ -210,3 +213,54 @@ def test_worker_without_the_directory(shared: Shared) -> None:
     shutil.move(shared.path, shared.path.with_name("away"))
     assert perform_at(address, unit.to_json())["outcome"] == "made"
     assert perform_at(shared.url, unit.to_json())["outcome"] == "skipped"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_second_epoch_of_a_loader_fetches_nothing(
+    shared: Shared, s3_proxy: HttpProxy, method: str
+) -> None:
+    torch_data = pytest.importorskip("torch.utils.data")
+    from vfsd.torch import ClipDataset
+
+    with ClipDataset(shared.url, frames=4, per_video=8, starts="uniform", size=64) as clips:
+        expected = [clips[number]["video"] for number in range(len(clips))]
+        shutil.rmtree(shared.cache / shared.id / "cache" / "o")
+        s3_proxy.reset()
+        loader = torch_data.DataLoader(
+            clips,
+            batch_size=2,
+            num_workers=2,
+            multiprocessing_context=method,
+            persistent_workers=True,
+        )
+        fetched = []
+        for _ in range(2):
+            seen = [video for batch in loader for video in batch["video"]]
+            assert all((one == other).all() for one, other in zip(seen, expected, strict=True))
+            fetched.append(s3_proxy.counts.body_bytes)
+    assert fetched[0] > 0
+    assert fetched[1] == fetched[0]
+
+
+@pytest.mark.slow
+def test_ray_data_on_other_hosts(shared: Shared) -> None:
+    pytest.importorskip("ray")
+    pytest.importorskip("pandas")
+    from vfsd.ray import VfsdSource
+
+    with Store.open(shared.path) as store:
+        frames = store[NAME].read(frames=range(0, 120, 7), size=(80, 60))
+        source = VfsdSource(store, "cam/*", every=7, size=(80, 60))
+    shutil.move(shared.path, shared.path.with_name("away"))
+    with running_ray(2) as ray:
+        rows = ray.data.read_datasource(source, override_num_blocks=3).take_all()
+        by_url = ray.data.read_datasource(VfsdSource(shared.url, fps=1, region=(0, 0, 32, 32)))
+        assert by_url.count() == 4
+        assert by_url.take(1)[0]["data"].shape == (32, 32, 3)
+    rows.sort(key=lambda row: row["frame"])
+    assert [row["frame"] for row in rows] == frames.index.tolist()
+    assert [row["pts"] for row in rows] == frames.pts.tolist()
+    np.testing.assert_array_equal(np.stack([row["data"] for row in rows]), frames.data)
+    assert {row["name"] for row in rows} == {NAME}
+    assert (shared.cache / shared.id).exists()

@@ -12,12 +12,12 @@ from contextlib import suppress
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
 from sample_videos import Encoding, Scene, write
 from tests.support.postgresql import PostgresqlServer, running_postgresql
+from tests.support.ray_cluster import running_ray
 from tests.support.work_orders import contents, orders, require_sound
 from tests.work.conftest import NAMES
 from vfsd.api.store import Store
@@ -34,22 +34,10 @@ WORKERS = 3
 
 
 @pytest.fixture
-def ray_cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def ray_cluster() -> Iterator[str]:
     """A Ray of this process with three workers."""
-    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    ray = pytest.importorskip("ray", reason="Ray is not installed")
-    with TemporaryDirectory(prefix="ray", dir="/tmp") as folder:
-        ray.init(
-            num_cpus=WORKERS,
-            include_dashboard=False,
-            object_store_memory=100 << 20,
-            _node_ip_address="127.0.0.1",
-            _temp_dir=folder,
-            log_to_driver=False,
-            logging_level="ERROR",
-        )
+    with running_ray(WORKERS):
         yield "ray"
-        ray.shutdown()
 
 
 @pytest.fixture
