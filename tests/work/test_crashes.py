@@ -80,6 +80,7 @@ def test_a_file_that_crashes_workers_is_refused(
     require_sound(store)
 
 
+@pytest.mark.thorough
 def test_killed_workers_do_not_count_as_crashes(store: Store) -> None:
     order = store.order("retile", "a.mp4", **TILES)
     for _ in range(4):
@@ -145,6 +146,7 @@ def test_ctrl_c_leaves_an_order_running(store: Store) -> None:
     require_sound(store)
 
 
+@pytest.mark.thorough
 def test_ctrl_c_twice_cancels_an_order(store: Store) -> None:
     command = Command(store)
     order = begun_order(store, command)
