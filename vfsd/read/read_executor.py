@@ -359,8 +359,9 @@ class PlanExecutor:
                     threads=self._tools.pool.threads_for(plan.physical.media),
                 )
                 return
+            may_drain = not self._tools.parts.objects.is_local
             for run in self._table.decode_runs(frames):
-                yield from decoder.decode(run)
+                yield from decoder.decode(run, may_drain=may_drain)
 
     def _tile_jobs(
         self, plan: ReadPlan, pixel_format: str, result: _ResultBuffer, *, workers: int
