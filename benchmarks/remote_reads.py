@@ -165,12 +165,12 @@ class Bench:
 
 def main() -> None:
     parser = arguments(__doc__, runs=1)
+    parser.add_argument("video", nargs="?", type=existing_file, help="default: a generated one")
     parser.add_argument(
-        "video",
-        nargs="*",
+        "--loop",
+        nargs="+",
         type=existing_file,
-        help="decoded in turn, and encoded as 1500 frames of 720p at 4 Mbit/s, GOP 100; "
-        "default: a generated video",
+        help="instead: 1500 frames of these in turn, encoded as 720p at 4 Mbit/s, GOP 100",
     )
     parser.add_argument("--frames", type=int, default=12, help="random frames, one of a GOP")
     parser.add_argument("--lag", type=float, default=25, help="delay of each request in ms")
@@ -185,7 +185,9 @@ def main() -> None:
     try:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "video.mp4"
-            video = looped(options.video, path) if options.video else generated(path)
+            if options.loop:
+                looped(options.loop, path)
+            video = path if options.loop else options.video or generated(path)
             packets = bytes_from_key(video)
             indices = chosen(packets, options.frames)
             bench = Bench(Path(folder), video, server, options.lag / 1000, indices)

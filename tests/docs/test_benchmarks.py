@@ -339,7 +339,7 @@ def test_remote_reads(tmp_path: Path) -> None:
         pytest.skip("there is no S3 server: pip install 'vfsd[test-cluster]'")
     video = str(FOLDER / "traffic.mp4")
     figures = run(tmp_path, "remote_reads", video, "--frames", "2", "--lag", "0")["figures"]
-    assert figures["vfsd frame, warm"]["requests"] == 0
+    assert figures["vfsd, frame, warm, opened each time"]["requests"] == 0
     assert not any(one.get("wrong") for one in figures.values())
 
 
