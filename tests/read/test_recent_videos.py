@@ -137,3 +137,19 @@ def test_segments_for_reads_are_those_of_each_kind(store: Store) -> None:
         assert seen.segments.retired(original)
     assert all(kinds)
     assert all(one.cells for one in found[0])
+
+
+def test_worker_of_a_data_loader_loads_no_encoder() -> None:
+    """A spawned worker reads clips: it need not import what writes, examines or encodes."""
+    code = "import sys, vfsd.torch; print(*sorted(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=True, timeout=120, capture_output=True, text=True
+    )
+    unused: tuple[str, ...] = (
+        "vfsd.codecs.encoding",
+        "vfsd.codecs.inventory",
+        "vfsd.codecs.probing",
+    )
+    unused += ("vfsd.derive", "vfsd.tiling.policy", "vfsd.write", "msgspec", "alembic")
+    assert "vfsd.read.read_executor" in done.stdout.split()
+    assert [one for one in done.stdout.split() if one.startswith(unused)] == []

@@ -60,7 +60,6 @@ from vfsd.read.read_plan import (
 from vfsd.tiling import Rect, Region
 from vfsd.tiling.cost import Fetch
 from vfsd.validation import is_one_integer
-from vfsd.write.frame_index import corrects_table, verify
 
 _log = logging.getLogger(__name__)
 
@@ -296,6 +295,8 @@ def _after(
         return snapshot, tiles_avoiding_damage(tiles, error)
     if plan.tiled:
         return snapshot, _without_damaged(video, tiles, error)
+    from vfsd.write.frame_index import corrects_table  # imports what examines files
+
     if isinstance(error, FileNotFoundError) or not corrects_table(video):
         raise error
     snapshot = video.snapshot()
@@ -487,6 +488,8 @@ def damage_choice(damaged: str) -> str:
 def damaged_frames(video: VideoContext) -> Ints:
     """See `Video.damaged_frames`."""
     if _known_damage(video) is None:
+        from vfsd.write.frame_index import verify
+
         verify(video)
     damage = video.original.damage or ()
     parts = [np.arange(part.start, part.stop, dtype=np.int64) for part in damage]
@@ -526,6 +529,8 @@ def _examines_damage(video: VideoContext, snapshot: VideoSnapshot) -> bool:
         return False
     concealed.discard(original.id)  # once: an examination that fails would fail each time
     if _known_damage(video) is None:
+        from vfsd.write.frame_index import verify
+
         try:
             verify(video)
         except (VfsdError, OSError) as error:

@@ -8,11 +8,17 @@
 PyTorch is imported when the first clip is read.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from vfsd.torch.clip_dataset import ClipDataset
 from vfsd.torch.clip_reads import ClipIndex
-from vfsd.torch.clip_renditions import EpochCost
-from vfsd.torch.epoch_cost import EpochExplanation, PrepareReport
-from vfsd.torch.gop_sampler import GopSampler
+
+if TYPE_CHECKING:
+    from vfsd.torch.clip_renditions import EpochCost
+    from vfsd.torch.epoch_cost import EpochExplanation, PrepareReport
+    from vfsd.torch.gop_sampler import GopSampler
 
 __all__ = [
     "ClipDataset",
@@ -22,3 +28,19 @@ __all__ = [
     "GopSampler",
     "PrepareReport",
 ]
+
+_HOMES = {
+    "EpochCost": "vfsd.torch.clip_renditions",
+    "EpochExplanation": "vfsd.torch.epoch_cost",
+    "GopSampler": "vfsd.torch.gop_sampler",
+    "PrepareReport": "vfsd.torch.epoch_cost",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # A worker reads clips alone: it should not wait for what encodes renditions and chooses them.
+    import importlib
+
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
