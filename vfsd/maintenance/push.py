@@ -125,10 +125,13 @@ def bucket_text(objects: RemoteObjects, store_id: str) -> str:
     Raises `StoreError` for a bucket of another store, `UnreachableError`, `OSError`.
     """
     _require_owner(objects.client, objects.bucket, store_id)
+    began = time.monotonic()
+    objects.client.size(OWNER_NAME)
+    answered = time.monotonic() - began
     cost = objects.client.status().cost
     return (
-        f"{objects.bucket.url} answers after {1000 * cost.wait:.0f} ms, with "
-        f"{1e-6 / cost.byte:.0f} MB/s for each request"
+        f"{objects.bucket.url} answered after {1000 * answered:.0f} ms; reads are planned with "
+        f"{1000 * cost.wait:.0f} ms and {1e-6 / cost.byte:.0f} MB/s for each request"
     )
 
 
