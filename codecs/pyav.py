@@ -105,6 +105,17 @@ def open_input(
     return opened
 
 
+def open_live(url: str, options: Mapping[str, str], timeout: float) -> InputContainer:
+    """Open a stream of the network; `timeout` is in seconds, of opening and of each read.
+
+    Raises `FFmpegError`, `OSError`.
+    """
+    opened: InputContainer = av.open(
+        url, mode="r", options=dict(options), timeout=(timeout, timeout), **_TAG_OPTIONS
+    )
+    return opened
+
+
 def open_output(
     file: object, *, format: str, options: Mapping[str, str], buffer_size: int = 32768
 ) -> OutputContainer:

@@ -46,7 +46,11 @@ videos = Table(
     Column("created_ns", BigInteger, nullable=False, comment="when it became a video"),
     Column("metadata", JSON, nullable=False, comment="metadata set by users: a JSON object"),
     Column("captured_ns", BigInteger, comment="when its first frame was recorded; null: unknown"),
-    Column("captured_clock", String(16), comment="source of captured_ns: given, name or container"),
+    Column(
+        "captured_clock",
+        String(16),
+        comment="source of captured_ns: given, name, arrival or container",
+    ),
     Index(None, "digest"),
     Index(None, "captured_ns"),
     comment="Logical videos: files of the tree that are indexed as videos.",

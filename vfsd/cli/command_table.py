@@ -22,6 +22,7 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = MappingProxyType(
         "Videos": {
             "ingest": Entry("ingest", "Add videos to the store."),
             "write": Entry("write", "Make a video from pixels, pictures or a stream."),
+            "record": Entry("record", "Record a camera's stream as videos, without encoding."),
             "recover": Entry("write", "Make videos of unfinished recordings."),
             "ls": Entry("listing", "List a directory, by name."),
             "find": Entry("listing", "Find videos by name and contents."),

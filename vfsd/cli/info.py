@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _CLOCKS = {
     CaptureClock.GIVEN: "as given",
     CaptureClock.NAME: "from its name",
+    CaptureClock.ARRIVAL: "by the clock of its recorder",
     CaptureClock.CONTAINER: "from its container",
 }
 # Number of layouts in the text output.

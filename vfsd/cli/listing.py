@@ -38,7 +38,7 @@ VIDEO_FIELDS: Mapping[str, str] = MappingProxyType(
 
 CAPTURED_FIELD = (
     "when the first frame was recorded, null if unknown: time (ISO 8601, UTC), ns (Unix time), and "
-    "clock (given, name or container)"
+    "clock (given, name, arrival or container)"
 )
 
 ENTRY_FIELDS: Mapping[str, str] = MappingProxyType(

@@ -91,7 +91,7 @@ def _line(video: LogicalVideo, path: str) -> str:
         "end": "Unix time in nanoseconds, exclusive; null for an unknown time",
         "seconds": "duration; null for an unknown time",
         "name": "path from the root of the store; null for a gap",
-        "clock": "given, name or container; null for a gap and for an unknown time",
+        "clock": "given, name, arrival or container; null for a gap and for an unknown time",
     },
     exits=[NotFoundError],
     listing=True,

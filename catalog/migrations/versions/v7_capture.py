@@ -7,7 +7,7 @@ revision = "v7"
 down_revision = "v6"
 
 _NS = "when its first frame was recorded; null: unknown"
-_CLOCK = "source of captured_ns: given, name or container"
+_CLOCK = "source of captured_ns: given, name, arrival or container"
 
 _VIDEOS = """
 CREATE VIEW v_videos AS
