@@ -152,7 +152,7 @@ class TileSettings:
         return {"profile": codec.name, **aim}
 
 
-class EncodedSegment(NamedTuple):
+class SegmentCells(NamedTuple):
     """A segment that is encoded, and not published yet."""
 
     plan: PlannedSegment
@@ -342,7 +342,7 @@ class SegmentMaker:
         raises `AlreadyStoredError` if an active segment has the same tiles by then.
         """
         with closing(self._pictures(plan.frames)) as pictures:
-            encoded = EncodedSegment(plan, *self._encode(plan, pictures))
+            encoded = SegmentCells(plan, *self._encode(plan, pictures))
         return self._publish([encoded], on_publish, worth, compare=compare)[0]
 
     def note_cost(self, frames: range) -> None:
@@ -380,14 +380,14 @@ class SegmentMaker:
         In a bucket, they share an object, and a transaction.
         """
         made: list[Segment] = []
-        ready: list[EncodedSegment] = []
+        ready: list[SegmentCells] = []
         frames = range(chunk[0].frames.start, chunk[-1].frames.stop)
         try:
             with closing(self._pictures(frames)) as pictures:
                 for plan in chunk:
                     segment = islice(pictures, len(plan.frames))
                     encoded = self._encode(plan, _counted(segment, on_frames))
-                    ready.append(EncodedSegment(plan, *encoded))
+                    ready.append(SegmentCells(plan, *encoded))
                     if self._parts.objects.is_local:
                         one, ready = ready, []
                         made += self._published(one)
@@ -396,7 +396,7 @@ class SegmentMaker:
             made += self._published(ready)
         return made
 
-    def _published(self, ready: Sequence[EncodedSegment]) -> list[Segment]:
+    def _published(self, ready: Sequence[SegmentCells]) -> list[Segment]:
         """Publish segments that are not stored yet, together if the budget has room for all."""
         if not ready:
             return []
@@ -476,7 +476,7 @@ class SegmentMaker:
 
     def _publish(
         self,
-        ready: Sequence[EncodedSegment],
+        ready: Sequence[SegmentCells],
         on_publish: OnPublish | None = None,
         worth: float | None = None,
         *,
@@ -532,7 +532,7 @@ class SegmentMaker:
     def _add_together(
         self,
         change: Transaction,
-        ready: Sequence[EncodedSegment],
+        ready: Sequence[SegmentCells],
         packs: Sequence[_Pack],
         key: str,
     ) -> list[Segment]:
@@ -573,7 +573,7 @@ class SegmentMaker:
             ],
         )
 
-    def _segment(self, one: EncodedSegment, physical_id: int, pack: _Pack, key: str) -> Segment:
+    def _segment(self, one: SegmentCells, physical_id: int, pack: _Pack, key: str) -> Segment:
         """Return a segment with its pack in an object."""
         plan = one.plan
         return Segment(

@@ -32,9 +32,9 @@ from vfsd.derive.proposals import Proposal, by_value, proposals_for
 from vfsd.derive.retile import OnProgress, Retiler
 from vfsd.derive.tile_encoder import (
     BetweenPictures,
-    EncodedSegment,
     OnPublish,
     PlannedSegment,
+    SegmentCells,
     SegmentMaker,
     TileSettings,
     require_same_bytes,
@@ -481,7 +481,7 @@ class ViewPromoter(SegmentMaker):
         against_first = self._against_first(likeness, plan.layout)
         cell = Cell(0, plan.layout.tile(0), 0, 0, quality, *against_first.as_tuple)
         sited = replace(stream, siting=comparer.siting)
-        return self._publish([EncodedSegment(plan, [sited], [cell])], on_publish, worth)[0]
+        return self._publish([SegmentCells(plan, [sited], [cell])], on_publish, worth)[0]
 
     def _pictures(self, frames: range) -> Generator[VideoFrame, None, None]:
         """Decode each run separately, because these segments need not start at a key frame."""

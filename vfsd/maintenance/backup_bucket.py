@@ -47,7 +47,7 @@ class StoredBytes(msgspec.Struct, frozen=True):
     size: int
 
 
-class StoredFile(msgspec.Struct, frozen=True):
+class BackupFile(msgspec.Struct, frozen=True):
     """A file that is not a video."""
 
     key: str
@@ -60,7 +60,7 @@ class Contents(msgspec.Struct, frozen=True):
     """The list of what a backup needs besides the catalog."""
 
     objects: dict[str, int]  #: size of each object in bytes, by key
-    files: dict[int, StoredFile]  #: by inode
+    files: dict[int, BackupFile]  #: by inode
 
 
 class Notes(msgspec.Struct, frozen=True):

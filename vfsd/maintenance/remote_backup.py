@@ -33,11 +33,11 @@ from vfsd.maintenance.backup import BackupReport, convert_disk_errors
 from vfsd.maintenance.backup_bucket import (
     FORMAT,
     BackupBucket,
+    BackupFile,
     Contents,
     Manifest,
     Notes,
     StoredBytes,
-    StoredFile,
     in_parallel,
 )
 from vfsd.maintenance.restore import RestoreReport, restore_from
@@ -206,7 +206,7 @@ class _RemoteBackup:
         self.total, self.done = sum(sizes.values()), 0
         if not all(in_parallel(lambda key: self.copy(key, needed[key]), sorted(needed))):
             return None
-        files: dict[int, StoredFile] = {}
+        files: dict[int, BackupFile] = {}
         unread: list[str] = []
         for node in private:
             file = self._copy_private(node)
@@ -329,7 +329,7 @@ class _RemoteBackup:
             return StoredBytes(found.key, found.size)
         return StoredBytes(found.key, self.bucket.put(found.key, path))
 
-    def _copy_private(self, node: Node) -> StoredFile | None:
+    def _copy_private(self, node: Node) -> BackupFile | None:
         """Upload the present bytes of a file that is not a video; None if it cannot be read."""
         if self.parts.is_elsewhere(node):
             return None
@@ -346,7 +346,7 @@ class _RemoteBackup:
                 self.copied += self.bucket.put(found.key, copy)
         finally:
             copy.unlink()
-        return StoredFile(found.key, found.size, stat.st_mode & 0o7777, stat.st_mtime_ns)
+        return BackupFile(found.key, found.size, stat.st_mode & 0o7777, stat.st_mtime_ns)
 
     def _is_gone(self, node: Node) -> bool:
         """Return whether a file was deleted, or became a video, since the snapshot."""
