@@ -21,7 +21,8 @@ the same in Python, in a shell and in a mount.
     │   ├── UnreachableError       10   EIO        a server does not answer
     │   ├── StoreVersionError      11   EPROTO     written by a newer vfsd
     │   ├── BusyError              12   EBUSY      in use by another process; try again
-    │   │   └── OutdatedError      12   EBUSY      the data has changed since it was read
+    │   │   ├── OutdatedError      12   EBUSY      the data has changed since it was read
+    │   │   └── LeaseLostError     12   EBUSY      an upload took too long; try again
     │   ├── IntegrityError         13   EIO        stored bytes and catalog disagree
     │   │   ├── DamagedPackError   13   EIO        stored tiles are damaged
     │   │   ├── DamagedFileError   13   EIO        an original file is damaged

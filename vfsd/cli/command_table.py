@@ -30,10 +30,7 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = MappingProxyType(
             "info": Entry("info", "Show everything known about files or directories."),
             "tag": Entry("files", "Show or change the tags and metadata of videos."),
             "captured": Entry("timeline", "Show or set when videos were recorded."),
-            "timeline": Entry(
-                "timeline",
-                "List the videos of a camera in the order of recording, and the gaps.",
-            ),
+            "timeline": Entry("timeline", "List the videos of a camera by time, and gaps."),
             "mv": Entry("files", "Rename or move a file or directory."),
             "rm": Entry("files", "Remove files and directories from the store."),
         },
