@@ -41,7 +41,4 @@ sys.exit(found.f_bavail * found.f_frsize < 4 << 30 or found.f_flag & os.ST_NOEXE
 END
 }
 if [ -z "${TMPDIR:-}" ] && in_memory; then export TMPDIR=/dev/shm; fi
-# One process more than cores, since tests wait for mounts and other processes.
-cores=$("$PYTHON" -c 'import os; print(len(os.sched_getaffinity(0)))')
-export PYTEST_XDIST_AUTO_NUM_WORKERS="${PYTEST_XDIST_AUTO_NUM_WORKERS:-$((cores + 1))}"
 exec "$PYTHON" -m pytest -n auto --dist worksteal "$@"

@@ -385,7 +385,7 @@ def test_file_written_during_a_repeated_copy_is_refused(
             file.write(b"more")
         return False
 
-    monkeypatch.setattr(objects, "exists", collected)
+    monkeypatch.setattr(objects, "is_here", collected)
     with pytest.raises(BusyError, match="was written while it was read"):
         store.ingest(mine)
     assert "mine.mp4" not in store

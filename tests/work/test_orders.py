@@ -92,6 +92,7 @@ def test_performing_twice_changes_nothing(store: Store) -> None:
     require_sound(store)
 
 
+@pytest.mark.thorough
 def test_two_processes_perform_the_same_units(make_store: Callable[..., Store]) -> None:
     store = make_store("postgresql")
     made = orders(store)
