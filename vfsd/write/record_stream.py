@@ -17,7 +17,7 @@ from vfsd.catalog import split_path
 from vfsd.codecs.encoding.live_input import LiveFile, LiveInput, LivePacket, hide_password
 from vfsd.core.capture_time import NS, CaptureClock, CaptureTime, from_ns
 from vfsd.core.model import LogicalVideo
-from vfsd.errors import ExistsError, RefusedMediaError, UnreachableError, UsageError, VfsdError
+from vfsd.errors import ExistsError, UnreachableError, UsageError, VfsdError
 from vfsd.storage.context import StoreContext
 from vfsd.write.ingest_file import require_name_free
 from vfsd.write.unfinished_files import (
@@ -128,7 +128,7 @@ class StreamRecorder:
             while not stop.is_set() and time.monotonic() < end:
                 try:
                     self._record(stop, end)
-                except (UnreachableError, RefusedMediaError, OSError) as error:
+                except (OSError, VfsdError) as error:  # a full disk or a busy catalog, too
                     last_error = error
                     if self._is_answering:
                         pause = _FIRST_PAUSE
