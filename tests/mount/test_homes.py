@@ -17,9 +17,8 @@ import pytest
 import sqlalchemy as sa
 
 from sample_videos import FOLDER
-from tests.mount.conftest import Mounted
+from tests.support.shared_mounts import MountedHome
 from vfsd.api.store import Store
-from vfsd.disk.store_config import StoreSettings
 from vfsd.errors import BusyError
 from vfsd.maintenance import fsck
 from vfsd.maintenance.homes import forget_home, list_homes, private_files
@@ -31,28 +30,6 @@ _REASON = "user.vfsd.reason"
 _STATE = "user.vfsd.state"
 
 
-class Host(Mounted):
-    """A home and its mount."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.store = root / "store"
-        self.at = root / "mnt"
-        self.log = root / "log"
-        self.at.mkdir(parents=True)
-        with Store.open(self.store) as store:
-            directory = store.parts.directory
-            self.home = directory.home
-            StoreSettings(verify=False, tune=False, compress=False).save(directory.settings)
-
-    def kill(self) -> None:
-        """Kill the mount, as a power cut of the host would."""
-        pid = self.pid
-        os.kill(pid, signal.SIGKILL)
-        self.wait_for(lambda: not Path(f"/proc/{pid}").exists(), "the mount lives on")
-        subprocess.run(["umount", "-l", self.at], check=True)
-
-
 class Shared:
     """A store on PostgreSQL with two homes, `a` and `b`."""
 
@@ -61,7 +38,7 @@ class Shared:
         self._engine = sa.create_engine(url)
         Store.create(folder / "a" / "store", catalog_url=url).close()
         join_store(folder / "b" / "store", url, None)
-        self.a, self.b = Host(folder / "a"), Host(folder / "b")
+        self.a, self.b = MountedHome(folder / "a"), MountedHome(folder / "b")
 
     def rows(self, statement: str) -> list[tuple[object, ...]]:
         with self._engine.connect() as connection:
@@ -116,7 +93,7 @@ def _errno_of(action: Callable[[], object]) -> int | None:
     return None
 
 
-def _check(host: Host, *, repair: bool = True) -> list[str]:
+def _check(host: MountedHome, *, repair: bool = True) -> list[str]:
     with Store.open(host.store) as store:
         found = [one.message for one in fsck.run(store.parts, repair=repair, deep=True)]
         fsck.collect(store.parts)

@@ -25,6 +25,14 @@ def ended_processes(tmp_path: Path) -> Iterator[None]:
 
 
 @pytest.fixture
+def credentials(seaweedfs: SeaweedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Credentials of the bucket in the environment."""
+    pytest.importorskip("obstore")
+    for name, value in seaweedfs.environment.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture
 def objects(
     seaweedfs: SeaweedServer, s3_proxy: HttpProxy, tmp_path: Path
 ) -> Iterator[RemoteObjects]:

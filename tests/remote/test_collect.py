@@ -50,13 +50,6 @@ _SECONDS = 60.0
 pytestmark = pytest.mark.usefixtures("credentials")
 
 
-@pytest.fixture
-def credentials(seaweedfs: SeaweedServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("obstore")
-    for name, value in seaweedfs.environment.items():
-        monkeypatch.setenv(name, value)
-
-
 @dataclass
 class Homes:
     """Two homes of a store."""

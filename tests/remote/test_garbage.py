@@ -35,13 +35,6 @@ pytestmark = pytest.mark.usefixtures("credentials")
 
 
 @pytest.fixture
-def credentials(seaweedfs: SeaweedServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("obstore")
-    for name, value in seaweedfs.environment.items():
-        monkeypatch.setenv(name, value)
-
-
-@pytest.fixture
 def remote(tmp_path: Path, s3_proxy: HttpProxy, seaweedfs: SeaweedServer) -> Path:
     """A store with a tiled video, all of it only in the bucket, and its copy in files."""
     path = tmp_path / "store"

@@ -32,13 +32,6 @@ REGION = (64, 64, 160, 128)
 pytestmark = pytest.mark.usefixtures("credentials")
 
 
-@pytest.fixture
-def credentials(seaweedfs: SeaweedServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("obstore")
-    for name, value in seaweedfs.environment.items():
-        monkeypatch.setenv(name, value)
-
-
 @dataclass
 class Remote:
     """A store whose objects are only in the bucket."""

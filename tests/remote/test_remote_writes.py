@@ -32,13 +32,6 @@ CLIP = Path(__file__).parents[2] / "sample_videos" / "traffic.mp4"
 pytestmark = pytest.mark.usefixtures("credentials")
 
 
-@pytest.fixture
-def credentials(seaweedfs: SeaweedServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("obstore")
-    for name, value in seaweedfs.environment.items():
-        monkeypatch.setenv(name, value)
-
-
 @dataclass
 class Homes:
     """Two homes of a store on a server, with a bucket."""

@@ -28,13 +28,6 @@ _STATE = "user.vfsd.state"
 
 
 @pytest.fixture
-def credentials(seaweedfs: SeaweedServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("obstore")
-    for name, value in seaweedfs.environment.items():
-        monkeypatch.setenv(name, value)
-
-
-@pytest.fixture
 def pair(
     tmp_path: Path,
     own_database: str,

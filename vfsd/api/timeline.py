@@ -156,10 +156,10 @@ class Timeline:
 
     def part_at(self, moment: datetime) -> TimelinePart:
         """Return the part that shows a time.  Raises `NotFoundError` in a gap and outside."""
-        part = self._part_at(to_ns(moment))
-        if part is None:
+        place = self._place_of(to_ns(moment))
+        if place is None:
             raise self._missing_error(moment)
-        return part
+        return self.parts[place]
 
     def frame_at(self, moment: datetime, *, region: Region | None = None) -> Frame:
         """Return the frame on the screen at a time.  Raises `NotFoundError` in a gap."""
@@ -272,10 +272,6 @@ class Timeline:
     def _place_of(self, ns: int) -> int | None:
         place = bisect_right(self._starts, ns) - 1
         return place if place >= 0 and ns < self.parts[place].end_ns else None
-
-    def _part_at(self, ns: int) -> TimelinePart | None:
-        place = self._place_of(ns)
-        return None if place is None else self.parts[place]
 
     def _require_parts(self) -> tuple[TimelinePart, ...]:
         if self.parts:
