@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,7 +10,6 @@ import click
 from vfsd.cli.command import define, limit_option
 from vfsd.cli.output import (
     Progress,
-    iso_time,
     local_time,
     print_json,
     print_line,
@@ -32,6 +30,13 @@ from vfsd.errors import (
     UsageError,
     VfsdError,
 )
+from vfsd.records.original_records import (
+    AGE_FIELDS,
+    LOG_FIELDS,
+    forecast_record,
+    log_record,
+    unchanged_record,
+)
 
 if TYPE_CHECKING:
     from vfsd.api.store import Store
@@ -39,45 +44,7 @@ if TYPE_CHECKING:
     from vfsd.core.retention_policy import OriginalLogEntry
     from vfsd.derive.reencode import ReencodeForecast
     from vfsd.maintenance.age import RetentionExecutor, RetentionPlan
-    from vfsd.maintenance.due_rules import DueStep, FreedSpace
-
-
-LOG_FIELDS: Mapping[str, str] = MappingProxyType(
-    {
-        "id": "number of the entry",
-        "at": "ISO 8601, UTC",
-        "action": "replaced, decayed, deleted, left (impossible, or nothing saved), held or "
-        "released",
-        "name": "path from the root of the store at that time",
-        "reason": "why",
-        "digest": "BLAKE3 of the file before",
-        "bytes": "size of the file before",
-        "new_digest": "BLAKE3 of the file afterwards; null if unchanged or deleted",
-        "new_bytes": "size of the file afterwards, or null",
-        "saved": "bytes freed: 0 if another file has the same bytes; negative if they stay in "
-        "addition to the new ones",
-        "psnr": "minimum dB of each picture against the very first original, or null",
-        "details": "object: measurements and encoder settings",
-    }
-)
-
-
-def log_record(entry: OriginalLogEntry) -> dict[str, Any]:
-    """The values of `LOG_FIELDS`."""
-    return {
-        "id": entry.id,
-        "at": iso_time(entry.at_ns),
-        "action": entry.action.value,
-        "name": entry.name,
-        "reason": entry.reason,
-        "digest": entry.digest,
-        "bytes": entry.size,
-        "new_digest": entry.new_digest,
-        "new_bytes": entry.new_size,
-        "saved": entry.saved,
-        "psnr": entry.psnr,
-        "details": dict(entry.details or {}),
-    }
+    from vfsd.maintenance.due_rules import DueStep
 
 
 def log_text(entry: OriginalLogEntry) -> str:
@@ -96,20 +63,7 @@ def log_text(entry: OriginalLogEntry) -> str:
         "vfsd -s videos age cam1 --quick --json",
         "vfsd -s videos age --apply",
     ],
-    fields={
-        "name": "path from the root of the store",
-        "stage": "replace, decay or delete; held: due, but protected by a hold; left: "
-        "impossible, or nothing would be saved",
-        "reason": "rule of the policy; null for held",
-        "bytes": "size of the file",
-        "saved": "estimated bytes freed: 0 if another file has the same bytes; negative if they "
-        "stay in addition to the new ones; null: not known",
-        "psnr": "dB of the worst encoded picture against the very first original, for decay in "
-        "the kept regions; null if nothing was encoded",
-        "frames": "number of frames encoded",
-        "failed": "why the sample could not be encoded, or the action is impossible, if that was "
-        "found in this run; else null",
-    },
+    fields=AGE_FIELDS,
     variants={"--apply": LOG_FIELDS},
     exits=[
         NotFoundError,
@@ -247,14 +201,15 @@ def _print_forecasts(
             with progress.hidden():
                 _print_left(session, due, forecast.refused)
             continue
-        record = _forecast_record(due, forecast, why, freed_so_far, made)
+        record = forecast_record(due, forecast, why, freed_so_far, made)
         total += record["saved"] or 0
         with progress.hidden():
             session.print_result(record, _forecast_text(due, record))
     with progress.hidden():
         for held in plan.held:
             session.print_result(
-                _other_record(held.name, "held", None, held.size), f"held: {printable(held.name)}"
+                unchanged_record(held.name, "held", None, held.size),
+                f"held: {printable(held.name)}",
             )
         for left in plan.left:
             _print_left(session, left)
@@ -268,7 +223,7 @@ def _print_left(session: Session, due: DueStep, why: str | None = None) -> None:
     candidate = due.candidate
     if session.json:
         print_json(
-            {**_other_record(candidate.name, "left", due.reason, candidate.size), "failed": why}
+            {**unchanged_record(candidate.name, "left", due.reason, candidate.size), "failed": why}
         )
     elif why is not None:
         print_line(f"left: {printable(candidate.name)}: {due.reason}; {why}")
@@ -288,60 +243,6 @@ def _nothing_due_text(plan: RetentionPlan) -> str:
     if plan.may_free_space:
         return "nothing is due: the disk has as much space as the policies require"
     return "nothing is due, and no policy will make it so: see `vfsd policy set`"
-
-
-def _saved_bytes(
-    due: DueStep, forecast: ReencodeForecast | None, freed_so_far: FreedSpace, made: set[object]
-) -> int | None:
-    """Bytes that would be freed, or None if unknown.
-
-    Equal results of equal bytes are one file, stored once; `made` has those counted so far.
-    """
-    if due.stage.value == "delete":
-        return freed_so_far.release(due.candidate)
-    if forecast is None:
-        freed_so_far.note_possible(due.candidate)
-        return None
-    if not forecast.saves:
-        return 0
-    freed = freed_so_far.release(due.candidate)
-    new = (due.candidate.digest, due.stage, forecast.codec, forecast.psnr, forecast.new_size)
-    added = 0 if new in made else forecast.new_size
-    made.add(new)
-    return None if freed is None else freed - added
-
-
-def _forecast_record(
-    due: DueStep,
-    forecast: ReencodeForecast | None,
-    why: str | None,
-    freed_so_far: FreedSpace,
-    made: set[object],
-) -> dict[str, Any]:
-    saved = _saved_bytes(due, forecast, freed_so_far, made)
-    return {
-        "name": due.candidate.name,
-        "stage": due.stage.value,
-        "reason": due.reason,
-        "bytes": due.candidate.size,
-        "saved": saved,
-        "psnr": None if forecast is None or forecast.psnr == float("inf") else forecast.psnr,
-        "frames": 0 if forecast is None else forecast.frames,
-        "failed": why,
-    }
-
-
-def _other_record(name: str, stage: str, reason: str | None, size: int) -> dict[str, Any]:
-    return {
-        "name": name,
-        "stage": stage,
-        "reason": reason,
-        "bytes": size,
-        "saved": 0,
-        "psnr": None,
-        "frames": 0,
-        "failed": None,
-    }
 
 
 def _forecast_text(due: DueStep, record: dict[str, Any]) -> str:

@@ -5,8 +5,7 @@ and what is exempt from eviction.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,7 +13,6 @@ from vfsd.cli.command import define, limit_option
 from vfsd.cli.options import Span, budget_value, size_value, span_value
 from vfsd.cli.output import (
     duration_text,
-    iso_time,
     local_time,
     print_json,
     print_line,
@@ -24,25 +22,29 @@ from vfsd.cli.output import (
 from vfsd.cli.session import Session, select_video_list, select_videos
 from vfsd.core.timebase import human_bytes
 from vfsd.errors import NotFoundError, OutOfRangeError, ReadOnlyError, UsageError
+from vfsd.records.budget_records import (
+    EVICTION_FIELDS,
+    LIMIT_FIELDS,
+    USAGE_FIELDS,
+    WHAT_IF_FIELDS,
+    eviction_kind,
+    eviction_record,
+    kind_text,
+    limit_record,
+    pin_text,
+    usage_record,
+    what_if_record,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from vfsd.api.store import Store
     from vfsd.api.video import Video
-    from vfsd.core.budgets import ChargedSegment, Eviction, Limit, Pin, Usage, WhatIf
+    from vfsd.core.budgets import Eviction, Limit, Pin, Usage, WhatIf
     from vfsd.core.view_request import Size
     from vfsd.derive.derived_data import DerivedBudget
 
-
-LIMIT_FIELDS: Mapping[str, str] = MappingProxyType(
-    {
-        "name": "path from the root of the store; null for the whole store",
-        "limit": "bytes, Nx (times the originals as first written) or none",
-        "allowed": "the limit in bytes, null without a limit",
-        "used": "bytes that count for the budget",
-    }
-)
 
 Subject = tuple[str | None, "DerivedBudget"]
 """The name of a video, or None for the store; and the budget."""
@@ -55,36 +57,11 @@ def budgets_of(store: Store, names: Sequence[str]) -> list[Subject]:
     return [(video.name, video.budget) for video in select_video_list(store, names)]
 
 
-def limit_record(name: str | None, usage: Usage) -> dict[str, Any]:
-    """The values of `LIMIT_FIELDS`."""
-    return {
-        "name": name,
-        "limit": str(usage.limit),
-        "allowed": usage.allowed,
-        "used": usage.used,
-    }
-
-
 def limit_text(limit: Limit) -> str:
     """The limit for people."""
     if limit.bytes is not None:
         return human_bytes(limit.bytes)
     return "no limit" if limit.times is None else f"{limit} originals"
-
-
-def kind_text(held: ChargedSegment) -> str:
-    """The kind of a segment."""
-    from vfsd.core.model import Role
-    from vfsd.tiling.cost import VIEW_PROFILES
-
-    if held.is_retired:
-        return "retired"
-    if held.role is Role.TILED:
-        return "tiles"
-    if held.role is Role.JOINED:
-        return "joined"
-    origin = " of a view" if held.profile in VIEW_PROFILES else ""
-    return f"rendition {held.size[0]}x{held.size[1]}{origin}"
 
 
 def budget_argument(function: Callable[..., None]) -> Callable[..., None]:
@@ -104,16 +81,7 @@ UsageRow = tuple[str | None, "Usage", "Sequence[Pin]"]
 @define(
     "budget show",
     examples=["vfsd -s videos budget show", "vfsd -s videos budget show cam1/traffic.mp4 --json"],
-    fields={
-        **LIMIT_FIELDS,
-        "original": "bytes of the originals as first written",
-        "tiles": "bytes of tiles that reads may use",
-        "renditions": "bytes of renditions that reads may use",
-        "joined": "bytes of data joined with other videos: the share of this one",
-        "retired": "bytes kept for a rollback",
-        "pinned": "bytes of pinned data, which do not count",
-        "pins": "list of objects with frames ([first, end]) and what (all, tiles, or a size WxH)",
-    },
+    fields=USAGE_FIELDS,
     exits=[NotFoundError],
     listing=True,
 )
@@ -129,13 +97,13 @@ def budget_show(session: Session, names: tuple[str, ...]) -> None:
         rows = list(_rows_of_videos(store, paths) if names else _rows_of_store(store))
     if session.json:
         for row in rows:
-            print_json(_usage_record(*row))
+            print_json(usage_record(*row))
         return
     print_table([_USAGE_HEADINGS, *(_usage_cells(*row) for row in rows)], _USAGE_ALIGNMENT)
     for name, _, pins in rows:
         for pin in pins:
             where = f"frames {pin.frames.start} to {pin.frames.stop - 1}"
-            print_line(f"pinned: {_pin_text(pin)}, {where} of {printable(name or '')}")
+            print_line(f"pinned: {pin_text(pin)}, {where} of {printable(name or '')}")
 
 
 def _rows_of_videos(store: Store, paths: Sequence[str]) -> Iterator[UsageRow]:
@@ -151,21 +119,6 @@ def _rows_of_store(store: Store) -> Iterator[UsageRow]:
         usage, pins = video.budget.usage(), video.budget.pins()
         if usage.used or usage.pinned or pins or usage.limit != DEFAULT_VIDEO_LIMIT:
             yield video.name, usage, pins
-
-
-def _usage_record(name: str | None, usage: Usage, pins: Sequence[Pin]) -> dict[str, Any]:
-    return {
-        **limit_record(name, usage),
-        "original": usage.original,
-        "tiles": usage.tiles,
-        "renditions": usage.renditions,
-        "joined": usage.joined,
-        "retired": usage.retired,
-        "pinned": usage.pinned,
-        "pins": [
-            {"frames": [pin.frames.start, pin.frames.stop], "what": _pin_text(pin)} for pin in pins
-        ],
-    }
 
 
 def _usage_cells(name: str | None, usage: Usage, _: Sequence[Pin]) -> tuple[str, ...]:
@@ -185,12 +138,6 @@ def _usage_cells(name: str | None, usage: Usage, _: Sequence[Pin]) -> tuple[str,
         *(human_bytes(part) for part in parts),
         "the whole store" if name is None else printable(name),
     )
-
-
-def _pin_text(pin: Pin) -> str:
-    if pin.size is not None:
-        return f"{pin.size[0]}x{pin.size[1]}"
-    return "all" if pin.role is None else "tiles"
 
 
 @define(
@@ -240,17 +187,7 @@ def budget_set(session: Session, names: tuple[str, ...], limit: Limit | None) ->
         "vfsd -s videos budget what-if 1G",
         "vfsd -s videos budget what-if cam1/traffic.mp4 0.5x",
     ],
-    fields={
-        **LIMIT_FIELDS,
-        "used": "bytes that would count",
-        "segments": "number of segments that would be deleted",
-        "bytes": "their size",
-        "uses": "reads that used them, weighted less with age",
-        "saved": "CPU seconds that they saved in these reads, with the same weights",
-        "gone": "list of objects in order of deletion: name, what (tiles, rendition WxH, "
-        "rendition WxH of a view, joined, retired), frames ([first, end]), bytes and saved (up "
-        "to the last use)",
-    },
+    fields=WHAT_IF_FIELDS,
     exits=[NotFoundError],
     listing=True,
 )
@@ -271,29 +208,9 @@ def budget_what_if(session: Session, names: tuple[str, ...], limit: Limit | None
         for name, budget in budgets_of(store, paths):
             found = budget.what_if(limit)
             if session.json:
-                print_json(_what_if_record(name, found, of_number))
+                print_json(what_if_record(name, found, of_number))
             else:
                 _print_what_if(session, name, found, of_number)
-
-
-def _what_if_record(name: str | None, found: WhatIf, names: Mapping[int, str]) -> dict[str, Any]:
-    return {
-        **limit_record(name, found.usage),
-        "segments": len(found.gone),
-        "bytes": sum(one.bytes for one in found.gone),
-        "uses": found.uses,
-        "saved": found.saved,
-        "gone": [
-            {
-                "name": names.get(one.video_id),
-                "what": kind_text(one),
-                "frames": [one.frames.start, one.frames.stop],
-                "bytes": one.bytes,
-                "saved": one.saved,
-            }
-            for one in found.gone
-        ],
-    }
 
 
 def _print_what_if(
@@ -325,23 +242,7 @@ def _print_what_if(
 @define(
     "budget log",
     examples=["vfsd -s videos budget log --limit 20", "vfsd -s videos budget log --json"],
-    fields={
-        "name": "path from the root of the store",
-        "at": "time of the deletion, ISO 8601, UTC",
-        "why": "the full budget: video, partner (of a joined video) or store",
-        "what": "tiles, rendition or joined",
-        "size": "[width, height] of the displayed frame",
-        "frames": "[first, end]",
-        "layout": "layout of the coded picture",
-        "codec": "codec: fast, small, stitchable or lossless; h264, hevc or av1 if encoded for a "
-        "view; joined-left or joined-right",
-        "bytes": "size of the segment",
-        "retired": "whether it was kept for a rollback only",
-        "created": "when it was made, ISO 8601, UTC",
-        "used": "time of the last read, ISO 8601, UTC; null: never",
-        "uses": "reads that used it, weighted less with age",
-        "saved": "CPU seconds that it saved in these reads, with the same weights",
-    },
+    fields=EVICTION_FIELDS,
     exits=[NotFoundError],
     listing=True,
 )
@@ -361,7 +262,7 @@ def budget_log(session: Session, names: tuple[str, ...], limit: int | None) -> N
     for one in newest:
         name = of_number.get(one.video_id, "")
         if session.json:
-            print_json(_eviction_record(name, one))
+            print_json(eviction_record(name, one))
         else:
             rows.append(_eviction_cells(name, one))
     if session.json:
@@ -372,29 +273,10 @@ def budget_log(session: Session, names: tuple[str, ...], limit: int | None) -> N
     print_table(rows, "<<<<>><")
 
 
-def _eviction_record(name: str, one: Eviction) -> dict[str, Any]:
-    return {
-        "name": name,
-        "at": iso_time(one.at_ns),
-        "why": one.why,
-        "what": _eviction_kind(one),
-        "size": list(one.size),
-        "frames": [one.frames.start, one.frames.stop],
-        "layout": one.layout,
-        "codec": one.profile,
-        "bytes": one.bytes,
-        "retired": one.is_retired,
-        "created": iso_time(one.created_ns),
-        "used": None if one.used_ns is None else iso_time(one.used_ns),
-        "uses": one.uses,
-        "saved": one.saved,
-    }
-
-
 def _eviction_cells(name: str, one: Eviction) -> tuple[str, str, str, str, str, str, str]:
     from vfsd.tiling.cost import VIEW_PROFILES
 
-    kind = _eviction_kind(one)
+    kind = eviction_kind(one)
     what = kind if kind == "tiles" else f"{kind} {one.size[0]}x{one.size[1]}"
     if one.profile in VIEW_PROFILES:
         what += " of a view"
@@ -407,14 +289,6 @@ def _eviction_cells(name: str, one: Eviction) -> tuple[str, str, str, str, str, 
         duration_text(one.saved),
         printable(name),
     )
-
-
-def _eviction_kind(one: Eviction) -> str:
-    from vfsd.core.model import Role
-
-    if one.role is Role.JOINED:
-        return "joined"
-    return "tiles" if one.role is Role.TILED else "rendition"
 
 
 def pin_options(function: Callable[..., None]) -> Callable[..., None]:

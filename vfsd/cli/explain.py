@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -24,6 +24,7 @@ from vfsd.cli.session import Session, for_each, select_videos
 from vfsd.core.output_formats import CODECS, CONTAINERS, ENDINGS
 from vfsd.core.timebase import clock_text, human_bytes
 from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
+from vfsd.records.read_records import EXPLAIN_FIELDS, explanation_record
 
 if TYPE_CHECKING:
     from vfsd.api.video import Video
@@ -42,56 +43,7 @@ if TYPE_CHECKING:
         "vfsd -s videos explain cam1/traffic.mp4 --span 0.5-3.5 --codec h264",
         "vfsd -s videos explain cam1/traffic.mp4 t=0.5-3.5,roi=160x120+80+60.mp4",
     ],
-    fields={
-        "name": "path from the root of the store",
-        "view": "name of the view; null for a read of pixels, which also has null in the next "
-        "five keys",
-        "made": "copied, stitched (from tiles), spliced (copied, with encoded ends), encoded, or "
-        "decoded (raw pixels and pictures)",
-        "why": "reason why packets are encoded instead of copied, else null",
-        "lost": "losses against the source: samples of a lossless one, interlacing, side data of "
-        "frames, streams and tags; else null",
-        "sound": "codec of the sound of the view, null without sound",
-        "sound_made": "copied or transcoded, null without sound",
-        "sound_from": "codec of the stored sound, null without sound in the view",
-        "silence": "reason why the view has no sound, else null",
-        "damaged": "number of frames of the result with damage of the file, null before the "
-        "first full decode of the video",
-        "cached": "number of cached parts of the view, which need no decoding or encoding; null: "
-        "unknown, or a read of pixels",
-        "cacheable": "maximum number of cached parts",
-        "steps": "list of objects, by time: does (copy, decode or encode), frames ([first, "
-        "end]), count, from (original, tiles or joined; null for encode), codec, bytes (for "
-        "encode the maximum) and seconds (predicted CPU time, 0 for copy)",
-        "frames": "number of frames of the result",
-        "width": "pixels of a frame of the result",
-        "height": "pixels of a frame of the result",
-        "psnr": "minimum dB of the result, per plane or channel; 0: not measured; null: all from "
-        "the original as first written",
-        "sources": "list of objects, decoded data by time: source (original, tiles or joined), "
-        "frames ([first, end]), count (of requested frames), layout, codec and tiles (numbers; "
-        "null for the original), gop (frames from one key picture to the next), from_view (whether "
-        "it was encoded for a view), starts, pictures, pixels, bytes, seconds",
-        "decoded": "object: starts (decoders that start at a key frame), pictures (packets), "
-        "pixels, bytes, and seconds (predicted CPU time)",
-        "untiled": "object: the same from the original alone",
-        "pixel_gain": "reduction of the decoded pixels by tiles, as a factor",
-        "time_gain": "reduction of the predicted time by tiles, as a factor",
-        "passed_over": "list of objects, unused tiles of these frames by time: source (tiles or "
-        "joined), frames ([first, end]), count (frames read from elsewhere), layout, codec, "
-        "gop, from_view, tiles, why (size: wrong size of pictures; missing: some are not stored; "
-        "quality: possibly below the requested quality; others: other tiles are cheaper; cost: "
-        "not clearly cheaper than the original; time: cheaper, but the original is as early, "
-        "since several cores decode it or frames before need it), psnr (minimum dB of the "
-        "result, 0 if not measured), seconds (predicted CPU time; null with psnr for size and "
-        "missing), original_seconds (the same for the original)",
-        "fetch": "for a video whose objects are in a bucket, object: requests and bytes that the "
-        "cache lacks, rounds (requests that wait for each other), cached (bytes that it has), and "
-        "seconds (predicted); else null",
-        "measured": "with --run, object: seconds and cpu_seconds, untiled_seconds and "
-        "untiled_cpu_seconds, gain (of seconds), and psnr between the results (null: equal); "
-        "else null",
-    },
+    fields=EXPLAIN_FIELDS,
     exits=[NotFoundError, OutOfRangeError],
     listing=True,
 )
@@ -172,7 +124,8 @@ def explain(
         if run:
             measured = _measured(session, place.root, video, found, pixels, form, view.psnr)
         if session.json:
-            print_json(_read_record(video, found, fetch, measured))
+            record = None if measured is None else measured.record()
+            print_json(explanation_record(video, found, fetch, record))
         else:
             _print_read(video, found, fetch, measured)
 
@@ -212,23 +165,6 @@ def _measured(
 
 
 # --------------------------------------------------------------------------------------------- JSON
-
-
-def _read_record(
-    video: Video,
-    found: ReadExplanation,
-    fetch: tuple[Fetch, float] | None,
-    measured: ReadComparison | None,
-) -> dict[str, object]:
-    from vfsd.read.explain_read import explanation_json
-
-    return {
-        "name": video.name,
-        **view_keys_of_read(video, found),
-        **explanation_json(found),
-        "fetch": None if fetch is None else {**asdict(fetch[0]), "seconds": fetch[1]},
-        "measured": None if measured is None else measured.record(),
-    }
 
 
 # --------------------------------------------------------------------------------------------- text
@@ -279,7 +215,7 @@ def _similar_sources(sources: Sequence[SourceRun]) -> Iterator[list[SourceRun]]:
 
 
 def _source_cells(video: Video, run: Sequence[SourceRun]) -> tuple[str, ...]:
-    from vfsd.cli.layout import displayed_layout_of, span_of
+    from vfsd.records.tile_records import displayed_layout_of, span_of
     from vfsd.tiling.cost import JOINED_RIGHT, DecodeWork
 
     first = run[0]
@@ -367,23 +303,6 @@ def file_form(
     return with_sound(output_form(ending, codec, pixel_format), sound)
 
 
-def view_keys_of_read(video: Video, found: ReadExplanation) -> dict[str, Any]:
-    """The keys of a view for a read of raw pixels."""
-    from vfsd.core.frames import count_in_ranges
-    from vfsd.views.view_explanation import decode_step
-
-    steps = [decode_step(video.original, source).record for source in found.sources]
-    view_keys = ("view", "made", "why", "lost", "sound", "sound_made", "sound_from", "silence")
-    damaged = count_in_ranges(found.plan.frames, video.original.damage)
-    return {
-        **dict.fromkeys(view_keys),
-        "damaged": damaged,
-        "cached": None,
-        "cacheable": 0,
-        "steps": steps,
-    }
-
-
 def print_view(session: Session, video: Video, found: ViewExplanation) -> None:
     """Print the explanation of a view, for people or programs."""
     if session.json:
@@ -403,7 +322,7 @@ def print_view(session: Session, video: Video, found: ViewExplanation) -> None:
 
 
 def _step_cells(video: Video, step: ExplainStep) -> tuple[str, ...]:
-    from vfsd.cli.layout import span_of
+    from vfsd.records.tile_records import span_of
 
     start, end = span_of(video, step.frames)
     what = step.codec if step.origin is None else f"{step.origin}, {step.codec}"
@@ -527,8 +446,8 @@ def _copy_hint(video: Video, found: ViewExplanation) -> str | None:
 def _key_hint(video: Video, found: ViewExplanation, request: ViewSpec) -> str | None:
     """Where a copy could start, for a view that does not start at a key frame."""
     from vfsd.api.video import context_of
-    from vfsd.cli.layout import start_of
     from vfsd.core.view_request import View
+    from vfsd.records.tile_records import start_of
 
     first = min((step.frames.start for step in found.steps), default=0)
     stop = max((step.frames.stop for step in found.steps), default=0)

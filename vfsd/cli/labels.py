@@ -28,13 +28,12 @@ from vfsd.cli.session import Session, for_each, select_records, select_videos
 from vfsd.cli.work import ORDER_EXITS, ORDER_VARIANTS, engine_options, run_on
 from vfsd.core.timebase import clock_text
 from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
+from vfsd.records.label_records import BOX_FIELDS, LABELS_FIELDS, box_record, labels_record
 
 if TYPE_CHECKING:
     from vfsd.api.video import Video
-    from vfsd.catalog import Catalog
     from vfsd.catalog.detection_query import DetectionQuery
     from vfsd.core.detections import Detection, Source
-    from vfsd.core.model import LogicalVideo
     from vfsd.labels.detectors import Detector, Every
     from vfsd.tiling import Rect
 
@@ -115,19 +114,7 @@ _ROWS_AT_ONCE = 10_000
         "vfsd -s videos labels query cam1/traffic.mp4 'car & red' --region 160x120+0+0 --json",
         "vfsd -s videos labels query 'cam1/*' --min-confidence 0.5 --count",
     ],
-    fields={
-        "name": "path from the root of the store",
-        "frame": "number of the frame, from 0",
-        "seconds": "time at which the frame is shown",
-        "label": "label of the box",
-        "box": "x1, y1, x2, y2 in pixels of the displayed frame, x2 and y2 exclusive",
-        "confidence": "confidence from its source, or null",
-        "track": "number of the object within its source, or null",
-        "source": "source of the box",
-        "model": "model of the source, or empty",
-        "version": "version of the model, or empty",
-        "attributes": "object with further values",
-    },
+    fields=BOX_FIELDS,
     variants={"--count": {"name": "path from the root of the store", "boxes": "number of boxes"}},
     exits=[NotFoundError, OutOfRangeError],
     listing=True,
@@ -225,7 +212,7 @@ def _print_boxes(session: Session, video: Video, found: DetectionQuery) -> int:
         for one in rows.select(slice(at, at + _ROWS_AT_ONCE)):
             seconds = float((context_of(video).table.frame_pts(one.frame) - first) * base)
             if session.json:
-                print_json({"name": video.name, **_box_record(one, seconds)})
+                print_json({"name": video.name, **box_record(one, seconds)})
             else:
                 cells.append(_box_cells(one, seconds))
         print_table(cells, ">><<>><")
@@ -239,22 +226,6 @@ def _print_counts(counts: Mapping[str, int]) -> None:
         return
     rows = [(str(count), printable(path)) for path, count in counts.items()]
     print_table([*rows, (str(sum(counts.values())), "total")], "><")
-
-
-def _box_record(one: Detection, seconds: float) -> dict[str, object]:
-    assert one.source is not None
-    return {
-        "frame": one.frame,
-        "seconds": seconds,
-        "label": one.label,
-        "box": list(one.box),
-        "confidence": one.confidence,
-        "track": one.track,
-        "source": one.source.name,
-        "model": one.source.model,
-        "version": one.source.version,
-        "attributes": dict(one.attributes),
-    }
 
 
 def _box_cells(one: Detection, seconds: float) -> tuple[str, ...]:
@@ -278,13 +249,7 @@ _MOST_RANGES = 6
         "vfsd -s videos labels ls cam1/traffic.mp4",
         "vfsd -s videos labels ls 'cam1/*' --json",
     ],
-    fields={
-        "name": "path from the root of the store",
-        "labels": "list of objects, one for each label of each source: label, source, model, "
-        "version, boxes, frames (with boxes), tracks, first_frame, end_frame (exclusive)",
-        "sources": "list of objects: name, model, version, parameters, examined (list of [first, "
-        "end) frames)",
-    },
+    fields=LABELS_FIELDS,
     exits=[NotFoundError],
     listing=True,
 )
@@ -303,7 +268,7 @@ def labels_ls(session: Session, names: tuple[str, ...]) -> None:
         # Neither videos nor their labels are opened: that would import the libraries of reads.
         found = select_records(store, paths)
         for path, video in found.items():
-            record = _labels_record(store.catalog, video)
+            record = labels_record(store.catalog, video)
             if session.json:
                 print_json({"name": path, **record})
                 continue
@@ -328,39 +293,6 @@ def _print_labels(record: Mapping[str, Any]) -> None:
     for one in record["sources"]:
         words = _source_text(one["name"], one["model"], one["version"])
         print_line(f"{printable(words)}: {_examined_text(one['examined'])}")
-
-
-def _labels_record(catalog: Catalog, video: LogicalVideo) -> dict[str, Any]:
-    ranges: dict[Source, list[list[int]]] = {one: [] for one in catalog.detections.sources(video)}
-    for one in catalog.detections.examined(video):
-        ranges.setdefault(one.source, []).append([one.frames.start, one.frames.stop])
-    return {
-        "labels": [
-            {
-                "label": one.label,
-                "source": source.name,
-                "model": source.model,
-                "version": source.version,
-                "boxes": one.boxes,
-                "frames": one.frames,
-                "tracks": one.tracks,
-                "first_frame": one.first_frame,
-                "end_frame": one.end_frame,
-            }
-            for source in ranges
-            for one in catalog.detections.labels(video, source=source)
-        ],
-        "sources": [
-            {
-                "name": one.name,
-                "model": one.model,
-                "version": one.version,
-                "parameters": dict(one.parameters),
-                "examined": examined,
-            }
-            for one, examined in ranges.items()
-        ],
-    }
 
 
 def _source_text(name: str, model: str, version: str) -> str:

@@ -5,18 +5,16 @@ Layouts and regions refer to the displayed frame, and times to the first frame.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from itertools import groupby
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from vfsd.cli.command import define, replace_option
 from vfsd.cli.options import Span, span_value, time_value
 from vfsd.cli.output import (
-    iso_time,
     local_time,
     picture_path,
     print_json,
@@ -26,98 +24,27 @@ from vfsd.cli.output import (
     write_picture,
 )
 from vfsd.cli.session import Session, for_each, select_videos
-from vfsd.core.timebase import clock_text, human_bytes
+from vfsd.core.timebase import clock_text, human_bytes, iso_time
 from vfsd.errors import ExistsError, NotFoundError, OutOfRangeError, UsageError
+from vfsd.records.tile_records import (
+    SEGMENT_FIELDS,
+    SHOW_FIELDS,
+    displayed_layout_of,
+    layout_record,
+    segment_record,
+    span_of,
+)
 
 if TYPE_CHECKING:
     from vfsd.api.store import Store
     from vfsd.api.video import Video
-    from vfsd.core.model import Cell, Segment
-
-
-SEGMENT_FIELDS: Mapping[str, str] = MappingProxyType(
-    {
-        "frames": "[first, end) of its frames",
-        "span": "[from, to] in seconds",
-        "layout": "widths x heights of its columns and rows, on the displayed frame",
-        "codec": "name of the tile codec: fast, small, stitchable or lossless",
-        "size": "bytes",
-        "psnr": "dB of its worst tile",
-        "gop": "frames from one key picture of a tile to the next",
-        "created": "when it was made, ISO 8601, UTC",
-        "tiles": "list of objects, one for each stored tile: tile (its number), region (WxH+X+Y "
-        "of the displayed frame), size (bytes), quality (rate factor; for lossless, the "
-        "compression level) and psnr (dB)",
-    }
-)
-"""Keys of a segment of tiles."""
-
-SHOW_FIELDS: Mapping[str, str] = MappingProxyType(
-    {
-        "name": "path from the root of the store",
-        "width": "pixels of the displayed frame",
-        "height": "pixels of the displayed frame",
-        "total_frames": "number of frames of the video",
-        "segments": "list of objects: "
-        + "; ".join(f"{key}: {text}" for key, text in SEGMENT_FIELDS.items()),
-    }
-)
-"""Keys of `vfsd layout show --json`, which `vfsd retile --layout-file` reads."""
-
-
-def start_of(video: Video, frame: int) -> Fraction:
-    """Time in seconds at which a frame is shown; for the frame after the last, the end."""
-    from vfsd.api.video import context_of
-
-    if frame >= len(video):
-        return video.duration
-    return (
-        context_of(video).table.frame_pts(frame) - video.original.first_pts
-    ) * video.original.time_base
-
-
-def span_of(video: Video, frames: range) -> tuple[Fraction, Fraction]:
-    return start_of(video, frames.start), start_of(video, frames.stop)
-
-
-def displayed_layout_of(video: Video, segment: Segment) -> str:
-    """The layout of a segment on the displayed frame."""
-    from vfsd.core.frames import to_display_layout
-
-    return str(to_display_layout(segment.layout, video.original.media))
+    from vfsd.core.model import Segment
 
 
 def tiles_text(segment: Segment) -> str:
     """Number of stored tiles, with the total if some are missing."""
     stored = str(len(segment.cells))
     return stored if segment.is_whole else f"{stored} of {segment.layout.count}"
-
-
-def segment_record(video: Video, segment: Segment) -> dict[str, Any]:
-    """The values of `SEGMENT_FIELDS`."""
-    return {
-        "frames": [segment.first_frame, segment.end_frame],
-        "span": [float(at) for at in span_of(video, segment.frames)],
-        "layout": displayed_layout_of(video, segment),
-        "codec": segment.profile,
-        "size": segment.size,
-        "psnr": segment.psnr,
-        "gop": segment.gop_frames,
-        "created": iso_time(segment.created_ns),
-        "tiles": [_tile_record(video, cell) for cell in segment.cells],
-    }
-
-
-def _tile_record(video: Video, cell: Cell) -> dict[str, Any]:
-    from vfsd.core.frames import to_display_rect
-
-    return {
-        "tile": cell.tile,
-        "region": str(to_display_rect(cell.rect, video.original.media)),
-        "size": cell.size,
-        "quality": cell.quality,
-        "psnr": cell.psnr,
-    }
 
 
 RUN_HEADINGS = ("seconds", "frames", "segments", "tiles", "codec", "GOP", "size", "dB", "layout")
@@ -236,7 +163,7 @@ def layout_show(
                 session, store, video, found, None if moment is None else frames.start, out, replace
             )
         if session.json:
-            print_json(_show_record(video, found))
+            print_json(layout_record(video, found))
         elif moment is not None:
             _print_tiles(video, found)
         elif found:
@@ -253,16 +180,6 @@ def layout_show(
                 hint="name one video, or leave out -o",
             )
         for_each(session, videos, show)
-
-
-def _show_record(video: Video, found: Sequence[Segment]) -> dict[str, Any]:
-    return {
-        "name": video.name,
-        "width": video.width,
-        "height": video.height,
-        "total_frames": len(video),
-        "segments": [segment_record(video, segment) for segment in found],
-    }
 
 
 def _print_tiles(video: Video, found: Sequence[Segment]) -> None:

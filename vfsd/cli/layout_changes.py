@@ -15,13 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vfsd.cli.command import MAKING_EXITS, define, jobs_option, yes_option
-from vfsd.cli.layout import (
-    displayed_layout_of,
-    retired_and_active,
-    segments_touching,
-    span_of,
-    span_option,
-)
+from vfsd.cli.layout import retired_and_active, segments_touching, span_option
 from vfsd.cli.options import Span
 from vfsd.cli.output import Progress, print_json, print_line, print_table, printable
 from vfsd.cli.session import Session, for_each, select_or_all, select_videos
@@ -35,6 +29,7 @@ from vfsd.errors import (
     ReadOnlyError,
     UsageError,
 )
+from vfsd.records.tile_records import displayed_layout_of, span_of
 
 if TYPE_CHECKING:
     from vfsd.api.store import Store

@@ -15,7 +15,6 @@ from vfsd.cli.command import MAKING_EXITS, define
 from vfsd.cli.options import Number
 from vfsd.cli.output import (
     Progress,
-    iso_time,
     local_time,
     print_json,
     print_line,
@@ -33,55 +32,12 @@ from vfsd.errors import (
     ReadOnlyError,
     RefusedMediaError,
 )
+from vfsd.records.original_records import HOLD_FIELDS, POLICY_FIELDS, hold_record, policy_record
 
 if TYPE_CHECKING:
     from vfsd.api.video import Video
-    from vfsd.core.retention_policy import Hold, RetentionPolicy
     from vfsd.derive.reencode import OnProgress, ReencodeForecast
     from vfsd.derive.replace_original import Replacement
-
-
-POLICY_FIELDS: Mapping[str, str] = MappingProxyType(
-    {
-        "name": "path from the root of the store",
-        "policy": "its policy, in the syntax of `vfsd policy set`",
-        "own": "whether it was set for this file or directory itself",
-        "original": "keep or replaceable",
-        "psnr": "minimum dB of a replacement, per plane of each picture, against the very first "
-        "original",
-        "codec": "codec for replacements",
-        "replace_after": "age in seconds at which `vfsd age` replaces an original, or null",
-        "decay_after": "age in seconds from which only regions with the labels of keep stay "
-        "sharp, or null",
-        "keep": "labels, or null",
-        "delete_after": "age in seconds at which `vfsd age` deletes a video, or null",
-        "delete_below": "bytes: `vfsd age` deletes the oldest videos while less is free on the "
-        "disk; or null",
-        "delete_above": "bytes: `vfsd age` deletes the oldest videos of the directory while it "
-        "has more; or null",
-        "reads": "minimum luma dB of tiles for reads without a minimum of their own; null for "
-        "the setting minimum_psnr",
-    }
-)
-
-
-def policy_record(name: str, policy: RetentionPolicy, own: bool) -> dict[str, Any]:
-    """The values of `POLICY_FIELDS`."""
-    return {
-        "name": name,
-        "policy": str(policy),
-        "own": own,
-        "original": policy.original.value,
-        "psnr": policy.psnr,
-        "codec": policy.codec,
-        "replace_after": policy.replace_after,
-        "decay_after": policy.decay_after,
-        "keep": policy.keep,
-        "delete_after": policy.delete_after,
-        "delete_below": policy.delete_below,
-        "delete_above": policy.delete_above,
-        "reads": policy.reads,
-    }
 
 
 @define(
@@ -171,26 +127,6 @@ def policy_set(session: Session, names: tuple[str, ...], policy: str) -> None:
                 session.report(
                     policy_record(path, now, chosen is not None), f"{printable(path)}: {now}"
                 )
-
-
-HOLD_FIELDS: Mapping[str, str] = MappingProxyType(
-    {
-        "name": "path from the root of the store",
-        "id": "number of the hold",
-        "reason": "text of --reason",
-        "since": "ISO 8601, UTC",
-    }
-)
-
-
-def hold_record(name: str, hold: Hold) -> dict[str, Any]:
-    """The values of `HOLD_FIELDS`."""
-    return {
-        "name": name,
-        "id": hold.id,
-        "reason": hold.reason,
-        "since": iso_time(hold.at_ns),
-    }
 
 
 @define(

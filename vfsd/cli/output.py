@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, TextIO
@@ -122,13 +122,6 @@ def write_picture(picture: Picture, path: Path, *, replace: bool) -> None:
         data = encode_jpeg(picture, quantiser=MIN_JPEG_QUANTISER)
     with atomic_file(path, replace) as file:
         file.write(data)
-
-
-def iso_time(time_ns: int) -> str:
-    """Unix time as ISO 8601 in UTC, to the microsecond, for JSON."""
-    moment = datetime.fromtimestamp(time_ns // 1_000_000_000, UTC)
-    moment = moment.replace(microsecond=time_ns // 1000 % 1_000_000)
-    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def local_time(time_ns: int) -> str:

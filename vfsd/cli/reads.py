@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from vfsd.cli.command import define, limit_option
-from vfsd.cli.output import duration_text, iso_time, local_time, print_json, print_table, printable
+from vfsd.cli.output import duration_text, local_time, print_json, print_table, printable
 from vfsd.cli.session import Session, select_video_list
 from vfsd.errors import NotFoundError, ReadOnlyError
+from vfsd.records.read_records import READ_FIELDS, read_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -42,26 +43,7 @@ _ALIGNMENT = "<<<><<>>>><"
         "vfsd -s videos reads all --limit 20 --json",
         "vfsd -s videos reads 'cam1/*' --clear",
     ],
-    fields={
-        "name": "path from the root of the store",
-        "at": "start of the read, ISO 8601, UTC",
-        "kind": "api (Python, vfsd read), scan (of detections), view (below NAME@/, or a video "
-        "written by vfsd read) or detect (a detector)",
-        "frames": "[first, end] of all frames read",
-        "count": "number of frames in the result",
-        "region": "WxH+X+Y of the displayed frame; of a scan, around all of its regions",
-        "size": "[width, height] of a frame of the result, null if the sizes differ",
-        "labels": "labels of a scan or of crops below NAME@/objects/: list of lists, an AND of "
-        "ORs; else null",
-        "source": "original, tiles or both",
-        "segments": "number of segments of tiles used",
-        "tiles": "number of tiles decoded, in all segments",
-        "pixels": "number of pixels to decode, according to the plan",
-        "untiled_pixels": "the same from the original alone",
-        "predicted": "CPU seconds of decoding, according to the plan",
-        "untiled_predicted": "the same from the original alone",
-        "seconds": "measured duration of the read",
-    },
+    fields=READ_FIELDS,
     variants={
         "--clear": {
             "name": "path from the root of the store, or all",
@@ -101,7 +83,7 @@ def reads(session: Session, names: tuple[str, ...], limit: int | None, clear: bo
         found = islice(reads, None if limit is None else non_negative(limit, "limit"))
         if session.json:
             for read in found:
-                print_json(_read_record(known[read.video_id], read))
+                print_json(read_record(known[read.video_id], read))
             return
         _print_reads(session, known, found, alone)
 
@@ -117,27 +99,6 @@ def _names_by_id(store: Store, videos: Sequence[LogicalVideo | None]) -> dict[in
     """Names by video id; [None] means all of the store."""
     named = [video for video in videos if video is not None]
     return {one.id: one.name for one in named or store.catalog.find()}
-
-
-def _read_record(name: str, read: LoggedRead) -> dict[str, Any]:
-    return {
-        "name": name,
-        "at": iso_time(read.at_ns),
-        "kind": read.kind,
-        "frames": [read.first_frame, read.end_frame],
-        "count": read.frames,
-        "region": str(read.region),
-        "size": None if read.size is None else list(read.size),
-        "labels": None if read.labels is None else [list(clause) for clause in read.labels],
-        "source": read.source,
-        "segments": read.segments,
-        "tiles": read.tiles,
-        "pixels": read.pixels,
-        "untiled_pixels": read.untiled_pixels,
-        "predicted": read.predicted,
-        "untiled_predicted": read.untiled_predicted,
-        "seconds": read.seconds,
-    }
 
 
 def _print_reads(

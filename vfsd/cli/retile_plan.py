@@ -17,7 +17,6 @@ from typing import Any
 from vfsd.api.reading import displayed_size
 from vfsd.api.store import Store
 from vfsd.api.video import Video, context_of
-from vfsd.cli.layout import SEGMENT_FIELDS, SHOW_FIELDS
 from vfsd.codecs.cells.cell_encoders import TileCodec, tile_codec
 from vfsd.codecs.frames.to_array import needed_area
 from vfsd.codecs.frames.transforms import require_smaller
@@ -31,6 +30,7 @@ from vfsd.derive.retile import SegmentSample, missing_segments, sample_segment
 from vfsd.derive.tile_encoder import PlannedSegment, TileSettings
 from vfsd.errors import OutOfRangeError, UsageError
 from vfsd.read.tile_planner import original_work, tile_work
+from vfsd.records.tile_records import SEGMENT_FIELDS, SHOW_FIELDS
 from vfsd.tiling import Rect, TileLayout, coarse_layout, fine_layout, parse_layout
 from vfsd.tiling.cost import DecodeWork
 from vfsd.tiling.layout import layout_around

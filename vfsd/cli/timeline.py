@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
 
 from vfsd.cli.command import define
-from vfsd.cli.listing import CAPTURED_FIELD
 from vfsd.cli.options import capture_value, require_zone_needed
 from vfsd.cli.output import print_json, print_table, printable
 from vfsd.cli.session import Session, select_videos
-from vfsd.core.capture_time import NS, capture_record, to_ns
+from vfsd.core.capture_time import NS, capture_record
 from vfsd.core.timebase import clock_text
 from vfsd.errors import NotFoundError, UsageError
+from vfsd.records.timeline_records import TIMELINE_FIELDS, TimelineRow, timeline_rows
+from vfsd.records.video_records import CAPTURED_FIELD
 
 if TYPE_CHECKING:
-    from vfsd.api.timeline import TimelinePart
     from vfsd.core.model import LogicalVideo
 
 
@@ -85,14 +85,7 @@ def _line(video: LogicalVideo, path: str) -> str:
 @define(
     "timeline",
     examples=["vfsd -s videos timeline cam1", "vfsd -s videos timeline 'cam1/**' --gap 60 --json"],
-    fields={
-        "kind": "video, overlapped (others cover all of it), gap or unknown",
-        "start": "Unix time in nanoseconds; null for an unknown time",
-        "end": "Unix time in nanoseconds, exclusive; null for an unknown time",
-        "seconds": "duration; null for an unknown time",
-        "name": "path from the root of the store; null for a gap",
-        "clock": "given, name, arrival or container; null for a gap and for an unknown time",
-    },
+    fields=TIMELINE_FIELDS,
     exits=[NotFoundError],
     listing=True,
 )
@@ -114,13 +107,7 @@ def timeline(session: Session, names: tuple[str, ...], gap: float) -> None:
     root, paths = session.places(names)
     with session.opened(root) as store:
         found = store.timeline(paths)
-        rows = [
-            *(_row("video", part.start_ns, part.end_ns, part) for part in found.parts),
-            *(_row("overlapped", part.start_ns, part.end_ns, part) for part in found.overlapped),
-            *(_row("gap", to_ns(start), to_ns(end)) for start, end in found.gaps(gap)),
-        ]
-        rows.sort(key=lambda row: row.start or 0)
-        rows += [Row("unknown", None, None, None, name, None) for name in found.unknown]
+        rows = timeline_rows(found, gap)
     if session.json:
         for row in rows:
             print_json(row._asdict())
@@ -128,23 +115,7 @@ def timeline(session: Session, names: tuple[str, ...], gap: float) -> None:
         print_table(map(_text_row, rows), "<<><<")
 
 
-class Row(NamedTuple):
-    """A line of `timeline`."""
-
-    kind: str
-    start: int | None
-    end: int | None
-    seconds: float | None
-    name: str | None
-    clock: str | None
-
-
-def _row(kind: str, start: int, end: int, part: TimelinePart | None = None) -> Row:
-    name, clock = (None, None) if part is None else (part.video.name, part.clock.value)
-    return Row(kind, start, end, (end - start) / NS, name, clock)
-
-
-def _text_row(row: Row) -> tuple[str, ...]:
+def _text_row(row: TimelineRow) -> tuple[str, ...]:
     if row.start is None or row.end is None:
         return ("unknown", "", "", "", printable(row.name or ""))
     what = "(gap)" if row.name is None else printable(row.name)

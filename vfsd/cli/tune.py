@@ -5,21 +5,17 @@ Layouts, regions and sizes refer to the displayed frame, and times to the first 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from vfsd.cli.command import MAKING_EXITS, define, limit_option
-from vfsd.cli.layout import span_of
 from vfsd.cli.options import Number, byte_count_value
 from vfsd.cli.output import (
     Progress,
-    iso_time,
     local_time,
     print_json,
     print_line,
@@ -39,146 +35,32 @@ from vfsd.errors import (
     UsageError,
     VfsdError,
 )
+from vfsd.records.tile_records import (
+    DECISION_FIELDS,
+    PROPOSAL_FIELDS,
+    decision_record,
+    displayed_region,
+    displayed_size,
+    proposal_record,
+    span_of,
+)
 
 if TYPE_CHECKING:
     from vfsd.api.store import Store
     from vfsd.api.video import Video
     from vfsd.core.model import LogicalVideo, TilingDecision, TilingReason
     from vfsd.derive.proposals import Proposal
-    from vfsd.derive.tile_encoder import PlannedSegment
     from vfsd.derive.tuner import TuningBudget
-
-
-_PLACE_FIELDS = {
-    "name": "path from the root of the store",
-    "frames": "[first, end) of its frames",
-    "span": "[from, to] in seconds",
-    "layout": "widths x heights of its columns and rows, on the displayed frame; for a rendition "
-    "the size of its pictures",
-    "tiles": "list of the stored regions (WxH+X+Y of the displayed frame, or of the rendition's "
-    "pictures)",
-    "codec": "tile codec: fast, small or stitchable; h264, hevc or av1 if encoded for a view and "
-    "kept",
-    "gop": "frames from one key picture to the next",
-    "reasons": "reads that it serves: list of objects with label (an expression, or null), "
-    "region (WxH+X+Y of the displayed frame, or null), size ([width, height] of whole frames, or "
-    "null) and reads (count)",
-    "reads": "number of reads in the log that it makes cheaper",
-}
-
-PROPOSAL_FIELDS: Mapping[str, str] = MappingProxyType(
-    {
-        **_PLACE_FIELDS,
-        "seconds": "predicted CPU seconds to make it",
-        "bytes": "predicted size",
-        "spent": "predicted CPU seconds of decoding for the reads now",
-        "saved": "part of these seconds that it saves",
-        "value": "saved / seconds",
-        "allowed": "whether it fits the budget, after those before it",
-    }
-)
-
-DECISION_FIELDS: Mapping[str, str] = MappingProxyType(
-    {
-        "id": "number of the decision",
-        "at": "when its tiles were made, ISO 8601, UTC",
-        "maker": "tune or background",
-        **_PLACE_FIELDS,
-        "predicted_seconds": "predicted CPU seconds to make it",
-        "seconds": "measured CPU seconds",
-        "predicted_bytes": "predicted size",
-        "bytes": "actual size",
-        "saved": "predicted savings for the reads, in CPU seconds",
-        "state": "in use, undone, replaced (by later tiles) or gone",
-        "undone": "when it was undone, ISO 8601, UTC, or null",
-    }
-)
-
-
-def proposal_record(video: Video, proposal: Proposal, *, allowed: bool) -> dict[str, Any]:
-    """The values of `PROPOSAL_FIELDS`."""
-    return {
-        **_plan_record(video, proposal.plan, proposal.settings.codec, proposal.reasons),
-        "reads": proposal.reads,
-        "seconds": proposal.seconds,
-        "bytes": proposal.bytes,
-        "spent": proposal.spent,
-        "saved": proposal.saved,
-        "value": proposal.value,
-        "allowed": allowed,
-    }
-
-
-def decision_record(video: Video, decision: TilingDecision) -> dict[str, Any]:
-    """The values of `DECISION_FIELDS`."""
-    from vfsd.derive.tile_encoder import PlannedSegment
-
-    plan = PlannedSegment(decision.frames, decision.layout, decision.tiles, decision.gop)
-    return {
-        "id": decision.id,
-        "at": iso_time(decision.at_ns),
-        "maker": decision.maker,
-        **_plan_record(video, plan, decision.profile, decision.reasons),
-        "reads": decision.reads,
-        "predicted_seconds": decision.predicted_seconds,
-        "seconds": decision.seconds,
-        "predicted_bytes": decision.predicted_bytes,
-        "bytes": decision.bytes,
-        "saved": decision.predicted_saved,
-        "state": decision.state,
-        "undone": None if decision.undone_ns is None else iso_time(decision.undone_ns),
-    }
 
 
 def reasons_text(video: Video, reasons: Sequence[Iterable[TilingReason]]) -> str:
     """The reads that several segments serve, as words, most frequent first."""
     counted: dict[str, int] = {}
     for reason in (one for reasons_of_one in reasons for one in reasons_of_one):
-        size = _displayed_size(video, reason)
-        name = reason.label or _displayed_region(video, reason) or "x".join(map(str, size or ()))
+        size = displayed_size(video, reason)
+        name = reason.label or displayed_region(video, reason) or "x".join(map(str, size or ()))
         counted[name] = counted.get(name, 0) + reason.reads
     return ", ".join(sorted(counted, key=lambda name: (-counted[name], name)))
-
-
-def _plan_record(
-    video: Video, plan: PlannedSegment, codec: str, reasons: Iterable[TilingReason]
-) -> dict[str, Any]:
-    from vfsd.core.frames import to_display_layout, to_display_rect
-
-    # A rendition has pictures of its own size.
-    media = replace(video.original.media, width=plan.layout.width, height=plan.layout.height)
-    return {
-        "name": video.name,
-        "frames": [plan.frames.start, plan.frames.stop],
-        "span": [float(at) for at in span_of(video, plan.frames)],
-        "layout": str(to_display_layout(plan.layout, media)),
-        "tiles": [str(to_display_rect(plan.layout.tile(tile), media)) for tile in plan.stored],
-        "codec": codec,
-        "gop": plan.gop or len(plan.frames),
-        "reasons": [
-            {
-                "label": one.label,
-                "region": _displayed_region(video, one),
-                "size": _displayed_size(video, one),
-                "reads": one.reads,
-            }
-            for one in reasons
-        ],
-    }
-
-
-def _displayed_size(video: Video, reason: TilingReason) -> list[int] | None:
-    if reason.size is None:
-        return None
-    return list(reason.size if video.original.media.rotation % 180 == 0 else reason.size[::-1])
-
-
-def _displayed_region(video: Video, reason: TilingReason) -> str | None:
-    from vfsd.core.frames import to_display_rect
-
-    if reason.region is None:
-        return None
-    return str(to_display_rect(reason.region, video.original.media))
 
 
 _PROPOSAL_HEADINGS = ("video", "seconds", "segments", "for", "reads", "costs", "saves", "size")
@@ -359,7 +241,6 @@ def _runs(proposals: Sequence[Proposal]) -> Iterator[list[Proposal]]:
 
 
 def _proposal_cells(video: Video, run: Sequence[Proposal]) -> tuple[str, ...]:
-    from vfsd.cli.layout import span_of
 
     start, end = span_of(video, range(run[0].plan.frames.start, run[-1].plan.frames.stop))
     return (
@@ -440,7 +321,6 @@ def _videos_of(store: Store, found: Sequence[TilingDecision]) -> dict[int, Video
 
 
 def _decision_cells(video: Video, one: TilingDecision) -> tuple[str, ...]:
-    from vfsd.cli.layout import span_of
 
     start, end = span_of(video, one.frames)
     return (
@@ -479,7 +359,6 @@ def tune_undo(session: Session, number: int | None, last: bool) -> None:
     Reads logged until now no longer suggest the same tiles; later reads may. `vfsd layout rollback`
     reverts the undo.
     """
-    from vfsd.cli.layout import span_of
     from vfsd.derive.tuner import undo_decision
 
     if (number is None) != last:

@@ -17,7 +17,6 @@ import click
 from vfsd.cli.command import define
 from vfsd.cli.output import (
     Progress,
-    iso_time,
     local_time,
     print_facts,
     print_json,
@@ -37,6 +36,7 @@ from vfsd.errors import (
     UnreachableError,
     UsageError,
 )
+from vfsd.records.work_records import ORDER_FIELDS, order_record
 
 if TYPE_CHECKING:
     from vfsd.api.store import Store
@@ -53,30 +53,6 @@ _CANCEL_SECONDS = 3.0
 # Failures that are printed for people; --json has all.
 _SHOWN_FAILURES = 20
 
-ORDER_FIELDS: Mapping[str, str] = MappingProxyType(
-    {
-        "order": "id of the order: eight hexadecimal digits",
-        "verb": "the command, such as retile",
-        "created": "when it was planned, ISO 8601, UTC",
-        "cancelled": "when it was cancelled, or null",
-        "units": "number of units",
-        "outcomes": "object, number of units by outcome: made, skipped (nothing was left to do), "
-        "outdated (the video has other bytes, or is gone), taken (the name has another file), "
-        "failed, refused (three workers crashed while they performed it), cancelled, and waiting",
-        "cost": "expected CPU seconds",
-        "cpu_seconds": "CPU seconds spent, by all attempts",
-        "runs": "number of attempts",
-        "again": "number of attempts that found a server busy or away, or whose process ended, and "
-        "were repeated",
-        "workers": "number of processes",
-        "running": "number of processes that are performing a unit, as far as is known",
-        "frames": "number of frames worked on",
-        "made": "number of new segments, boxes or videos, or of files that were checked",
-        "bytes_read": "approximate number of bytes of originals",
-        "bytes_written": "bytes of new data",
-    }
-)
-"""Keys of an order."""
 
 PLAN_FIELDS: Mapping[str, str] = MappingProxyType(
     {
@@ -283,32 +259,9 @@ def _conclude(session: Session, order: Order, state: OrderState, *, whole: bool 
 
 def _report(session: Session, order: Order, state: OrderState) -> None:
     if session.json:
-        print_json(_record(order, state))
+        print_json(order_record(order, state))
     else:
         print_line(f"{order.id}  {_state_text(order, state)}")
-
-
-def _record(order: Order, state: OrderState) -> dict[str, Any]:
-    record = order.record
-    cancelled = record.cancelled_ns
-    return {
-        "order": order.id,
-        "verb": record.verb,
-        "created": iso_time(record.created_ns),
-        "cancelled": None if cancelled is None else iso_time(cancelled),
-        "units": state.units,
-        "outcomes": dict(state.counts),
-        "cost": record.cost,
-        "cpu_seconds": state.cpu_seconds,
-        "runs": state.runs,
-        "again": state.again,
-        "workers": len(state.workers),
-        "running": len(set(state.running.values())),
-        "frames": state.frames,
-        "made": state.made,
-        "bytes_read": state.bytes_read,
-        "bytes_written": state.bytes_written,
-    }
 
 
 def _state_text(order: Order, state: OrderState) -> str:
@@ -348,7 +301,7 @@ def work_ls(session: Session) -> None:
             order = Order(store, record)
             state = order.state()
             if session.json:
-                print_json(_record(order, state))
+                print_json(order_record(order, state))
             rows.append((order.id, local_time(record.created_ns), _state_text(order, state)))
         if not session.json:
             print_table(rows, "<<<")
@@ -391,9 +344,9 @@ def work_show(session: Session, order: str) -> None:
         ]
         if session.json:
             spec = found.record.spec
-            print_json({**_record(found, state), "spec": spec, "failures": failures})
+            print_json({**order_record(found, state), "spec": spec, "failures": failures})
             return
-        facts = [(key, str(value)) for key, value in _record(found, state).items()]
+        facts = [(key, str(value)) for key, value in order_record(found, state).items()]
         print_facts(facts)
         for one in failures:
             what = printable(one["video"] or "?")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from decimal import Decimal
 from fractions import Fraction
 from numbers import Integral, Real
@@ -255,3 +256,10 @@ def _hours(word: str) -> tuple[int, int]:
         f"quiet hours must be times of day, got {word!r}",
         hint="for example 22-6, or 12:30-13:15, 19-7",
     )
+
+
+def iso_time(time_ns: int) -> str:
+    """Unix time as ISO 8601 in UTC, to the microsecond, for JSON."""
+    moment = datetime.fromtimestamp(time_ns // 1_000_000_000, UTC)
+    moment = moment.replace(microsecond=time_ns // 1000 % 1_000_000)
+    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -1,0 +1,89 @@
+"""Records of labelled boxes, and of the labels of a video."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vfsd.catalog import Catalog
+    from vfsd.core.detections import Detection, Source
+    from vfsd.core.model import LogicalVideo
+
+
+BOX_FIELDS: Mapping[str, str] = MappingProxyType(
+    {
+        "name": "path from the root of the store",
+        "frame": "number of the frame, from 0",
+        "seconds": "time at which the frame is shown",
+        "label": "label of the box",
+        "box": "x1, y1, x2, y2 in pixels of the displayed frame, x2 and y2 exclusive",
+        "confidence": "confidence from its source, or null",
+        "track": "number of the object within its source, or null",
+        "source": "source of the box",
+        "model": "model of the source, or empty",
+        "version": "version of the model, or empty",
+        "attributes": "object with further values",
+    }
+)
+
+
+def box_record(one: Detection, seconds: float) -> dict[str, object]:
+    assert one.source is not None
+    return {
+        "frame": one.frame,
+        "seconds": seconds,
+        "label": one.label,
+        "box": list(one.box),
+        "confidence": one.confidence,
+        "track": one.track,
+        "source": one.source.name,
+        "model": one.source.model,
+        "version": one.source.version,
+        "attributes": dict(one.attributes),
+    }
+
+
+LABELS_FIELDS: Mapping[str, str] = MappingProxyType(
+    {
+        "name": "path from the root of the store",
+        "labels": "list of objects, one for each label of each source: label, source, model, "
+        "version, boxes, frames (with boxes), tracks, first_frame, end_frame (exclusive)",
+        "sources": "list of objects: name, model, version, parameters, examined (list of [first, "
+        "end) frames)",
+    }
+)
+
+
+def labels_record(catalog: Catalog, video: LogicalVideo) -> dict[str, Any]:
+    ranges: dict[Source, list[list[int]]] = {one: [] for one in catalog.detections.sources(video)}
+    for one in catalog.detections.examined(video):
+        ranges.setdefault(one.source, []).append([one.frames.start, one.frames.stop])
+    return {
+        "labels": [
+            {
+                "label": one.label,
+                "source": source.name,
+                "model": source.model,
+                "version": source.version,
+                "boxes": one.boxes,
+                "frames": one.frames,
+                "tracks": one.tracks,
+                "first_frame": one.first_frame,
+                "end_frame": one.end_frame,
+            }
+            for source in ranges
+            for one in catalog.detections.labels(video, source=source)
+        ],
+        "sources": [
+            {
+                "name": one.name,
+                "model": one.model,
+                "version": one.version,
+                "parameters": dict(one.parameters),
+                "examined": examined,
+            }
+            for one, examined in ranges.items()
+        ],
+    }
