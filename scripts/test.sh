@@ -16,14 +16,14 @@
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/setup.sh
-# Without these servers, the default tests skip those that need them.
+# Without these programs, the default tests skip those that need them.
 case " $* " in
-    *" --all "*) servers="pg_ctlcluster pgbouncer" ;;
-    *) servers= ;;
+    *" --all "*) programs="pg_ctlcluster pgbouncer chromium npm" ;;
+    *) programs= ;;
 esac
 # shellcheck disable=SC2086
-vfsd_environment test,fusepy,stitch,onnx,postgresql,ray-data,dask,s3,test-cluster \
-    ffmpeg rsync git attr gcc $servers
+vfsd_environment test,fusepy,stitch,onnx,postgresql,ray-data,dask,s3,test-cluster,test-web \
+    ffmpeg rsync git attr gcc $programs
 # The tests start hundreds of processes: compiled modules are to be kept for the next one.
 unset PYTHONDONTWRITEBYTECODE
 # OpenBLAS threads of numpy spin while they wait for work; 2^4 cycles are enough.
