@@ -248,3 +248,37 @@ def test_quality_holds_for_captures_opened_in_its_block(named: Path) -> None:
     assert capture.read()[0]
     with pytest.raises(UsageError), quality(psnr=-1):
         pass
+
+
+def test_captures_show_the_region_that_quality_names(named: Path) -> None:
+    whole = opened("traffic.mp4")
+    with quality(region="81x60+20+11"):
+        part = opened("traffic.mp4")
+        luma = VideoCapture("cam1/traffic.mp4", cv2.CAP_FFMPEG, [cv2.CAP_PROP_CONVERT_RGB, 0])
+        # OpenCV would show the whole frame.
+        assert not VideoCapture("cam1/traffic.mp4", cv2.CAP_IMAGES).isOpened()
+        quiet = opened("portrait.mp4")
+    size = [part.get(name) for name in (cv2.CAP_PROP_FRAME_WIDTH, cv2.CAP_PROP_FRAME_HEIGHT)]
+    assert size == [81, 60]
+    for capture in (whole, part, luma):
+        assert capture.set(cv2.CAP_PROP_POS_FRAMES, 40)
+    expected = whole.read()[1]
+    assert expected is not None
+    np.testing.assert_array_equal(part.read()[1], expected[11:71, 20:101])
+    whole.set(cv2.CAP_PROP_CONVERT_RGB, 0)
+    whole.set(cv2.CAP_PROP_POS_FRAMES, 40)
+    expected = whole.read()[1]
+    assert expected is not None
+    np.testing.assert_array_equal(luma.read()[1], expected[11:71, 20:101])
+    upright = quiet.read()[1]
+    quiet.set(cv2.CAP_PROP_ORIENTATION_AUTO, 0)
+    assert upright is not None
+    assert upright.shape == (60, 81, 3)
+    turned = quiet.read()[1]
+    assert turned is not None
+    assert turned.shape[:2] == (
+        quiet.get(cv2.CAP_PROP_FRAME_HEIGHT),
+        quiet.get(cv2.CAP_PROP_FRAME_WIDTH),
+    )
+    with quality(region="4000x60+0+0"):
+        assert not VideoCapture("cam1/traffic.mp4").isOpened()

@@ -7,12 +7,21 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from vfsd import Store
-from vfsd.compat.decord import DECORDError, DECORDLimitReachedError, VideoReader, bridge, cpu
+from vfsd.compat import quality
+from vfsd.compat.decord import (
+    DECORDError,
+    DECORDLimitReachedError,
+    VideoLoader,
+    VideoReader,
+    bridge,
+    cpu,
+)
 
 
 def opened(store: Store, footage: Path, name: str) -> VideoReader:
@@ -101,7 +110,73 @@ def test_results_are_those_of_decord(named: Path, clips: Path, name: str) -> Non
     )
 
 
+# shuffle 0 visits batches in order; the others have the same batches of each video in some order.
+@pytest.mark.parametrize("shuffle", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("frames", "interval", "skip"),
+    [(2, 0, 0), (3, 1, 4), (9, 2, 1), (15, 2, 0), (22, 1, 0), (44, 0, 0), (120, 0, 0), (1, 0, 43)],
+)
+def test_loader_has_the_batches_of_decord(
+    named: Path, clips: Path, frames: int, interval: int, skip: int, shuffle: int
+) -> None:
+    pytest.importorskip("decord")
+    names = ["late-start.mp4", "portrait.mp4"]
+    settings: Any = (cpu(0), (frames, 24, 32, 3), interval, skip, shuffle)
+    ours = VideoLoader([f"cam1/{name} " for name in names], *settings)
+    theirs = VideoLoader([str(clips / name) for name in names], *settings)
+    assert type(theirs) is not type(ours)
+    assert len(ours) == len(theirs)
+    found, expected = ([(places.asnumpy(), data) for data, places in one] for one in (ours, theirs))
+    if shuffle:
+        for batches in (found, expected):
+            batches.sort(key=lambda batch: batch[0].tolist())
+    for (places, data), (other_places, other_data) in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(places, other_places)
+        assert data.shape == other_data.shape == (frames, 24, 32, 3)
+    ours.reset()
+    assert len(list(ours)) == len(found)
+
+
+def test_loader_reads_the_frames_that_it_names(named: Path) -> None:
+    loader = VideoLoader(
+        ["cam1/traffic.mp4", "cam1/late-start.mp4"], [cpu(0)], (4, 120, 160, 3), 2, 5, 2
+    )
+    orders = []
+    for _ in range(2):
+        orders.append([places.asnumpy().tolist() for _, places in loader])
+        loader.reset()
+    assert orders[0] != orders[1]
+    data, places = loader.next()
+    reader = VideoReader(["cam1/traffic.mp4", "cam1/late-start.mp4"][places[0, 0]], None, 160, 120)
+    np.testing.assert_array_equal(data.asnumpy(), reader.get_batch(places[:, 1]).asnumpy())
+    mixed = [
+        places[0].tolist()
+        for _, places in VideoLoader(["cam1/traffic.mp4"] * 2, cpu(0), (2, 24, 32, 3), 0, 0, 1)
+    ]
+    for video in range(2):
+        firsts = [frame for of, frame in mixed if of == video]
+        assert firsts == sorted(firsts)
+    with pytest.raises(DECORDError, match="shuffle must be"):
+        VideoLoader(["cam1/traffic.mp4"], cpu(0), (2, 24, 32, 3), 0, 0, 3)
+    with pytest.raises(DECORDError, match="shape must be"):
+        VideoLoader(["cam1/traffic.mp4"], cpu(0), (0, 24, 32, 3), 0, 0, 0)
+
+
 # -- the rest of the interface
+
+
+def test_readers_show_the_region_that_quality_names(named: Path) -> None:
+    whole = VideoReader("cam1/traffic.mp4")
+    with quality(region=(21, 10, 101, 70)):
+        part = VideoReader("cam1/traffic.mp4")
+        scaled = VideoReader("cam1/traffic.mp4", width=40, height=30)
+    with (
+        quality(region="320x240+1+0"),
+        pytest.raises(DECORDError, match="reaches outside the frame"),
+    ):
+        VideoReader("cam1/traffic.mp4")
+    np.testing.assert_array_equal(part[7], whole[7].asnumpy()[10:70, 21:101])
+    assert scaled[7].shape == (30, 40, 3)
 
 
 def test_positions(named: Path) -> None:

@@ -191,6 +191,27 @@ def test_resize_is_vfsds_where_quality_allows(
     assert 10 * math.log10(255**2 / max(error, 1e-9)) > 25
 
 
+def test_decoders_show_the_region_that_quality_names(ours: Callable[..., Any]) -> None:
+    import torch
+    from torchcodec.transforms import CenterCrop
+
+    whole = ours("traffic.mp4")
+    with quality(region=(21, 10, 121, 90)):
+        part = ours("traffic.mp4")
+        cropped = ours("traffic.mp4", transforms=[CenterCrop((40, 60))])
+        with pytest.raises(RuntimeError, match="cannot decode a region"):
+            ours("traffic.mp4", custom_frame_mappings=b"")
+    with quality(region="9000x60+0+0"), pytest.raises(RuntimeError, match="reaches outside"):
+        ours("traffic.mp4")
+    assert (part.metadata.width, part.metadata.height) == (100, 80)
+    expected = whole[50]
+    assert torch.equal(part[50], expected[:, 10:90, 21:121])
+    assert torch.equal(cropped[50], expected[:, 30:70, 41:101])
+    again = pickle.loads(pickle.dumps(part))
+    assert torch.equal(again[50], part[50])
+    assert again.metadata.width == 100
+
+
 def test_what_torchcodec_reads_itself(
     ours: Callable[..., Any], theirs: Callable[..., Any], clips: Path
 ) -> None:

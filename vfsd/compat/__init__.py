@@ -30,6 +30,8 @@ _PATCHES = (
     ("decord", "decord", "VideoReader"),
     # Where `decord` takes its class from; some programs import it from here.
     ("decord", "decord.video_reader", "VideoReader"),
+    ("decord", "decord", "VideoLoader"),
+    ("decord", "decord.video_loader", "VideoLoader"),
 )
 """Modules of `vfsd.compat`, modules to patch, and the class to replace in them."""
 

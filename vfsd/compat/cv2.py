@@ -18,9 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from vfsd.api.video import Video, context_of
-from vfsd.compat.frame_cursor import FrameCursor
+from vfsd.compat.frame_cursor import FrameCursor, chosen_region
 from vfsd.compat.resolve import video_of
 from vfsd.errors import OutOfRangeError, VfsdError
+from vfsd.tiling import Rect
 
 if TYPE_CHECKING:
     from vfsd.core.pixel_array import Pixels
@@ -78,12 +79,18 @@ class VideoCapture:
         except VfsdError as error:
             return self._failed(f"could not open {source!r}: {error}", False)
         if video is not None:
+            try:
+                region = chosen_region(video)
+            except VfsdError as error:
+                return self._failed(f"could not open {source!r}: {error}", False)
             if preference in _BACKENDS:
-                capture = _StoreCapture(video)
+                capture = _StoreCapture(video, region)
                 if capture.configure(_pairs(params)):
                     self._video = capture
                     return True
                 capture.close()
+            if region is not None:
+                return self._failed(f"OpenCV cannot read a region of {source!r}", False)
             # OpenCV opens the stored file: a mounted path would lead there through FUSE.
             try:
                 path = _stored_file(video)
@@ -217,14 +224,15 @@ class VideoCapture:
 class _StoreCapture:
     """The state of a capture of a video of a store."""
 
-    def __init__(self, video: Video) -> None:
+    def __init__(self, video: Video, region: Rect | None) -> None:
         self.video = video
+        self._region = region
         self._frames = len(video)
         self._next = 0
         self._grabbed: int | None = None
         self._is_upright = True
         self._is_color = True
-        self._cursor = FrameCursor(video, _COLOR)
+        self._cursor = FrameCursor(video, _COLOR, region=region)
         self._from_peer: dict[int, float] = {}
         self._advice: list[int] = []
 
@@ -242,6 +250,11 @@ class _StoreCapture:
     @property
     def name(self) -> str:
         return self.video.name
+
+    @property
+    def _shown(self) -> Rect:
+        """The part of the displayed frame that is read."""
+        return self._region or Rect.of_size(self.video.width, self.video.height)
 
     def close(self) -> None:
         self._cursor.close()
@@ -262,7 +275,7 @@ class _StoreCapture:
         data = self._cursor.frame(self._grabbed).data
         if not self._is_color:
             # The planes of a YUV picture are below each other, luma first.
-            data = data[: self.video.height] if data.ndim == 2 else data[:, :, 0]
+            data = data[: self._shown.height] if data.ndim == 2 else data[:, :, 0]
         return data if self._is_upright else self._as_stored(data)
 
     def _as_stored(self, data: Pixels) -> Pixels:
@@ -279,9 +292,10 @@ class _StoreCapture:
             return 1.0
         video = self.video
         media = video.original.media
-        width, height = video.width, video.height
-        if not self._is_upright:
-            width, height = media.width, media.height
+        width, height = self._shown.width, self._shown.height
+        # As stored, a picture lies on its side.
+        if not self._is_upright and media.rotation % 180:
+            width, height = height, width
         known: dict[int, SupportsFloat] = {
             cv2.CAP_PROP_POS_FRAMES: self._next,
             cv2.CAP_PROP_POS_AVI_RATIO: self._next / self._frames if self._frames else 0,
@@ -311,9 +325,8 @@ class _StoreCapture:
         elif name == cv2.CAP_PROP_CONVERT_RGB:
             self._is_color = bool(value)
             self._cursor.close()
-            self._cursor = FrameCursor(
-                self.video, _COLOR if self._is_color else _luma_format(self.video)
-            )
+            pixel_format = _COLOR if self._is_color else _luma_format(self.video, self._shown)
+            self._cursor = FrameCursor(self.video, pixel_format, region=self._region)
         else:
             return False
         return True
@@ -321,7 +334,8 @@ class _StoreCapture:
     def _array_type(self) -> int:
         if self._is_color:
             return cv2.CV_8UC3
-        return cv2.CV_16UC1 if _luma_format(self.video) == "gray16" else cv2.CV_8UC1
+        has_words = _luma_format(self.video, self._shown) == "gray16"
+        return cv2.CV_16UC1 if has_words else cv2.CV_8UC1
 
     def _go_to(self, position: float) -> bool:
         if math.isnan(position):
@@ -396,7 +410,7 @@ def _stored_file(video: Video) -> str:
     return os.fspath(context.parts.originals.path_of(context.original))
 
 
-def _luma_format(video: Video) -> str:
+def _luma_format(video: Video, shown: Rect) -> str:
     """Return the pixel format of a read that has the stored luma, or else gray."""
     media = video.original.media
     if media.pixel_format.startswith("gray16"):
@@ -404,7 +418,7 @@ def _luma_format(video: Video) -> str:
     # 8-bit OpenCV arrays have no room for deeper luma, and RGB has none.
     if media.bit_depth != 8 or not media.pixel_format.startswith(("yuv", "nv")):
         return _GRAY
-    return "yuv444p" if video.width % 2 or video.height % 2 else "yuv420p"
+    return "yuv444p" if shown.width % 2 or shown.height % 2 else "yuv420p"
 
 
 # -- results

@@ -1,4 +1,4 @@
-"""`VideoReader` with the interface of decord, for videos of a store and for any other source.
+"""Readers with the interface of decord, for videos of a store and for any other source.
 
 decord is needed for other sources only.  With it, `cpu`, `gpu`, `bridge` and the errors are its
 own; without it, this module has its own `cpu`, and a `bridge` to NumPy and PyTorch.
@@ -6,7 +6,9 @@ own; without it, this module has its own `cpu`, and a `bridge` to NumPy and PyTo
 
 from __future__ import annotations
 
+import itertools
 import operator
+import random
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
@@ -14,9 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from vfsd.api.video import context_of
-from vfsd.compat.frame_cursor import FrameCursor
+from vfsd.compat.frame_cursor import FrameCursor, chosen_region
 from vfsd.compat.resolve import video_of
 from vfsd.errors import ExtraMissingError, VfsdError
+from vfsd.tiling import Rect
 
 try:
     import decord as _peer
@@ -30,6 +33,7 @@ __all__ = [
     "DECORDError",
     "DECORDLimitReachedError",
     "NDArray",
+    "VideoLoader",
     "VideoReader",
     "bridge",
     "cpu",
@@ -87,6 +91,7 @@ class _Bridge:
 
 
 _CPU, _GPU = 1, 2
+_IN_ORDER, _MIXED_VIDEOS, _SHUFFLED = 0, 1, 2
 
 
 def _as_numpy(array: Any) -> npt.NDArray[Any]:
@@ -133,17 +138,18 @@ def _refuse(uri: Any, *_: Any) -> Any:
 
 
 _open_by_decord: Callable[..., Any]
+_load_by_decord: Callable[..., Any]
 if _peer is not None:
     cpu, gpu, bridge = _peer.cpu, _peer.gpu, _peer.bridge
     DECORDError = _peer.DECORDError
     DECORDLimitReachedError = getattr(_peer, "DECORDLimitReachedError", DECORDError)
-    _open_by_decord = _peer.VideoReader
+    _open_by_decord, _load_by_decord = _peer.VideoReader, _peer.VideoLoader
     # decord has no bridge to NumPy; with this one, other files give the same type as ours.
     bridge._BRIDGE_TYPES.setdefault("numpy", (_as_numpy, _peer.nd.array))
 else:
     cpu, gpu, bridge = _own_cpu, _own_gpu, _Bridge()
     DECORDError, DECORDLimitReachedError = _OwnError, _OwnLimitError
-    _open_by_decord = _refuse
+    _open_by_decord = _load_by_decord = _refuse
 
 
 class VideoReader:
@@ -183,24 +189,25 @@ class VideoReader:
         context = cpu(0) if ctx is None else ctx
         try:
             video = video_of(uri) if context.device_type == _CPU else None
+            if video is None:
+                return _open_by_decord(uri, context, width, height, num_threads, fault_tol)
+            reader = super().__new__(cls)
+            reader._open(video, width, height, fault_tol)
+        except ExtraMissingError:
+            raise
         except VfsdError as error:
             raise DECORDError(str(error)) from error
-        if video is None:
-            return _open_by_decord(uri, context, width, height, num_threads, fault_tol)
-        reader = super().__new__(cls)
-        reader._open(video, width, height, fault_tol)
         return reader
 
     def _open(self, video: Video, width: int, height: int, fault_tol: float) -> None:
         self._video = video
         self._frames = len(video)
         self._next = 0
-        size = (
-            width if width > 0 else video.width,
-            height if height > 0 else video.height,
-        )
-        is_scaled = size != (video.width, video.height)
-        self._cursor = FrameCursor(video, "rgb24", size if is_scaled else None)
+        region = chosen_region(video)
+        shown = region or Rect.of_size(video.width, video.height)
+        size = (width if width > 0 else shown.width, height if height > 0 else shown.height)
+        is_scaled = size != (shown.width, shown.height)
+        self._cursor = FrameCursor(video, "rgb24", size if is_scaled else None, region)
         # A share of the frames below 1, else a number.
         share = fault_tol * self._frames if 0 < fault_tol < 1 else fault_tol
         self._tolerated = max(share, 0)
@@ -306,6 +313,127 @@ class VideoReader:
             raise DECORDError(shown)
         if len(self._damaged) > self._tolerated:
             raise DECORDLimitReachedError(f"{shown}; fault_tol allows {self._tolerated:g}")
+
+
+class VideoLoader:
+    """A drop-in for ``decord.VideoLoader``: batches of frames of several videos, of one size.
+
+    All videos of a store are read by vfsd.  If one of the sources is another file, or a device is a
+    GPU, the constructor returns a loader of decord for all of them.
+
+    A batch has `shape[0]` frames of one video; two consecutive ones are ``interval + 1`` frames
+    apart, and the next batch of that video begins ``skip + 1`` frames after the last one.  decord
+    leaves out the batches that reach the last frames of a video, and so does this loader.
+    """
+
+    def __new__(
+        cls,
+        uris: Sequence[str],
+        ctx: Any,
+        shape: Sequence[int],
+        interval: int,
+        skip: int,
+        shuffle: int,
+        prefetch: int = 0,
+    ) -> Any:
+        """Open videos.
+
+        Args:
+            uris: Paths, ``vfsd://`` URLs or names in $VFSD_STORE.
+            ctx: A device, or several: ``cpu(0)``.
+            shape: (N, H, W, 3) of each batch.
+            interval: Frames left out between those of a batch.
+            skip: Frames left out between batches.
+            shuffle: 0: batches in order; 1: those of each video in order, videos mixed; 2: batches
+                in random order, another one after each `reset`.
+            prefetch: Ignored.
+
+        Raises:
+            DECORDError: `shape` or `shuffle` is invalid, or a video cannot be opened.
+            ExtraMissingError: A source needs decord, which is not installed.
+        """
+        assert isinstance(uris, list | tuple)
+        assert uris
+        assert len(shape) == 4, f"expected shape: [bs, height, width, 3], given {shape}"
+        devices = ctx if isinstance(ctx, list | tuple) else [ctx]
+        names = [uri.strip() for uri in uris]
+        try:
+            is_ours = all(
+                [one.device_type == _CPU for one in devices]
+                + [video_of(name) is not None for name in names]
+            )
+        except VfsdError as error:
+            raise DECORDError(str(error)) from error
+        if not is_ours:
+            return _load_by_decord(uris, ctx, shape, interval, skip, shuffle, prefetch)
+        loader = super().__new__(cls)
+        loader._open(names, devices[0], shape, (max(interval, 0), max(skip, 0)), shuffle)
+        return loader
+
+    def _open(
+        self,
+        names: Sequence[str],
+        device: Any,
+        shape: Sequence[int],
+        gaps: tuple[int, int],
+        shuffle: int,
+    ) -> None:
+        frames, height, width, channels = shape
+        if frames < 1 or channels != 3:
+            raise DECORDError(f"shape must be (N, height, width, 3) with N > 0, got {shape}")
+        if shuffle not in (_IN_ORDER, _MIXED_VIDEOS, _SHUFFLED):
+            raise DECORDError(f"shuffle must be 0, 1 or 2, got {shuffle}")
+        interval, skip = gaps
+        self._shuffle = shuffle
+        self._readers = [VideoReader(name, device, width, height) for name in names]
+        self._offsets = np.arange(frames, dtype=np.int64) * (interval + 1)
+        length = int(self._offsets[-1]) + 1
+        self._batches: list[tuple[int, int]] = []
+        for video, reader in enumerate(self._readers):
+            left = len(reader) - length
+            end = left if shuffle == _MIXED_VIDEOS else left - 1
+            self._batches += [(video, first) for first in range(0, end, length + skip)]
+        self._next = 0
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin again; shuffled batches come in a new order."""
+        self._next = 0
+        if self._shuffle == _SHUFFLED:
+            random.shuffle(self._batches)
+        elif self._shuffle == _MIXED_VIDEOS:
+            turns = [video for video, _ in self._batches]
+            random.shuffle(turns)
+            ordered = {
+                video: iter(sorted(group))
+                for video, group in itertools.groupby(
+                    sorted(self._batches), key=operator.itemgetter(0)
+                )
+            }
+            self._batches = [next(ordered[video]) for video in turns]
+
+    def __len__(self) -> int:
+        """Number of batches from one `reset` to the next."""
+        return len(self._batches)
+
+    def __iter__(self) -> VideoLoader:
+        return self
+
+    def __next__(self) -> tuple[Any, Any]:
+        """Return frames, N x H x W x 3, and their places, N x 2 of int64.
+
+        A place is the position of the video in `uris` and the number of the frame.
+        """
+        if self._next >= len(self._batches):
+            raise StopIteration
+        video, first = self._batches[self._next]
+        numbers = first + self._offsets
+        frames = self._readers[video].get_batch(numbers)
+        self._next += 1
+        places = np.stack([np.full_like(numbers, video), numbers], axis=1)
+        return frames, _result(places)
+
+    next = __next__
 
 
 def _result(pixels: npt.NDArray[Any]) -> Any:

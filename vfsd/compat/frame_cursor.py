@@ -11,9 +11,12 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from vfsd.core.process_control import leak, reset_after_fork
+from vfsd.errors import OutOfRangeError
+from vfsd.tiling import Rect
 from vfsd.validation import decibels
 
 if TYPE_CHECKING:
@@ -22,31 +25,56 @@ if TYPE_CHECKING:
     from vfsd.api.video import Video
     from vfsd.core.frame_table_pages import Ints
     from vfsd.core.frames import Frame, Frames
-    from vfsd.tiling import Rect
+    from vfsd.tiling import Region
 
-_psnr: ContextVar[float] = ContextVar("psnr", default=math.inf)
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    psnr: float
+    region: Rect | None
+
+
+_WHOLE_AND_EXACT = _Choice(math.inf, None)
+_choice: ContextVar[_Choice] = ContextVar("choice", default=_WHOLE_AND_EXACT)
 
 
 @contextmanager
-def quality(psnr: float) -> Iterator[None]:
+def quality(psnr: float = math.inf, *, region: Region | None = None) -> Iterator[None]:
     """Let readers that are opened in this block use tiles and renditions of at least `psnr` dB.
 
-    By default readers decode the original alone, so their pixels are exact.  The block holds in the
-    thread that enters it.  Raises `UsageError` for a malformed `psnr`.
+    By default readers decode the original alone, so their pixels are exact.  With `region`, their
+    frames are that part of the displayed frame, and have its width and height.  The block holds in
+    the thread that enters it, and for videos of a store only.  Raises `UsageError` for a malformed
+    `psnr` or `region`.  A reader of a smaller video cannot be opened.
 
-        with quality(psnr=40):
+        with quality(psnr=40, region="320x240+100+60"):
             capture = VideoCapture("/mnt/videos/cam1/a.mp4")
     """
-    token = _psnr.set(decibels(psnr))
+    area = None if region is None else Rect.from_value(region)
+    token = _choice.set(_Choice(decibels(psnr), area))
     try:
         yield
     finally:
-        _psnr.reset(token)
+        _choice.reset(token)
 
 
 def allowed_psnr() -> float:
     """Return the least quality of readers that are opened here; infinite outside `quality`."""
-    return _psnr.get()
+    return _choice.get().psnr
+
+
+def chosen_region(video: Video) -> Rect | None:
+    """Return the part of each frame that readers opened here show; None: the whole frame.
+
+    Raises `OutOfRangeError` if it reaches outside the frames of `video`.
+    """
+    region = _choice.get().region
+    if region is not None and not Rect.of_size(video.width, video.height).contains(region):
+        raise OutOfRangeError(
+            f"the region {region} reaches outside the frame of "
+            f"{video.width}x{video.height} of {video.name}"
+        )
+    return region
 
 
 class FrameCursor:
@@ -67,7 +95,7 @@ class FrameCursor:
         self._format = pixel_format
         self._size = size
         self._region = region
-        self._psnr = _psnr.get()
+        self._psnr = allowed_psnr()
         self._stream: Generator[Frame, None, None] | None = None
         self._next = 0  # the frame that the stream yields next, or would if there were one
         reset_after_fork(self)

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from vfsd.api.video import context_of
 from vfsd.compat import is_installed, replace_decoder
-from vfsd.compat.frame_cursor import FrameCursor, allowed_psnr
+from vfsd.compat.frame_cursor import FrameCursor, allowed_psnr, chosen_region
 from vfsd.compat.resolve import video_of
 from vfsd.core.model import NO_CROP_MARGINS
 from vfsd.errors import ExtraMissingError, VfsdError
@@ -115,6 +115,10 @@ class VideoDecoder(_Peer):  # type: ignore[misc]  # its types are not read, see 
         if video is None:
             super().__init__(source, **arguments)
             return
+        try:
+            shown = chosen_region(video)
+        except VfsdError as error:
+            raise RuntimeError(f"Could not open {source!r}: {error}") from error
         picture = None
         # Invalid arguments are left to torchcodec, so that its errors are raised.
         is_plain = (
@@ -127,15 +131,17 @@ class VideoDecoder(_Peer):  # type: ignore[misc]  # its types are not read, see 
             and torch.device(device or torch.get_default_device()).type == "cpu"
         )
         if is_plain and (math.isfinite(allowed_psnr()) or _has_pixels_of_torchcodec(video)):
-            picture = _picture_of(video, transforms)
+            picture = _picture_of(video, shown, transforms)
         if picture is None:
+            if shown is not None:
+                raise RuntimeError(f"torchcodec cannot decode a region of {source!r}")
             if stream_index is None:
                 arguments["stream_index"] = video.original.media.stream_index
             super().__init__(_stored_file(video), **arguments)
             return
         self._reader = _Reader(video, picture, dimension_order)
         self.stream_index = video.original.media.stream_index
-        self.metadata = _Metadata(video, is_scanned=seek_mode == _EXACT)
+        self.metadata = _Metadata(video, shown, is_scanned=seek_mode == _EXACT)
         self._num_frames = len(video)
         self._begin_stream_seconds = self.metadata.begin_stream_seconds
         self._end_stream_seconds = self.metadata.end_stream_seconds
@@ -352,24 +358,29 @@ def _has_pixels_of_torchcodec(video: Video) -> bool:
     )
 
 
-def _picture_of(video: Video, transforms: Sequence[Any] | None) -> _Picture | None:
-    """Return what `transforms` select, or None if torchcodec has to apply them."""
+def _picture_of(
+    video: Video, shown: Rect | None, transforms: Sequence[Any] | None
+) -> _Picture | None:
+    """Return what `transforms` select of the part `shown` of a frame.
+
+    The result is None if torchcodec has to apply them.
+    """
+    whole = Rect.of_size(video.width, video.height)
+    frame = shown or whole
     # Random crops are drawn here.  torchcodec draws them again if it takes over.
     drawn_from = torch.get_rng_state()
-    specs = _peer_transforms._make_transform_specs(transforms, (video.height, video.width))
+    specs = _peer_transforms._make_transform_specs(transforms, (frame.height, frame.width))
     steps = [step.split(",") for step in specs.split(";")] if specs else []
     picture = _composed(
-        [(name, [int(number) for number in numbers]) for name, *numbers in steps],
-        video.width,
-        video.height,
+        [(name, [int(number) for number in numbers]) for name, *numbers in steps], frame, whole
     )
     if picture is None:
         torch.set_rng_state(drawn_from)
     return picture
 
 
-def _composed(steps: Sequence[tuple[str, list[int]]], width: int, height: int) -> _Picture | None:
-    region = whole = Rect(0, 0, width, height)
+def _composed(steps: Sequence[tuple[str, list[int]]], frame: Rect, whole: Rect) -> _Picture | None:
+    region = frame
     size: tuple[int, int] | None = None
     within: Rect | None = None
     for name, numbers in steps:
@@ -497,13 +508,13 @@ class _Metadata(VideoStreamMetadata):  # type: ignore[misc]  # its types are not
     Values that only the header of the file has are read at their first use.
     """
 
-    def __init__(self, video: Video, *, is_scanned: bool) -> None:
+    def __init__(self, video: Video, shown: Rect | None, *, is_scanned: bool) -> None:
         """Without `is_scanned`, values "from content" are None, as in torchcodec."""
         original = video.original
         base, frames = original.time_base, len(video)
         begin = original.first_pts * base.numerator / base.denominator
         end = original.end_pts * base.numerator / base.denominator
-        self._video = video
+        self._video, self._shown = video, shown
         self.begin_stream_seconds, self.end_stream_seconds = begin, end
         self.duration_seconds = end - begin
         self.num_frames = frames
@@ -512,11 +523,13 @@ class _Metadata(VideoStreamMetadata):  # type: ignore[misc]  # its types are not
         self.end_stream_seconds_from_content = end if is_scanned else None
         self.num_frames_from_content = frames if is_scanned else None
         self.stream_index = original.media.stream_index
-        self.width, self.height = video.width, video.height
+        frame = shown or Rect.of_size(video.width, video.height)
+        self.width, self.height = frame.width, frame.height
         self.codec, self.pixel_format = original.media.codec, original.media.pixel_format
 
     def __reduce__(self) -> Any:
-        return _metadata_of, (self._video, self.num_frames_from_content is not None)
+        is_scanned = self.num_frames_from_content is not None
+        return _metadata_of, (self._video, self._shown, is_scanned)
 
     def __getattr__(self, name: str) -> Any:
         """Read the header for a field that the catalog lacks; None if torchcodec cannot open it."""
@@ -535,8 +548,8 @@ class _Metadata(VideoStreamMetadata):  # type: ignore[misc]  # its types are not
         return self.__dict__[name]
 
 
-def _metadata_of(video: Video, is_scanned: bool) -> _Metadata:
-    return _Metadata(video, is_scanned=is_scanned)
+def _metadata_of(video: Video, shown: Rect | None, is_scanned: bool) -> _Metadata:
+    return _Metadata(video, shown, is_scanned=is_scanned)
 
 
 def _stored_file(video: Video) -> str:
