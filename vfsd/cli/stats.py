@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import shutil
 import signal
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -19,61 +18,12 @@ from vfsd.cli.output import column_lines, print_facts, print_json, print_line, p
 from vfsd.cli.session import Session
 from vfsd.core.timebase import human_bytes
 from vfsd.errors import EXIT_INTERRUPTED, BusyError, ExtraMissingError, NotFoundError, UsageError
+from vfsd.records.store_stats import STORE_FIELDS, StoreStats, store_stats
 
 if TYPE_CHECKING:
     from vfsd.api.store import Store
     from vfsd.mount.fs.mount_stats import MountStats, OperationTotals
     from vfsd.remote.fetch_protocol import FetchStatus
-
-
-def _documented(text: str) -> Any:
-    return dataclasses.field(metadata={"text": text})
-
-
-@dataclass(frozen=True, slots=True)
-class StoreStats:
-    """Contents of a store, in the order of the output."""
-
-    videos: int = _documented("number of videos")
-    damaged: int = _documented("number of stored files with known damage; `vfsd fsck` names them")
-    without_sums: int = _documented(
-        "number of originals without block checksums; `vfsd scrub` adds them"
-    )
-    originals: int = _documented("bytes of originals; shared bytes count once")
-    tiles: int = _documented("bytes of tiles that reads may use")
-    renditions: int = _documented("bytes of renditions that reads may use")
-    joined: int = _documented("bytes of data joined with other videos")
-    retired: int = _documented("bytes kept for a rollback")
-    pinned: int = _documented("bytes of pinned data")
-    free: int = _documented("free bytes on the disk")
-    home: str | None = _documented("id of this home if the store has several, else null")
-
-
-STORE_FIELDS = {one.name: one.metadata["text"] for one in dataclasses.fields(StoreStats)}
-"""Keys of `StoreStats` in JSON."""
-
-
-def store_stats(store: Store) -> StoreStats:
-    from vfsd.storage.homes import own_home
-
-    usage = store.budget.usage()
-    with store.catalog.reading() as seen:
-        damaged = len(seen.integrity.damaged())
-        without_sums = seen.integrity.count_without_checksums()
-        originals = seen.derived_usage.stored_bytes()
-    return StoreStats(
-        videos=len(store),
-        damaged=damaged,
-        without_sums=without_sums,
-        originals=originals,
-        tiles=usage.tiles,
-        renditions=usage.renditions,
-        joined=usage.joined,
-        retired=usage.retired,
-        pinned=usage.pinned,
-        free=shutil.disk_usage(store.path).free,
-        home=own_home(store.parts),
-    )
 
 
 def fetch_stats(store: Store) -> FetchStatus | None:
