@@ -7,6 +7,7 @@ import "./styles/controls.css";
 import "./styles/shell.css";
 import "./styles/media.css";
 import "./styles/pages.css";
+import "./styles/cameras.css";
 
 render(<Shell />, /** @type {HTMLElement} */ (document.getElementById("page")));
 addEventListener("keydown", globalKey);

@@ -53,6 +53,7 @@ function focusMain(event) {
 /** @param {{current: string | null}} props */
 function Header({ current }) {
   const pages = PAGES.filter((page) => page.icon);
+  const under = PAGES.find((page) => page.at === current)?.under;
   const [more, setMore] = useState(false);
   const { store, version, role, write } = session.value ?? { store: { name: "" }, version: "", role: "", write: false };
   const themes = /** @type {Record<string, [string, string, string]>} */ ({
@@ -74,7 +75,7 @@ function Header({ current }) {
             key={page.at}
             href={`#/${page.at}`}
             class={page.menu ? "menu-page" : ""}
-            aria-current={page.at === current || (page.at === "" && current === "v") ? "page" : undefined}
+            aria-current={page.at === current || page.at === under || (page.at === "" && current === "v") ? "page" : undefined}
             data-test={`nav-${page.at || "library"}`}
           >
             <Icon name={page.icon ?? ""} />
