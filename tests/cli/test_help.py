@@ -234,6 +234,9 @@ def test_example(place: Path, name: str, example: str, request: pytest.FixtureRe
         camera = str(place / "footage" / "traffic.mp4")
         example = re.sub(r"rtsp://\S+", camera, example).replace("3600", "1")
         example += "" if "--duration" in example else " --duration 1"
+    if name == "serve":
+        serve_once(shlex.split(example), place)
+        return
     program, *args = shlex.split(os.path.expandvars(example))
     done = run_command(*args)
     assert program == "vfsd"
@@ -241,3 +244,18 @@ def test_example(place: Path, name: str, example: str, request: pytest.FixtureRe
         assert done.code in (0, 30)  # its findings depend on the machine
     else:
         assert done.code == 0, done.err
+
+
+def serve_once(words: list[str], place: Path) -> None:
+    """Start a server, and end it when it has printed its address."""
+    line = [sys.executable, "-m", *words, "--port", "0"]
+    paths = [str(Path(__file__).resolve().parents[2]), *sys.path]
+    environment = {"PYTHONPATH": os.pathsep.join(paths), "XDG_STATE_HOME": str(place / "state")}
+    with subprocess.Popen(
+        line, stdout=subprocess.PIPE, text=True, env=os.environ | environment
+    ) as server:
+        assert server.stdout is not None
+        address = server.stdout.readline()
+        server.terminate()
+    assert address.startswith("http://127.0.0.1:")
+    assert server.returncode == 0

@@ -1,4 +1,5 @@
-"""Fixtures of browser tests: a store with numbered pictures, its server, and Chromium."""
+"""Fixtures of web tests: a server in this process, and for browsers a store with numbered pictures,
+its server, and Chromium."""
 
 from __future__ import annotations
 
@@ -13,8 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from sample_videos import FOLDER
+from tests.support.stores import new_store
+from tests.support.web_client import RunningServer, serving
 from tests.support.web_footage import web_store
 from tests.support.web_server import WebServer
+from vfsd.api.store import Store
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -24,6 +29,23 @@ if TYPE_CHECKING:
 OpenPage = Callable[..., "WatchedPage"]
 
 PAGE_SOURCES = Path(__file__).parents[2] / "vfsd" / "web" / "page"
+
+
+@pytest.fixture(scope="session")
+def shared_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """A store with ``cam1/traffic.mp4``, ``cam2/gate.mkv`` and the plain file ``notes.html``."""
+    folder = tmp_path_factory.mktemp("web")
+    with new_store(folder / "store") as store:
+        store.ingest(FOLDER / "traffic.mp4", "cam1/traffic.mp4")
+        store.ingest(FOLDER / "open-gop.mkv", "cam2/gate.mkv")
+        yield store
+
+
+@pytest.fixture(scope="session")
+def served(shared_store: Store) -> Iterator[RunningServer]:
+    """A server without --write."""
+    with serving(shared_store) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

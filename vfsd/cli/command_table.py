@@ -112,6 +112,7 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = MappingProxyType(
         "Mount": {
             "mount": Entry("mount", "Show a store as a directory, until `vfsd umount`."),
             "umount": Entry("mount", "End a mount, once all writes are safe."),
+            "serve": Entry("serve", "Serve a store by HTTP: a page, an API and videos."),
             "stats": Entry("stats", "Show the contents of a store, and statistics of its mount."),
             "top": Entry("stats", "Show the activity of a mount, again and again."),
             "metrics": Entry("stats", "Export the statistics of `vfsd stats` for Prometheus."),

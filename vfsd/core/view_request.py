@@ -40,7 +40,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from reprlib import repr as shown
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from vfsd.core.output_formats import (
     CODECS,
@@ -590,6 +590,7 @@ class ViewStat:
     is_writable: bool = False  #: frames may be written to it
 
 
+@runtime_checkable
 class ViewFile(Protocol):
     """A view, open for reading."""
 

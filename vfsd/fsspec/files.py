@@ -8,8 +8,9 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
+from vfsd.api.store_files import ByteReader
 from vfsd.disk.tempfiles import NewFile
 from vfsd.errors import VfsdError
 
@@ -28,35 +29,6 @@ def as_os_errors(path: str) -> Iterator[None]:
     except VfsdError as error:
         text = str(error) if error.hint is None else f"{error}; {error.hint}"
         raise OSError(error.errno, text, path) from error
-
-
-class ByteReader(Protocol):
-    """Bytes that are read at offsets."""
-
-    @property
-    def size(self) -> int: ...
-
-    def readinto(self, buffer: memoryview, position: int, /) -> int: ...
-
-    def close(self) -> None: ...
-
-
-class PrivateBytes:
-    """The bytes of a file that is not a video."""
-
-    def __init__(self, fd: int) -> None:
-        """Take over `fd`."""
-        self._fd = fd
-
-    @property
-    def size(self) -> int:
-        return os.fstat(self._fd).st_size
-
-    def readinto(self, buffer: memoryview, position: int) -> int:
-        return os.preadv(self._fd, (buffer,), position)
-
-    def close(self) -> None:
-        os.close(self._fd)
 
 
 class _RawReader(io.RawIOBase):

@@ -10,17 +10,16 @@ import threading
 from collections.abc import Mapping
 from contextlib import closing, suppress
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from vfsd.api.store import Store
-from vfsd.catalog import Transaction, split_path
-from vfsd.core.model import ByteLocation, FileState, LogicalVideo, Node
+from vfsd.api.store_files import ByteReader, FoundFile, StoreFiles, open_private
+from vfsd.catalog import Transaction
+from vfsd.core.model import FileState, LogicalVideo, Node
 from vfsd.core.open_once import OpenOnce
 from vfsd.disk.object_store import digest
-from vfsd.disk.safe_open import open_stored
 from vfsd.errors import ExtraMissingError, NotFoundError, ReadOnlyError, UsageError
-from vfsd.fsspec.files import ByteReader, PrivateBytes, VfsdReader, VfsdWriter, as_os_errors
-from vfsd.storage.context import StoreContext
+from vfsd.fsspec.files import VfsdReader, VfsdWriter, as_os_errors
 from vfsd.views import Views
 from vfsd.write.put_file import make_directory, put_file
 
@@ -31,7 +30,6 @@ except ImportError:
     raise ExtraMissingError("fsspec is not installed", hint="pip install 'vfsd[fsspec]'") from None
 
 _PROTOCOL = "vfsd://"
-_MARK = "@"
 _COPY_BYTES = 1 << 20
 
 
@@ -51,6 +49,10 @@ class _OpenStore:
                 self._views = os.getpid(), Views(self.store.parts, self.store.tools)
             return self._views[1]
 
+    @property
+    def files(self) -> StoreFiles:
+        return StoreFiles(self.store, self.views)
+
     def close(self) -> None:
         if self._views is not None and self._views[0] == os.getpid():
             self._views[1].close()
@@ -58,13 +60,6 @@ class _OpenStore:
 
 
 _stores: OpenOnce[tuple[str, bool], _OpenStore] = OpenOnce()
-
-
-class _Found(NamedTuple):
-    """The node that a path leads to, and the view below it."""
-
-    node: Node
-    view: str | None = None  #: path below ``NAME@/``; None: the node itself
 
 
 class VfsdFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
@@ -215,7 +210,7 @@ class VfsdFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no
                 return self.ukey(path)
             if found.node.object_key is not None:
                 return found.node.object_key
-            fd = _open_private(self.store.parts, found.node)
+            fd = open_private(self.store.parts, found.node)
             try:
                 return digest(fd).key
             finally:
@@ -229,19 +224,9 @@ class VfsdFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no
         keys = ("video", "name", "size") if "video" in info else ("ino", "size", "mtime", "created")
         return str(tokenize([info[key] for key in keys]))
 
-    def _find(self, path: str) -> _Found:
+    def _find(self, path: str) -> FoundFile:
         """Raises `NotFoundError`."""
-        try:
-            return _Found(self.store.node(path))
-        except NotFoundError:
-            # As in the mount, a real file wins over a view.
-            names = split_path(path)
-            for count, name in enumerate(names, 1):
-                if name.endswith(_MARK) and name != _MARK:
-                    video = "/".join(names[:count]).removesuffix(_MARK)
-                    if video in self.store:
-                        return _Found(self.store.node(video), "/".join(names[count:]))
-            raise
+        return self._shared.files.find(path)
 
     def _entry(self, seen: Transaction, path: str, node: Node) -> dict[str, Any]:
         kind = "directory" if node.is_dir else "file" if node.is_file else "other"
@@ -273,7 +258,7 @@ class VfsdFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no
             **more,
         }
 
-    def _view_info(self, path: str, found: _Found) -> dict[str, Any]:
+    def _view_info(self, path: str, found: FoundFile) -> dict[str, Any]:
         assert found.view is not None
         shown = self._shared.views.stat(found.node.ino, found.view)
         kind, mode = (stat.S_IFDIR, 0o555) if shown.is_dir else (stat.S_IFREG, 0o444)
@@ -289,7 +274,7 @@ class VfsdFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no
             "video": video.digest,
         }
 
-    def _list_view(self, path: str, found: _Found) -> list[dict[str, Any]]:
+    def _list_view(self, path: str, found: FoundFile) -> list[dict[str, Any]]:
         assert found.view is not None
         views, info = self._shared.views, self._view_info(path, found)
         if info["type"] == "file":
@@ -321,38 +306,14 @@ class VfsdFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no
         raise ValueError(f"mode must be rb, wb, xb or ab, got {mode!r}")
 
     def _source(self, path: str) -> ByteReader:
-        parts = self.store.parts
-        found = self._find(path)
-        if found.view is not None:
-            if self._view_info(path, found)["type"] == "directory":
-                _refuse(errno.EISDIR, path)
-            return self._shared.views.open(found.node.ino, found.view)
-        for _ in range(2):
-            node = found.node
-            if node.is_dir:
-                _refuse(errno.EISDIR, path)
-            if node.is_symlink:
-                raise UsageError(f"{path!r} is a symbolic link", hint=f"open {node.target!r}")
-            if not node.is_file:
-                raise UsageError(f"{path!r} is not a regular file")
-            if node.state is FileState.VIDEO:
-                with parts.catalog.reading() as seen:
-                    original = seen.videos.by_inode(node.ino).original
-                return parts.originals.file_of(original).open()
-            try:
-                if node.object_key is not None:
-                    return parts.originals.open_at(ByteLocation(node.object_key, None))
-                return PrivateBytes(_open_private(parts, node))
-            except FileNotFoundError:
-                found = self._find(path)  # a mount has just made it a video
-        raise NotFoundError(f"the bytes of {path!r} are missing", hint="run `vfsd fsck`")
+        return self._shared.files.open(path)
 
     def _writer(self, path: str, mode: str, autocommit: bool) -> VfsdWriter:
         parts = self.store.parts
         parts.require_writable()
         if not path:
             _refuse(errno.EISDIR, path)
-        found: _Found | None = None
+        found: FoundFile | None = None
         with suppress(NotFoundError):
             found = self._find(path)
         if found is not None:
@@ -475,15 +436,6 @@ class VfsdFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no
         except FileExistsError:
             if not exist_ok or not self.isdir(path):
                 raise
-
-
-def _open_private(parts: StoreContext, node: Node) -> int:
-    """Return a descriptor of the bytes of a file without an object."""
-    if node.state is FileState.STORED:
-        from vfsd.write.shared_files import open_small  # most stores have no bucket
-
-        return open_small(parts, node)
-    return open_stored(parts.private_file(node))
 
 
 def _make(cls: type[Any], store: str, read_only: bool, others: Mapping[str, Any]) -> Any:

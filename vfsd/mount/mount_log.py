@@ -29,6 +29,7 @@ from types import MappingProxyType
 
 from vfsd.disk.mount_queries import mount_above
 from vfsd.disk.safe_open import open_own
+from vfsd.disk.state_directory import state_directory
 from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import MountError, StoreError, UnreachableError, UsageError
 
@@ -259,11 +260,8 @@ def default_log(directory: StoreDirectory, place: Path) -> LogFile:
 
 def default_places(directory: StoreDirectory) -> list[Path]:
     """Return the default paths of the log, the preferred one first."""
-    state = os.environ.get("XDG_STATE_HOME", "")
-    if not os.path.isabs(state):  # required by the XDG specification
-        state = os.path.expanduser("~/.local/state")
     name = f"{directory.root.name}-{directory.id[:8]}.log"
-    return [Path(state) / "vfsd" / name, directory.mount_log]
+    return [state_directory() / name, directory.mount_log]
 
 
 def _is_hidden(path: Path, place: Path) -> bool:

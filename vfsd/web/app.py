@@ -1,0 +1,44 @@
+"""`create_app`: the ASGI application of a server, over an open store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import BaseRoute, Route, Router
+from starlette.types import ASGIApp
+
+from vfsd.web import session_api
+from vfsd.web.endpoint import Endpoint
+from vfsd.web.media import get_media
+from vfsd.web.request_guard import RequestGuard
+from vfsd.web.static_files import static_routes
+from vfsd.web.web_context import WebContext
+
+ENDPOINTS: tuple[Endpoint, ...] = (*session_api.ENDPOINTS,)
+"""The table of the API."""
+
+
+def create_app(web: WebContext) -> ASGIApp:
+    """Return the application; the caller closes `web`, its views and its store."""
+    # A router without the application of Starlette: the guard answers all errors, because it also
+    # knows whether the response has begun.
+    return RequestGuard(Router(list(_routes()), redirect_slashes=False), web)
+
+
+def _routes() -> Iterable[BaseRoute]:
+    yield from static_routes()
+    yield Route("/healthz", _healthz, methods=["GET"])
+    yield from session_api.ROUTES
+    # A name takes all of a path, so paths that go on after it come first.
+    yield from (one.route() for one in sorted(ENDPOINTS, key=lambda one: _is_open_ended(one.path)))
+    yield Route("/v/{path:path}", get_media, methods=["GET"])
+
+
+def _is_open_ended(path: str) -> bool:
+    return path.endswith(":path}")
+
+
+async def _healthz(request: Request) -> Response:
+    return PlainTextResponse("ok\n", headers={"Cache-Control": "no-store"})

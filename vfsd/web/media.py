@@ -1,0 +1,167 @@
+"""The routes below ``/v``: originals, plain files and views, by the paths of a mount."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from vfsd import __version__
+from vfsd.api.store_files import ByteReader, FoundFile
+from vfsd.core.model import FileState
+from vfsd.core.view_request import ViewFile
+from vfsd.errors import NotFoundError
+from vfsd.web.byte_ranges import disposition, is_unchanged, matches
+from vfsd.web.endpoint import json_response
+from vfsd.web.http_errors import HttpError
+from vfsd.web.range_response import FileHead, RangeResponse
+from vfsd.web.users import User
+from vfsd.web.view_limits import is_still, require_view_within_limits
+from vfsd.web.web_context import WebContext
+
+_TYPES = {
+    ".avi": "video/x-msvideo",
+    ".flv": "video/x-flv",
+    ".jpg": "image/jpeg",
+    ".json": "application/json",
+    ".m4v": "video/mp4",
+    ".mkv": "video/x-matroska",
+    ".mov": "video/quicktime",
+    ".mp4": "video/mp4",
+    ".mpg": "video/mpeg",
+    ".mpeg": "video/mpeg",
+    ".mts": "video/mp2t",
+    ".mxf": "application/mxf",
+    ".ogv": "video/ogg",
+    ".png": "image/png",
+    ".ts": "video/mp2t",
+    ".txt": "text/plain; charset=utf-8",
+    ".webm": "video/webm",
+}
+_OTHER = "application/octet-stream"
+# Files of users must never run as a page of this origin.
+_SANDBOX = "default-src 'none'; media-src 'self'; style-src 'unsafe-inline'; sandbox"
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    head: FileHead
+    file: ByteReader
+
+
+async def get_media(request: Request) -> ASGIApp:
+    """Answer GET and HEAD of a file or a view."""
+    web: WebContext = request.state.web
+    user: User = request.state.user
+    path = str(request.path_params["path"])
+    if not user.may_see(path.partition("@/")[0].rstrip("/")):
+        raise NotFoundError(f"no such file: {path!r}")
+    found = await web.read(lambda: web.files.find(path))
+    if found.view is not None:
+        require_view_within_limits(web, found)
+    if await web.read(lambda: web.files.is_folder(found)):
+        return await _listing(web, found, request)
+    is_attached = request.query_params.get("download") == "1"
+    if found.view is None or not is_still(found.view):
+        opened = await web.read(lambda: _open(web, found, path, is_attached))
+    else:  # its size is known when it has been encoded
+        with web.working_clients.counted(request.state.client):
+            async with web.work.turn():
+                opened = await web.read(lambda: _open(web, found, path, is_attached))
+    return _response(web, opened, request)
+
+
+def _response(web: WebContext, opened: _Opened, request: Request) -> ASGIApp:
+    """Take over `opened`, and return its response to the preconditions of a request."""
+    head, wanted = opened.head, request.query_params.get("v")
+    is_named = wanted is not None and f'"{wanted}"' == head.tag
+    required = request.headers.get("if-match")
+    try:
+        if wanted is not None and not is_named:
+            raise HttpError(412, "the file has changed since this URL was made")
+        if required is not None and not matches(required, head.tag, weakly=False):
+            raise HttpError(412, "the file has changed")
+    except HttpError:
+        opened.file.close()
+        raise
+    # The entity tag in the URL makes it one of these bytes for ever.
+    age = "max-age=31536000, immutable" if is_named else "no-cache"
+    headers = {**head.headers(), "Cache-Control": f"private, {age}"}
+    if is_unchanged(request.headers, head.tag, head.modified):
+        opened.file.close()
+        return Response(status_code=304, headers=headers)
+    return RangeResponse(web, opened.file, head, headers, request.state.client)
+
+
+def _open(web: WebContext, found: FoundFile, path: str, is_attached: bool) -> _Opened:
+    for _ in range(2):
+        head = _head(web, found, is_attached)
+        file = web.files.open_found(found, path)
+        try:
+            if found.view is not None:
+                assert isinstance(file, ViewFile)
+                version = f"{__version__} {file.version} {file.size}"
+                head.tag = f'"{blake2b(version.encode(), digest_size=16).hexdigest()}"'
+                return _Opened(head, file)
+            # The bytes are those of the tag unless the name got others in between.
+            again = web.files.find(path)
+            if again.view is None and _head(web, again, is_attached).tag == head.tag:
+                return _Opened(head, file)
+            found = again
+        except BaseException:
+            file.close()
+            raise
+        file.close()
+    raise HttpError(503, f"{path!r} is being written", headers={"Retry-After": "1"})
+
+
+def _head(web: WebContext, found: FoundFile, is_attached: bool) -> FileHead:
+    node = found.node
+    base = os.path.basename(found.name)
+    if found.view is not None:
+        inner = found.view.replace("/", "-")
+        kind = _TYPES.get(os.path.splitext(inner)[1].lower(), _OTHER)
+        name = f"{os.path.splitext(base)[0]} {inner}"
+        return FileHead("", node.mtime_ns // 10**9, kind, _named(kind, name, is_attached), _SANDBOX)
+    if node.state is FileState.VIDEO:
+        with web.store.catalog.reading() as seen:
+            video = seen.videos.by_inode(node.ino)
+        kind = _TYPES.get(os.path.splitext(base)[1].lower(), _OTHER)
+        kind = kind if kind.startswith("video/") else _OTHER
+        if video.original.is_growing:
+            tag = f'W/"{video.id}-{video.modified_ns}"'
+        else:
+            tag = f'"{video.digest}"'
+        named = _named(kind, base, is_attached)
+        return FileHead(tag, video.modified_ns // 10**9, kind, named, _SANDBOX)
+    if node.object_key is not None:
+        tag, modified = f'"{node.object_key}"', node.mtime_ns
+    elif node.state is FileState.STORED:
+        tag, modified = f'"{node.ino}-{node.mtime_ns}-{node.size}"', node.mtime_ns
+    else:
+        modified = node.mtime_ns
+        with suppress(OSError):
+            modified = web.store.parts.private_file(node).stat().st_mtime_ns
+        tag = f'W/"{node.ino}-{modified}"'  # a mount may write it while it is read
+    return FileHead(tag, modified // 10**9, _OTHER, _named(_OTHER, base, True), _SANDBOX)
+
+
+def _named(kind: str, name: str, is_attached: bool) -> str:
+    return disposition("attachment" if is_attached or kind == _OTHER else "inline", name)
+
+
+async def _listing(web: WebContext, found: FoundFile, request: Request) -> Response:
+    """The files that have fixed names below ``NAME@/``."""
+    if found.view is None:
+        raise NotFoundError(
+            f"{found.name!r} is a directory", hint="GET /api/1/videos?dir= lists its videos"
+        )
+    view = found.view
+    entries = await web.read(lambda: web.views.list(found.node.ino, view))
+    items = [{"name": name, "directory": is_dir} for name, is_dir in entries]
+    return json_response(request, {"items": items, "next": None})

@@ -1,0 +1,74 @@
+"""`WebContext`: what all requests of a server share."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from vfsd.api.store import Store
+from vfsd.api.store_files import StoreFiles
+from vfsd.core.process_control import available_cores
+from vfsd.mount.background_work import ForegroundReads, ObservedViews
+from vfsd.views import Views
+from vfsd.web.request_limits import ClientCounts, FailedLogins, WorkQueue
+from vfsd.web.settings import ServeOptions
+from vfsd.web.users import Sessions, Users
+
+_T = TypeVar("_T")
+_EXTRA_THREADS = 4
+
+
+class WebContext:
+    """The store, its views, the users and the limits of a server."""
+
+    def __init__(
+        self,
+        store: Store,
+        views: Views,
+        options: ServeOptions,
+        users: Users,
+        sessions: Sessions,
+    ) -> None:
+        self.store = store
+        self.foreground = ForegroundReads()
+        self.views = ObservedViews(views, self.foreground)
+        self.files = StoreFiles(store, self.views)
+        self.options = options
+        self.users = users
+        self.sessions = sessions
+        self.failed_logins = FailedLogins()
+        limits = options.limits
+        self.clients = ClientCounts(limits.per_client, "requests")
+        self.working_clients = ClientCounts(
+            limits.work_per_client, "requests that encode or decode"
+        )
+        self.work = WorkQueue(limits.encodes, limits.queue, limits.queue_seconds)
+        self.began = time.time()
+        self.stopping = threading.Event()  #: set when the server ends; long responses end then
+        threads = available_cores() + _EXTRA_THREADS
+        # Two pools: readers that wait for an encoder must not delay the API.
+        self._media = ThreadPoolExecutor(threads, "vfsd-web-media")
+        self._api = ThreadPoolExecutor(threads, "vfsd-web-api")
+
+    @property
+    def can_write(self) -> bool:
+        """Whether requests may change the store."""
+        return self.options.write and not self.store.parts.read_only
+
+    async def read(self, call: Callable[[], _T]) -> _T:
+        """Run a blocking read of media in a thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._media, call)
+
+    async def run(self, call: Callable[[], _T]) -> _T:
+        """Run any other blocking call in a thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._api, call)
+
+    def close(self) -> None:
+        """Wait for the threads; the caller closes the store and its views."""
+        self.stopping.set()
+        self._media.shutdown(cancel_futures=True)
+        self._api.shutdown(cancel_futures=True)
