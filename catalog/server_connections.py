@@ -20,7 +20,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy import event
@@ -30,10 +30,13 @@ from sqlalchemy.exc import DisconnectionError, SQLAlchemyError
 from sqlalchemy.pool import Pool
 
 from vfsd.catalog.engine import current_revision
-from vfsd.catalog.error_mapping import locked_error
+from vfsd.catalog.error_mapping import SERVER_GONE_HINT, locked_error
 from vfsd.catalog.schema import catalog_state
 from vfsd.core.process_control import reset_after_fork
 from vfsd.errors import BusyError, UnreachableError
+
+if TYPE_CHECKING:
+    from vfsd.catalog.bounded_connection import Silence
 
 _log = logging.getLogger(__name__)
 
@@ -53,14 +56,15 @@ _ANSWER = struct.Struct("<dqI")
 _CHECKSUM_BYTES = 4
 
 _CONNECT_OPTIONS: dict[str, int] = {
-    "connect_timeout": 60,
+    "connect_timeout": 10,
     "keepalives_idle": 30,
     "keepalives_interval": 10,
     "keepalives_count": 3,
     "tcp_user_timeout": 60_000,
 }
-"""A server that does not answer for a minute, for example after a network failure, counts as gone.
-The defaults take hours.  Options in the URL take precedence.
+"""A host that does not answer for a minute, for example after a network failure, counts as gone.
+The defaults take hours.  Options in the URL take precedence.  `BoundedConnection` finds a stopped
+server earlier.
 """
 _LIBPQ_DRIVERS = ("psycopg", "psycopg2")
 """Drivers that pass connection options to libpq."""
@@ -87,6 +91,7 @@ class Server:
         self._driver = url.get_dialect().driver
         self._is_catalog = False
         self._turn = threading.Lock()
+        self._silence: Silence | None = None
         reset_after_fork(self)
         self.counter = ChangeCounter(ask, staleness)
 
@@ -120,6 +125,17 @@ class Server:
         )
         if is_libpq:
             event.listen(engine, "checkout", _require_connected)
+        if self._driver == "psycopg":
+            from vfsd.catalog import bounded_connection  # needs the driver
+
+            silence = self._silence = bounded_connection.Silence()
+            event.listen(
+                engine,
+                "do_connect",
+                lambda _dialect, _record, given, options: bounded_connection.connect(
+                    silence, tuple(given), options
+                ),
+            )
         event.listen(engine, "after_cursor_execute", _note_change)
         closer = _IdleCloser(engine.pool)
         event.listen(engine, "checkin", closer.note_use)
@@ -138,6 +154,9 @@ class Server:
         if not turn.acquire(timeout=patience):
             raise locked_error("another thread", patience)
         try:
+            if self._silence is not None and self._silence.noted > began:
+                # The thread that had the turn has waited for the server, and so has this one.
+                raise UnreachableError("the catalog's server is silent", hint=SERVER_GONE_HINT)
             connected = engine.connect().execution_options(isolation_level=level)
             with connected as connection, connection.begin():
                 left = patience - (time.monotonic() - began)

@@ -7,7 +7,8 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from functools import partial
 from operator import sub
 from pathlib import Path
@@ -114,6 +115,61 @@ def test_open_videos_are_read_while_the_server_is_silent(
                     os.kill(pid, signal.SIGCONT)
         store.catalog.tag(store["plain.mp4"].info, "night")
         assert store["plain.mp4"].info.tags == {"night"}
+
+
+@pytest.mark.slow
+def test_stopped_server_is_an_error_in_time(server: PostgresqlServer, home: Path) -> None:
+    with Store.open(home) as store, Store.open(home) as other:
+        plain, tiled = store["plain.mp4"], other["tiled.mp4"]
+        actions: list[Callable[[], object]] = [
+            lambda: store["other.mp4"],
+            lambda: store.catalog.tag(plain.info, "one"),
+            lambda: store.catalog.tag(plain.info, "two"),  # waits for its turn
+            lambda: other.catalog.tag(tiled.info, "three"),
+            lambda: other["other.mp4"],
+        ]
+
+        def timed(action: Callable[[], object]) -> float:
+            began = time.monotonic()
+            with pytest.raises(UnreachableError):
+                action()
+            return time.monotonic() - began
+
+        with server.paused(), ThreadPoolExecutor(len(actions)) as pool:
+            assert max(pool.map(timed, actions)) < 20
+            assert timed(actions[0]) < 20
+
+        def reached() -> bool:
+            with suppress(UnreachableError):  # for a second, it is not asked again
+                return store["other.mp4"].name == "other.mp4"
+            return False
+
+        _wait_for(reached)
+        store.catalog.tag(plain.info, "four")
+        # A transaction whose answer did not arrive is there as a whole, or not at all.
+        assert {"four"} <= store["plain.mp4"].info.tags <= {"one", "two", "four"}
+
+
+@pytest.mark.slow
+def test_slow_statement_is_not_taken_for_a_stopped_server(
+    server: PostgresqlServer, home: Path
+) -> None:
+    with Store.open(home) as store:
+        info = store["plain.mp4"].info
+        with (
+            connected(
+                server.url_of(sa.make_url(store.parts.directory.catalog_url).database or "")
+            ) as blocking,
+            ThreadPoolExecutor(1) as pool,
+        ):
+            blocking.exec_driver_sql("BEGIN")
+            blocking.exec_driver_sql("SELECT version_num FROM alembic_version FOR UPDATE")
+            tagging = pool.submit(store.catalog.tag, info, "late")
+            time.sleep(13)
+            assert not tagging.done()
+            blocking.exec_driver_sql("COMMIT")
+            tagging.result(timeout=_SECONDS)
+        assert store["plain.mp4"].info.tags == {"late"}
 
 
 def test_threads_read_through_restarts(server: PostgresqlServer, home: Path) -> None:

@@ -316,6 +316,65 @@ def test_catalog_that_is_away_is_an_error(
         assert (b.at / "f").read_bytes() == b"before and after"
 
 
+@pytest.mark.slow
+def test_catalog_that_is_stopped_is_an_error_in_time(
+    tmp_path: Path,
+    postgresql: PostgresqlServer,
+    seaweedfs: SeaweedServer,
+    s3_proxy: HttpProxy,
+    credentials: None,
+    mountable: None,
+) -> None:
+    """The kernel still takes the packets of a stopped server, so no connection breaks."""
+    with (
+        running_postgresql() as server,
+        shared_mounts(tmp_path, server.new_database(), seaweedfs, s3_proxy) as pair,
+    ):
+        a, b = pair.both
+        large = os.urandom(100_000)
+        actions: dict[str, tuple[Callable[[], object], set[int | None]]] = {}
+        for size, name in ((100, "small"), (100_000, "large")):
+            (a.at / name).write_bytes(b"before")
+            file = os.open(a.at / name, os.O_WRONLY | os.O_TRUNC)
+            os.write(file, large[:size])
+            actions[f"close of {name}"] = partial(os.close, file), {errno.EIO}
+        for name in ("left", "right"):
+            (a.at / name).write_bytes(name.encode())
+        os.rename(a.at / "left", a.at / "renamed")
+        actions |= {
+            "open": ((b.at / "small").read_bytes, {errno.EIO}),
+            "create": ((b.at / "new").touch, {errno.EIO}),
+            "rename": (partial(os.rename, a.at / "right", a.at / "moved"), {errno.EIO}),
+            "unlink": ((a.at / "renamed").unlink, {errno.EIO}),
+            "listdir": (partial(os.listdir, b.at), {None, errno.EIO}),
+            "stat": ((b.at / "other").stat, {errno.ENOENT, errno.EIO}),
+        }
+
+        def timed(action: Callable[[], object]) -> tuple[int | None, float]:
+            began = time.monotonic()
+            return _errno_of(action), time.monotonic() - began
+
+        with server.paused(), ThreadPoolExecutor(len(actions)) as pool:
+            told = {what: pool.submit(timed, one) for what, (one, _) in actions.items()}
+            for what, (_, allowed) in actions.items():
+                found, seconds = told[what].result()
+                assert found in allowed, what
+                assert seconds < 20, what
+            assert timed((b.at / "again").touch)[1] < 20
+        end = time.monotonic() + 90
+        for name, size in (("small", 100), ("large", 100_000)):
+            while _errno_of((b.at / name).read_bytes) is not None:
+                assert time.monotonic() < end
+                time.sleep(0.2)
+            assert (a.at / name).read_bytes() == (b.at / name).read_bytes() == large[:size]
+        (b.at / "new").write_bytes(b"later")
+        assert (a.at / "new").read_bytes() == b"later"
+        for host in pair.both:
+            host.unmount()
+            assert not list((host.store / "spool").iterdir())
+            assert _findings(host) == []
+
+
 def test_programs_read_and_write_files_of_other_hosts(pair: SharedMounts) -> None:
     fsspec = pytest.importorskip("fsspec")
     large = os.urandom(100_000)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
@@ -72,6 +73,21 @@ class PostgresqlServer:
     def stop(self, mode: str = "immediate") -> None:
         """Stop the server. With the mode `immediate`, it stops as after a crash."""
         self._control("-m", mode, "stop")
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Stop all processes of the server in the block; the kernel goes on to take its packets."""
+        pid = int((self.home / "data" / "postmaster.pid").read_text().split()[0])
+        os.kill(pid, signal.SIGSTOP)  # first, so that no process is added
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        for child in children:
+            os.kill(int(child), signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for one in (*map(int, children), pid):
+                with suppress(ProcessLookupError):
+                    os.kill(one, signal.SIGCONT)
 
     def new_database(self) -> str:
         """Create an empty database, and return its URL."""
