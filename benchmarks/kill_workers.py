@@ -7,6 +7,9 @@ result is lost.  A frame in two segments or examined twice, a retired segment, a
 a name are doubled.  All objects of the bucket are read and hashed.  A file of the bucket that the
 catalog does not know is left over.
 
+Wasted is the share of CPU time of attempts without a stored result, and of killed workers from
+their start on, without the attempts that they had finished.
+
 ``--twice`` runs each order two times at once, with or without kills.
 """
 
@@ -31,6 +34,7 @@ from blake3 import blake3
 
 from benchmarks.common import arguments, finish, folder_option, footage, table
 from sample_videos import Encoding, Scene, write
+from tests.support.dask_cluster import running_dask
 from tests.support.postgresql import PostgresqlServer, postgresql_programs
 from tests.support.remote_objects import running_process
 from tests.support.seaweedfs import SeaweedServer, seaweedfs_program
@@ -42,6 +46,7 @@ from vfsd.maintenance import fsck
 from vfsd.maintenance.push import push, use_bucket
 from vfsd.storage.remote_objects import RemoteObjects
 from vfsd.work import Order
+from vfsd.work.units import MADE
 
 WORKERS = 3
 _NAMES = ("suburb_road_a", "suburb_road_b", "intel_cars", "carpov_highway", "phone_pan_campus")
@@ -50,7 +55,7 @@ _NEW_FILES = 20
 _S3_KILLS, _CATALOG_KILLS, _FETCH_KILLS = (4, 12), (8, 16), (2, 6, 10, 14, 18)
 _COLUMNS = (
     *("engine", "seed", "units", "attempts", "killed", "s3", "catalog", "fetch"),
-    *("lost", "doubled", "differ", "damaged", "left over", "findings", "seconds"),
+    *("lost", "doubled", "differ", "damaged", "left over", "findings", "wasted %", "seconds"),
 )
 
 
@@ -72,8 +77,16 @@ class Figures:
     damaged: int = 0
     left_over: int = 0
     findings: int = 0
+    useful_cpu: float = 0.0  #: seconds of the attempts whose results were stored
+    wasted_cpu: float = 0.0  #: of other attempts, and of killed workers with their start
     seconds: float = 0.0
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def wasted(self) -> float:
+        """The wasted share of the CPU time, in percent."""
+        whole = self.useful_cpu + self.wasted_cpu
+        return round(100 * self.wasted_cpu / whole, 1) if whole else 0.0
 
     @property
     def is_clean(self) -> bool:
@@ -127,7 +140,7 @@ def _closing(thing: Any) -> Iterator[Any]:
 
 
 def _row(one: Figures) -> list[object]:
-    return [getattr(one, name.replace(" ", "_")) for name in _COLUMNS]
+    return [getattr(one, name.removesuffix(" %").replace(" ", "_")) for name in _COLUMNS]
 
 
 class Campaign:
@@ -145,7 +158,7 @@ class Campaign:
         self._folder = folder
         self._s3, self._server = s3, server
         self._random = random.Random(seed)
-        self._dead: set[int] = set()
+        self._dead: dict[int, float] = {}  #: killed workers, and the CPU seconds they had used
         self._due = 0.0
         self._home = folder / "home"
         self.figures = Figures(options.engine, seed)
@@ -205,12 +218,27 @@ class Campaign:
         state = order.state()
         self.figures.units += state.units
         self.figures.attempts += state.runs
+        self._count_cpu(order)
         lost = state.units - sum(one in DONE for one in state.outcomes.values())
         self.figures.lost += lost
         for number, failure in state.failures.items():
             self.figures.notes.append(
                 f"{order.record.verb} {number} {failure.outcome}: {failure.error}"
             )
+
+    def _count_cpu(self, order: Order) -> None:
+        made = set[int]()
+        for row in order.results():
+            used, pid = row.cpu or 0.0, int(row.host.rpartition(":")[2])
+            if row.outcome == MADE and row.number is not None and row.number not in made:
+                made.add(row.number)
+                self.figures.useful_cpu += used
+            else:
+                self.figures.wasted_cpu += used
+            if pid in self._dead:  # only the rest of its time is lost
+                self._dead[pid] -= used
+        self.figures.wasted_cpu += sum(max(0.0, used) for used in self._dead.values())
+        self._dead = dict.fromkeys(self._dead, 0.0)
 
     def _act(self, order: Order) -> None:
         """Kill something if it is time; called by one of the threads about twice a second."""
@@ -226,14 +254,15 @@ class Campaign:
             for one in log
             if one.outcome == BEGUN and one.attempt not in ended
         }
-        alive = sorted(pid for pid in running - self._dead if _is_worker(pid))
+        alive = sorted(pid for pid in running - self._dead.keys() if _is_worker(pid))
         if not alive:
             return
         self._due = time.monotonic() + self._options.every
         victim = self._random.choice(alive)
-        with suppress(ProcessLookupError):
+        with suppress(ProcessLookupError, FileNotFoundError):
+            used = _cpu_seconds(victim)
             os.kill(victim, signal.SIGKILL)
-            self._dead.add(victim)
+            self._dead[victim] = used
             self.figures.killed += 1
             self._kill_servers(self.figures.killed)
 
@@ -311,6 +340,12 @@ def _fill(store: Store) -> None:
         store.ingest(path).verify()
 
 
+def _cpu_seconds(pid: int) -> float:
+    """Return the CPU time of a process and its children that have ended."""
+    values = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, values[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
 def _is_worker(pid: int) -> bool:
     """Return whether a process is one of the engine's, not another one with a reused number."""
     try:
@@ -341,11 +376,7 @@ def _engine(name: str) -> Iterator[str]:
             yield "ray"
             ray.shutdown()
     else:
-        from distributed import LocalCluster
-
-        with LocalCluster(
-            n_workers=WORKERS, threads_per_worker=1, host="127.0.0.1", dashboard_address=None
-        ) as cluster:
+        with running_dask(WORKERS) as cluster:
             yield cluster.scheduler_address.replace("tcp://", "dask://")
 
 

@@ -12,16 +12,19 @@ from contextlib import suppress
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sample_videos import Encoding, Scene, write
+from tests.support.dask_cluster import running_dask
 from tests.support.postgresql import PostgresqlServer, running_postgresql
 from tests.support.ray_cluster import running_ray
 from tests.support.work_orders import contents, orders, require_sound
 from tests.work.conftest import NAMES
 from vfsd.api.store import Store
 from vfsd.catalog.work_log import BEGUN
+from vfsd.errors import UnreachableError
 from vfsd.work import Order
 
 pytestmark = [
@@ -43,11 +46,13 @@ def ray_cluster() -> Iterator[str]:
 @pytest.fixture
 def dask_cluster() -> Iterator[str]:
     """A scheduler with three workers on this machine."""
-    distributed = pytest.importorskip("distributed", reason="Dask is not installed")
-    with distributed.LocalCluster(
-        n_workers=WORKERS, threads_per_worker=1, host="127.0.0.1", dashboard_address=None
-    ) as cluster:
-        yield cluster.scheduler_address.replace("tcp://", "dask://")
+    with running_dask(WORKERS) as cluster:
+        yield address_of(cluster)
+
+
+def address_of(cluster: Any) -> str:
+    address: str = cluster.scheduler_address.replace("tcp://", "dask://")
+    return address
 
 
 @pytest.fixture(params=["ray", "dask"])
@@ -119,6 +124,44 @@ class Killer:
             self.stops += 1
             self._server.stop()
             self._server.start()
+
+
+def test_order_goes_on_when_workers_return(
+    make_store: Callable[..., Store],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("vfsd.work.missing_workers._ASK_SECONDS", 0.1)
+    monkeypatch.setattr("vfsd.work.missing_workers._WARN_SECONDS", 1)
+    store = make_store("postgresql")
+    order = orders(store)[0]
+
+    def warned() -> bool:
+        return any("has no workers" in one.message for one in caplog.records)
+
+    with running_dask(0) as cluster, ThreadPoolExecutor(1) as executor:
+
+        def start_worker(_: object) -> None:
+            if warned() and not cluster.workers:
+                cluster.scale(1)
+
+        state = executor.submit(order.run, address_of(cluster), on_progress=start_worker).result()
+        assert warned()
+        assert state.ended == state.units
+
+
+def test_order_without_workers_ends_with_an_error(
+    make_store: Callable[..., Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vfsd.work.missing_workers._ASK_SECONDS", 0.1)
+    monkeypatch.setattr("vfsd.work.missing_workers._END_SECONDS", 2)
+    order = orders(make_store("postgresql"))[0]
+    with (
+        running_dask(0) as cluster,
+        pytest.raises(UnreachableError, match="has had no workers for"),
+    ):
+        order.run(address_of(cluster))
+    assert order.run("local:2").ended == order.record.units
 
 
 def test_every_unit_twice(engine: str, make_store: Callable[..., Store]) -> None:

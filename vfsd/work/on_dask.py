@@ -11,6 +11,7 @@ from typing import Any
 
 from vfsd.errors import ExtraMissingError, UnreachableError, VfsdError
 from vfsd.read.shared_store import StoreAddress
+from vfsd.work.missing_workers import MissingWorkers
 from vfsd.work.perform import TRANSIENT, perform_at
 from vfsd.work.units import Unit
 
@@ -35,11 +36,18 @@ def run(units: Sequence[Unit], home: StoreAddress, on: str, tick: Callable[[], N
             # Not pure: two equal units are two tasks, and results are not reused.
             return client.submit(_perform, home, unit.to_json(), pure=False, retries=0)
 
+        missing = MissingWorkers(
+            on,
+            lambda: len(client.nthreads()),
+            "start workers; a cluster that runs in a process gives up workers that take longer to "
+            "restart than distributed.deploy.lost-worker-timeout, 15 seconds",
+        )
         running = {unit.number: (unit, submit(unit)) for unit in units}
         failed: BaseException | None = None
         try:
             while running:
                 tick()
+                missing.check()
                 time.sleep(_TICK_SECONDS)
                 for number, (unit, future) in list(running.items()):
                     if not future.done():

@@ -12,6 +12,7 @@ from typing import Any
 
 from vfsd.errors import ExtraMissingError, UnreachableError, VfsdError
 from vfsd.read.shared_store import StoreAddress
+from vfsd.work.missing_workers import MissingWorkers
 from vfsd.work.perform import TRANSIENT, perform_at
 from vfsd.work.units import Unit
 
@@ -34,6 +35,9 @@ def run(units: Sequence[Unit], home: StoreAddress, on: str, tick: Callable[[], N
             raise UnreachableError(f"no Ray at {on}: {error}") from error
     # Lost workers do not count as failures.  Errors of videos are not raised.
     task = ray.remote(num_cpus=1, max_retries=-1, retry_exceptions=list(TRANSIENT))(_perform)
+    missing = MissingWorkers(
+        on, lambda: int(ray.cluster_resources().get("CPU", 0)), "start nodes that have CPUs"
+    )
     refs: list[Any] = [task.remote(home, unit.to_json()) for unit in units]
     failed: Exception | None = None
     try:
@@ -45,6 +49,8 @@ def run(units: Sequence[Unit], home: StoreAddress, on: str, tick: Callable[[], N
                 except ray.exceptions.RayError as error:
                     failed = failed or error
             tick()
+            if refs:
+                missing.check()
     finally:
         for ref in refs:  # after Ctrl-C
             with suppress(Exception):

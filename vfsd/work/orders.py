@@ -29,7 +29,7 @@ from vfsd.core.retention_policy import CODEC
 from vfsd.derive.deferred_compression import wanted_level
 from vfsd.derive.tile_encoder import TileSettings
 from vfsd.derive.tuner import TuningBudget
-from vfsd.errors import NotFoundError, UsageError
+from vfsd.errors import NotFoundError, UsageError, VfsdError
 from vfsd.validation import not_one_of, value_or_default
 from vfsd.work.perform import TRANSIENT, perform_at
 from vfsd.work.plan import (
@@ -207,7 +207,8 @@ class Order:
             on_progress: Called about once a second; it may raise to stop.  After
                 `vfsd.work.units.LeaveRunning`, the processes of ``local:N`` go on.
 
-        Raises `UsageError` for another engine, `ExtraMissingError`, `UnreachableError`.
+        Raises `UsageError` for another engine, `ExtraMissingError`, `UnreachableError` (also if
+        the engine has no workers for ten minutes), and `VfsdError` if units stay without a result.
         """
         engine = import_module(f"vfsd.work.{_ENGINES[_engine_of(on)]}")
         state = self.state()
@@ -222,7 +223,14 @@ class Order:
         left = self.pending()
         if left:
             engine.run(left, self._store.tools.address, on, tick)
-        return self.state()
+        state = self.state()
+        waiting = state.units - state.ended
+        if waiting and not self._store.catalog.work.is_cancelled(self.id):
+            raise VfsdError(
+                f"{on} has ended, but {waiting} of {state.units} units have no result",
+                hint=f"see the log of the engine; `vfsd work run {self.id}` performs them",
+            )
+        return state
 
     def run_part(
         self, part: tuple[int, int] = (0, 1), *, on_progress: OnOrderProgress | None = None
