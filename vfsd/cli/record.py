@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     "record",
     examples=[
         "vfsd -s videos record cam3 rtsp://user@camera/stream1 --segment 300",
-        "vfsd -s videos record gate rtsp://camera/live --no-sound --duration 3600",
+        "vfsd -s videos record gate rtsp://camera/live --sound aac --duration 3600",
     ],
     fields={
         "name": "path from the root of the store",
         "captured": "when the first frame was recorded: time (ISO 8601, UTC), ns (Unix time), and "
-        "clock (arrival)",
+        "clock (rtcp: the camera's; or arrival: of this host)",
         "seconds": "duration",
         "frames": "number of displayed frames",
         "size": "bytes",
@@ -73,7 +73,14 @@ if TYPE_CHECKING:
     multiple=True,
     help="An option of FFmpeg's demuxer or protocol.",
 )
-@click.option("--no-sound", is_flag=True, help="Record no sound.")
+@click.option(
+    "--sound",
+    type=click.Choice(("copy", "aac", "no")),
+    default="copy",
+    show_default=True,
+    help="Keep the packets of sound (in a .mov file for G.711), encode them in AAC, or leave sound "
+    "out.",
+)
 def record(
     session: Session,
     directory: str,
@@ -83,7 +90,7 @@ def record(
     timeout: float,
     transport: str,
     pairs: tuple[str, ...],
-    no_sound: bool,
+    sound: str,
 ) -> None:
     """Record a camera's stream as videos, without encoding.
 
@@ -104,7 +111,7 @@ def record(
         if not key or not equals:
             raise UsageError(f"--option must be NAME=VALUE, got {pair!r}")
         options[key] = value
-    form = RecordOptions(segment, timeout, not no_sound, options)
+    form = RecordOptions(segment, timeout, sound, options)
     printing = Lock()
 
     def print_video(video: LogicalVideo) -> None:

@@ -28,6 +28,7 @@ class CaptureClock(StrEnum):
 
     GIVEN = "given"  #: a user gave it
     NAME = "name"  #: the name of the file has it
+    RTCP = "rtcp"  #: the clock of the camera, by the reports of its stream
     ARRIVAL = "arrival"  #: the clock of the host that recorded it, when its packets came
     CONTAINER = "container"  #: a tag of the container; some programs write the time of an edit
 

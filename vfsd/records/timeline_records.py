@@ -19,7 +19,7 @@ TIMELINE_FIELDS: Mapping[str, str] = MappingProxyType(
         "end": "Unix time in nanoseconds, exclusive; null for an unknown time",
         "seconds": "duration; null for an unknown time",
         "name": "path from the root of the store; null for a gap",
-        "clock": "given, name, arrival or container; null for a gap and for an unknown time",
+        "clock": "given, name, rtcp, arrival or container; null for a gap and for an unknown time",
     }
 )
 

@@ -30,7 +30,7 @@ VIDEO_FIELDS: Mapping[str, str] = MappingProxyType(
 
 CAPTURED_FIELD = (
     "when the first frame was recorded, null if unknown: time (ISO 8601, UTC), ns (Unix time), and "
-    "clock (given, name, arrival or container)"
+    "clock (given, name, rtcp, arrival or container)"
 )
 
 

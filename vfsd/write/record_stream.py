@@ -14,11 +14,18 @@ from fractions import Fraction
 from threading import Event
 
 from vfsd.catalog import split_path
-from vfsd.codecs.encoding.live_input import LiveFile, LiveInput, LivePacket, hide_password
+from vfsd.codecs.encoding.live_input import (
+    SOUND_FORMS,
+    LiveFile,
+    LiveInput,
+    LivePacket,
+    hide_password,
+)
 from vfsd.core.capture_time import NS, CaptureClock, CaptureTime, from_ns
 from vfsd.core.model import LogicalVideo
 from vfsd.errors import ExistsError, UnreachableError, UsageError, VfsdError
 from vfsd.storage.context import StoreContext
+from vfsd.validation import not_one_of
 from vfsd.write.ingest_file import require_name_free
 from vfsd.write.unfinished_files import (
     PartialFile,
@@ -33,6 +40,8 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 _MOST_BACK, _MOST_AHEAD = 1, 10
 # Seconds of the stream whose fastest packet counts: later ones were delayed.
 _WINDOW = 10
+# Seconds between the times of a camera and those of arrival, from which on its clock is wrong.
+_MOST_APART = 30
 _PUBLISH_ATTEMPTS = 5
 
 _log = logging.getLogger(__name__)
@@ -44,7 +53,8 @@ class RecordOptions:
 
     segment: float = 60.0  #: seconds; a video ends at the first key picture of the next multiple
     timeout: float = 15.0  #: seconds without a packet, after which the stream is opened again
-    sound: bool = True  #: keep sound that MP4 can store
+    sound: str = "copy"
+    """"copy": packets as they are, where MP4 or MOV stores them; "aac": encoded; or "no"."""
     options: Mapping[str, str] = field(default_factory=dict)  #: of FFmpeg's demuxer and protocol
 
     def __post_init__(self) -> None:
@@ -52,6 +62,8 @@ class RecordOptions:
             raise UsageError(f"segment must be 1 to 86400 seconds, got {self.segment:g}")
         if not 0.1 <= self.timeout <= 3600:
             raise UsageError(f"timeout must be 0.1 to 3600 seconds, got {self.timeout:g}")
+        if self.sound not in SOUND_FORMS:
+            raise not_one_of("sound", self.sound, SOUND_FORMS)
 
 
 class ArrivalClock:
@@ -78,6 +90,36 @@ class ArrivalClock:
     def at(self, seconds: Fraction) -> int:
         """Return the Unix time in nanoseconds of a time of the stream."""
         return math.floor(seconds * NS) + min(offset for _, offset in self._fastest)
+
+
+class StreamClock:
+    """The times of a connection: by the sender's reports, or else by the clock of this host.
+
+    A sender whose clock is more than half a minute off is not believed.
+    """
+
+    def __init__(self) -> None:
+        self._arrivals = ArrivalClock()
+        self._sent_offset: int | None = None
+        self.error_ns: int | None = None  #: of a sender's clock that is not believed
+
+    def add(self, seconds: Fraction, arrived_ns: int, sent_ns: int | None) -> None:
+        """Note a packet, and the time that its sender gives."""
+        self._arrivals.add(seconds, arrived_ns)
+        self._sent_offset = self.error_ns = None
+        if sent_ns is None:
+            return
+        error = sent_ns - self._arrivals.at(seconds)
+        if abs(error) <= _MOST_APART * NS:
+            self._sent_offset = sent_ns - math.floor(seconds * NS)
+        else:
+            self.error_ns = error
+
+    def at(self, seconds: Fraction) -> CaptureTime:
+        """Return the time of recording of a time of the stream."""
+        if self._sent_offset is not None:
+            return CaptureTime(math.floor(seconds * NS) + self._sent_offset, CaptureClock.RTCP)
+        return CaptureTime(self._arrivals.at(seconds), CaptureClock.ARRIVAL)
 
 
 class StreamRecorder:
@@ -110,9 +152,10 @@ class StreamRecorder:
         self._url = url
         self._form = form
         self._on_video, self._on_event = on_video, on_event
-        self._clock = ArrivalClock()
+        self._clock = StreamClock()
         self._segment: _Segment | None = None
         self._is_answering = False  # whether the present connection has brought a packet
+        self._is_left = False  # whether a whole file waits for its publishing
         self.published = 0  #: videos
 
     def run(self, stop: Event, seconds: float | None = None) -> int:
@@ -137,6 +180,8 @@ class StreamRecorder:
                     stop.wait(min(pause, max(0.0, end - time.monotonic())))
                     pause = min(_LONGEST_PAUSE, 2 * pause)
             self._finish_segment()
+        if self._is_left:
+            self._recover()
         if not self.published and isinstance(last_error, VfsdError):
             raise last_error
         return self.published
@@ -149,9 +194,12 @@ class StreamRecorder:
         )
         try:
             if source.dropped_sound is not None:
-                self._on_event(f"sound of codec {source.dropped_sound} cannot be stored in mp4")
-            self._clock = ArrivalClock()
-            sets, last = b"", None
+                self._on_event(
+                    f"sound of codec {source.dropped_sound} cannot be stored in mp4 or mov and is "
+                    "left out; --sound aac encodes it"
+                )
+            self._clock = StreamClock()
+            sets, last, is_clock_told = b"", None, False
             for one in source.packets():
                 self._is_answering = True
                 now = time.time_ns()
@@ -160,9 +208,15 @@ class StreamRecorder:
                 if one.is_video and one.seconds is not None:
                     if last is not None and not -_MOST_BACK <= one.seconds - last <= _MOST_AHEAD:
                         self._finish_segment()
-                        self._clock = ArrivalClock()
+                        self._clock = StreamClock()
                     last = one.seconds
-                    self._clock.add(one.seconds, now)
+                    self._clock.add(one.seconds, now, one.sent_ns)
+                    if self._clock.error_ns is not None and not is_clock_told:
+                        is_clock_told = True
+                        self._on_event(
+                            f"the clock of the camera is {self._clock.error_ns / NS:+.0f} s off; "
+                            "times of arrival are used"
+                        )
                 if one.is_key and one.sets and sets and one.sets != sets:
                     self._on_event("the stream has other parameters now; it is opened again")
                     break
@@ -176,36 +230,36 @@ class StreamRecorder:
 
     def _put(self, source: LiveInput, one: LivePacket) -> None:
         if one.is_key and one.seconds is not None:
-            now = self._clock.at(one.seconds)
+            begun = self._clock.at(one.seconds)
             length = round(self._form.segment * NS)
-            if self._segment is not None and now // length != self._segment.started_ns // length:
+            if self._segment is not None and begun.ns // length != self._segment.begun.ns // length:
                 self._finish_segment()
             if self._segment is None:
-                self._segment = self._begin(source, one.seconds, now)
+                self._segment = self._begin(source, one.seconds, begun)
         if self._segment is not None:
             self._segment.live.write(one)
 
-    def _begin(self, source: LiveInput, seconds: Fraction, now_ns: int) -> _Segment:
-        started = from_ns(now_ns)
+    def _begin(self, source: LiveInput, seconds: Fraction, begun: CaptureTime) -> _Segment:
+        started = from_ns(begun.ns)
         stem = f"{self._directory}/{started:%Y-%m-%d}/{started:%H-%M-%S}"
-        file = create_partial(self._parts.objects, self._free_name(stem))
+        file = create_partial(self._parts.objects, self._free_name(stem, source.container))
         try:
             live = LiveFile(file.path, source, started)
         except BaseException:
             file.remove()
             raise
-        return _Segment(file, live, seconds, now_ns)
+        return _Segment(file, live, seconds, begun)
 
-    def _free_name(self, stem: str) -> str:
+    def _free_name(self, stem: str, suffix: str) -> str:
         """Return ``STEM.mp4``, or ``STEM-1.mp4`` and so on if that is taken."""
         for number in range(100):
-            name = f"{stem}-{number}.mp4" if number else f"{stem}.mp4"
+            name = f"{stem}-{number}.{suffix}" if number else f"{stem}.{suffix}"
             try:
                 require_name_free(self._parts, name, replace=False)
             except ExistsError:
                 continue
             return name
-        raise ExistsError(f"{stem}.mp4 and 99 others of that name exist")
+        raise ExistsError(f"{stem}.{suffix} and 99 others of that name exist")
 
     def _finish_segment(self) -> None:
         """End the video that is being written, and publish it on another thread."""
@@ -216,7 +270,10 @@ class StreamRecorder:
             segment.live.close()
         except OSError as error:  # a full disk; the fragments before are whole
             self._on_event(f"{segment.file.name} is incomplete: {error}")
-        captured = CaptureTime(self._clock.at(segment.seconds), CaptureClock.ARRIVAL)
+        # Times of arrival become better with more packets; a camera may set its clock in between.
+        captured = segment.begun
+        if captured.clock is not CaptureClock.RTCP:
+            captured = self._clock.at(segment.seconds)
         self._publisher.submit(self._publish, segment.file, captured)
 
     def _publish(self, file: PartialFile, captured: CaptureTime) -> None:
@@ -227,10 +284,13 @@ class StreamRecorder:
                 video = change.videos.get(video.id)
             self.published += 1
             self._on_video(video)
+            if self._is_left:
+                self._recover()  # what stood in the way of earlier ones is gone
         except Exception as error:
             self._on_event(f"{file.name} was not published: {error}")
             if is_retryable(error):
                 file.keep_for_recovery()
+                self._is_left = True
             else:
                 file.remove()
 
@@ -249,7 +309,8 @@ class StreamRecorder:
         raise AssertionError
 
     def _recover(self) -> None:
-        """Publish what an earlier recorder of this directory has left."""
+        """Publish what an earlier recorder of this directory has left, or this one had to leave."""
+        self._is_left = False
         for left in unfinished_recordings(self._parts):
             if posixpath.dirname(posixpath.dirname(left.name)) != self._directory:
                 continue
@@ -257,6 +318,7 @@ class StreamRecorder:
                 video = recover(self._parts, left, None)
             except (OSError, VfsdError) as error:
                 self._on_event(f"{left.name} was not recovered: {error}")
+                self._is_left = self._is_left or is_retryable(error)
             else:
                 self.published += 1
                 self._on_event(f"recovered {video.name}")
@@ -270,4 +332,4 @@ class _Segment:
     file: PartialFile
     live: LiveFile
     seconds: Fraction  #: of its first picture, on the clock of the stream
-    started_ns: int  #: Unix time, as known then
+    begun: CaptureTime  #: of that picture, as known then
