@@ -96,6 +96,8 @@ class Fetch:
 
 LOSSLESS = "lossless"
 """The tile codec that reproduces the source's pixels exactly."""
+WEB = "web"
+"""The tile codec whose packets views copy for browsers: always 4:2:0 with 8 bits."""
 RAW_CELLS = "raw"
 """Name in cost tables for lossless cells that are not compressed yet."""
 
@@ -118,6 +120,7 @@ DEFAULT_COSTS = {
     "fast": DecodeCost(82e-6, 11e-6, 0.68e-9, 28e-9),
     "small": DecodeCost(137e-6, 47e-6, 0.54e-9, 111e-9),
     "stitchable": DecodeCost(19e-6, 26e-6, 1.35e-9, 150e-9),
+    WEB: DecodeCost(82e-6, 25e-6, 0.88e-9, 88e-9),
     LOSSLESS: DecodeCost(35e-6, 27e-6, 1.47e-9, 0.2e-9),
     RAW_CELLS: DecodeCost(9e-6, 14e-6, 0.0, 0.05e-9),
     JOINED_LEFT: DecodeCost(164e-6, 60e-6, 0.5e-9, 28e-9),

@@ -30,7 +30,13 @@ from vfsd.codecs.cells.pack import CellStream
 from vfsd.codecs.containers.muxers import with_start_codes
 from vfsd.codecs.encoding.encoder import NOMINAL_RATE, EncoderSettings, color_options
 from vfsd.codecs.frames.color import SITINGS, ColorNormalizer, blank, blank_like
-from vfsd.codecs.frames.planes import copy_colors, plane_bytes, plane_samples
+from vfsd.codecs.frames.planes import (
+    copy_colors,
+    names_full_range,
+    plane_bytes,
+    plane_samples,
+    without_range_name,
+)
 from vfsd.codecs.frames.quality import (
     QualityAccumulator,
     SitedFrameComparer,
@@ -51,7 +57,7 @@ from vfsd.codecs.stitching.kvazaar import (
 from vfsd.core.model import MediaInfo, PsnrFigures
 from vfsd.errors import IntegrityError, NoSpaceError, UsageError
 from vfsd.tiling import LayoutRules, Rect
-from vfsd.tiling.cost import LOSSLESS, VIEW_PROFILES
+from vfsd.tiling.cost import LOSSLESS, VIEW_PROFILES, WEB
 from vfsd.validation import not_one_of
 
 # The type of reference pictures.
@@ -155,6 +161,16 @@ class TileCodec:
         """Whether decoded pictures equal the source at any quality."""
         return self.name == LOSSLESS
 
+    def converted_format(self, pixel_format: str) -> str | None:
+        """Return the format that pictures are converted to before they are cut into tiles.
+
+        None: their samples are encoded as they are.
+        """
+        stored = self.pixel_formats[pixel_format]
+        if without_range_name(pixel_format) == stored:
+            return None
+        return f"yuvj{stored.removeprefix('yuv')}" if names_full_range(pixel_format) else stored
+
     @property
     def takes_gop(self) -> bool:
         """Whether a cell may have more key pictures than its first; stitching needs one."""
@@ -175,6 +191,16 @@ _X264 = {
     "x264-params": "bframes=0:keyint=infinite:scenecut=0:open-gop=0"
     ":threads=1:lookahead-threads=1:sliced-threads=0",
 }
+# As `fast`, but for few bytes. `stitchable` keeps the headers of all segments equal whatever they
+# show, so that a view can copy them behind a single one. For the same reason, `keyint` does not
+# depend on the length of a segment.
+_X264_WEB = {
+    "preset": "fast",
+    "profile": "high",
+    "forced-idr": "1",
+    "x264-params": "bframes=0:keyint=infinite:scenecut=0:open-gop=0:stitchable=1"
+    ":threads=1:lookahead-threads=1:sliced-threads=0",
+}
 _SVT_AV1 = {"preset": "10", "svtav1-params": "lp=1:keyint=-1:scd=0:fast-decode=2"}
 _PLANAR = {
     f"yuv{sampling}p{depth}": f"yuv{sampling}p{depth}"
@@ -182,6 +208,15 @@ _PLANAR = {
     for depth in ("", "10le")
 }
 _FULL_RANGE = {f"yuvj{sampling}p": f"yuv{sampling}p" for sampling in ("420", "422", "444")}
+# Browsers play 4:2:0 with 8 bits.
+_WEB_FORMATS = {
+    f"yuv{form}": "yuv420p"
+    for sampling in ("420", "422", "440", "444")
+    for form in (f"{sampling}p", f"j{sampling}p", f"{sampling}p10le", f"{sampling}p12le")
+}
+
+WEB_QUALITY = 26
+"""The rate factor of browser renditions."""
 
 TILE_CODECS = {
     codec.name: codec
@@ -227,6 +262,18 @@ TILE_CODECS = {
             coarsest=51,
             decibels=0.8,
             pixel_formats={"yuv420p": "yuv420p", "yuvj420p": "yuv420p"},
+        ),
+        TileCodec(
+            name=WEB,
+            codec="h264",
+            encoder="libx264",
+            options=_X264_WEB,
+            rules=LayoutRules(align=16, minimum_width=16, minimum_height=16),
+            quality=WEB_QUALITY,
+            finest=0,
+            coarsest=51,
+            decibels=0.8,
+            pixel_formats=_WEB_FORMATS,
         ),
         TileCodec(
             name=LOSSLESS,
@@ -374,8 +421,9 @@ class CellEncoder:
         context = new_encoder(self._codec.encoder)
         context.width, context.height = self._width, self._height
         context.pix_fmt = self._format
-        context.framerate = NOMINAL_RATE
-        context.time_base = 1 / NOMINAL_RATE
+        rate = _rate_of(self._media) if self._codec.name == WEB else NOMINAL_RATE
+        context.framerate = rate
+        context.time_base = 1 / rate
         context.thread_count = 1
         context.options = {
             "crf": str(quality),
@@ -383,7 +431,10 @@ class CellEncoder:
             **color_options(self._media),
             **self._codec.options,
         }
-        if self._gop is not None:
+        if self._codec.name == WEB:
+            # Views copy the packets, and some players read these from the stream alone.
+            context.sample_aspect_ratio = _sample_aspect_ratio(self._media) or Fraction(1)
+        elif self._gop is not None:
             context.options = _with_gop(context.options, self._gop)
         try:
             open_encoder(context)
@@ -470,18 +521,21 @@ def _measured_cell(
 
 def _tile_settings(media: MediaInfo, rect: Rect, quality: int) -> EncoderSettings:
     """Return the encoder settings; equal for all tiles of a video except size and quality."""
-    rate = media.average_rate or NOMINAL_RATE
-    if not 0 < rate <= _MAX_RATE:
-        rate = NOMINAL_RATE
     settings = EncoderSettings(
         codec="hevc",
         width=rect.width,
         height=rect.height,
         quality=quality,
-        rate=rate.limit_denominator(1001),
+        rate=_rate_of(media),
         sample_aspect_ratio=_sample_aspect_ratio(media),
     )
     return settings.with_colors_of(media)
+
+
+def _rate_of(media: MediaInfo) -> Fraction:
+    """Return the frames per second that a header declares."""
+    rate = media.average_rate or NOMINAL_RATE
+    return (rate if 0 < rate <= _MAX_RATE else NOMINAL_RATE).limit_denominator(1001)
 
 
 def _sample_aspect_ratio(media: MediaInfo) -> Fraction | None:

@@ -25,7 +25,7 @@ from vfsd.codecs.stitching.hevc_tiles import STITCHABLE
 from vfsd.codecs.stitching.kvazaar import kvazaar_available
 from vfsd.core.model import MediaInfo
 from vfsd.tiling import Rect
-from vfsd.tiling.cost import LOSSLESS, RAW_CELLS, DecodeWork
+from vfsd.tiling.cost import LOSSLESS, RAW_CELLS, WEB, DecodeWork
 
 _SIZES = ((64, 64), (128, 128), (320, 176), (640, 368), (1280, 720))
 _PICTURES = 24
@@ -44,6 +44,7 @@ _TILES = {
     "fast": ("fast", (17, 21, 26)),
     "small": ("small", (25, 35, 45)),
     STITCHABLE: (STITCHABLE, (18, 24, 30)),
+    WEB: (WEB, (20, 26)),
     LOSSLESS: (LOSSLESS, (1, 9)),
     RAW_CELLS: (LOSSLESS, (0,)),
 }

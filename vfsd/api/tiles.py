@@ -17,6 +17,7 @@ from vfsd.core.label_query import Labels
 from vfsd.core.model import Segment
 from vfsd.core.timebase import Span
 from vfsd.core.view_request import Size
+from vfsd.derive.browser_rendition import BROWSER_SETTINGS, BROWSER_WIDTH, browser_plan
 from vfsd.derive.catalog_world import (
     PARTITION_ALPHA,
     Partition,
@@ -33,7 +34,7 @@ from vfsd.errors import UsageError
 from vfsd.read.read_context import VideoContext
 from vfsd.read.read_plan import select_frames
 from vfsd.tiling import Region, TileLayout, fine_layout, parse_layout
-from vfsd.validation import padding_pixels, value_or_default
+from vfsd.validation import padding_pixels, value_or_default, whole_number
 from vfsd.write.frame_index import require_verified
 from vfsd.write.frame_input import (
     FrameInput,
@@ -326,14 +327,14 @@ class VideoRenditions:
         media = video.original.media
         width, height = size if media.rotation % 180 == 0 else size[::-1]
         require_smaller(width, height, media)
-        if (width, height) == (media.width, media.height) and gop is None:
+        settings = value_or_default(settings, TileSettings)
+        length = gop_frames(video, gop, (width, height), settings)
+        if (width, height) == (media.width, media.height) and length is None:
             raise UsageError(
                 f"size must differ from that of the video, got {size[0]}x{size[1]}",
                 hint="give a GOP length, or use `retile`",
             )
         layout = TileLayout.untiled(width, height)
-        settings = value_or_default(settings, TileSettings)
-        length = gop_frames(video, gop, (width, height), settings)
         return retile(
             video.parts,
             video.tools.pool,
@@ -344,6 +345,42 @@ class VideoRenditions:
                 for frames in video.sequences(span, gop=length)
             ],
             settings,
+            jobs=jobs,
+            on_progress=on_progress,
+        )
+
+    def browser(
+        self,
+        width: int = BROWSER_WIDTH,
+        *,
+        span: Span | None = None,
+        jobs: int | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> list[Segment]:
+        """Store the video in the form that all web browsers play; views copy its packets.
+
+        It is H.264 (High, 4:2:0, 8 bits) with a rate factor of 26 and a GOP of about two seconds.
+        `Video.playable` names the view.  Existing segments stay; returns the new ones.
+
+        Args:
+            width: Pixels of the displayed frame, at most; a narrower video keeps its size.
+            span: Seconds, start inclusive and end exclusive; default: the whole video.
+            jobs: The number of segments to encode at a time.
+            on_progress: Called with (frames done, frames in all); it may raise to stop.
+
+        Raises as `VideoTiles.retile`.
+        """
+        video = self._video
+        video.parts.require_writable()
+        require_verified(video)
+        planned = browser_plan(video, whole_number(width, "width"), span)
+        return retile(
+            video.parts,
+            video.tools.pool,
+            video.info,
+            video.table,
+            planned,
+            BROWSER_SETTINGS,
             jobs=jobs,
             on_progress=on_progress,
         )

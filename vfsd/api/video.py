@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from vfsd.core.detections import Source
     from vfsd.core.label_query import Labels
     from vfsd.disk.object_store import Progress
-    from vfsd.views import ViewExplanation
+    from vfsd.views import PlayableView, ViewExplanation
 
     # An anywidget, `vfsd.notebook.Player`, a package above this one.
     Player = Any
@@ -829,6 +829,21 @@ class Video:
             sound=sound,
         )
         return views.explain_request(request)
+
+    def playable(self, can: Sequence[str] = ("h264",)) -> PlayableView:
+        """Return the view that a web browser should play: the original, a browser rendition, or
+        else a view that is encoded while it is read.
+
+            target = f"/v/{video.name}@/{video.playable(can=['h264', 'av1']).name}"
+
+        Args:
+            can: The codecs that the browser plays: h264, hevc, av1, vp9.
+
+        Raises `UsageError` for other codecs, and for none.
+        """
+        from vfsd.api.views import VideoViews
+
+        return VideoViews(self._context).playable(can)
 
     # -- groups: made when they are used, so that a read imports none of their modules
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from reprlib import repr as shown
 
@@ -18,11 +19,13 @@ from vfsd.read.read_context import VideoContext
 from vfsd.tiling import Region
 from vfsd.validation import boolean, local_path
 from vfsd.views import (
+    PlayableView,
     ViewAudioSummary,
     ViewExplanation,
     explain_path,
     explain_view,
     open_view,
+    playable_view,
     render,
     summarize_view_audio,
 )
@@ -68,6 +71,11 @@ class VideoViews:
         """As `explain`, for a request of `vfsd.core.view_request`."""
         video = self._video
         return explain_view(video.parts, video.tools, video.info, request)
+
+    def playable(self, can: Sequence[str] = ("h264",)) -> PlayableView:
+        """As `Video.playable`."""
+        video = self._video
+        return playable_view(video.parts, video.tools, video.info, can)
 
     def save(
         self,

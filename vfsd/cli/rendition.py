@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 # Codec of each `--for`.
-_CODEC_FOR = {"decoding": "fast", "web": "small"}
+_CODEC_FOR = {"decoding": "fast", "web": "web"}
 
 
 @define(
@@ -51,6 +51,7 @@ _CODEC_FOR = {"decoding": "fast", "web": "small"}
     examples=[
         "vfsd -s videos render cam1/traffic.mp4 --size 160x120",
         "vfsd -s videos render 'cam1/*.mp4' --size 160x0 --for web --dry-run",
+        "vfsd -s videos render cam1/traffic.mp4 --browser",
     ],
     fields=MADE_FIELDS,
     variants={"--dry-run": ESTIMATE_FIELDS, **ORDER_VARIANTS},
@@ -69,35 +70,40 @@ _CODEC_FOR = {"decoding": "fast", "web": "small"}
     "--size",
     metavar="WxH",
     type=size_value,
-    required=True,
     help="Size of the displayed frame, both even; 0 for width or height keeps the aspect ratio.",
+)
+@click.option(
+    "--browser",
+    is_flag=True,
+    help="A rendition for web browsers, at most 1280 pixels wide: as --for web.",
 )
 @click.option("--span", metavar="A-B", type=span_value, help="Only frames in these seconds.")
 @click.option(
     "--codec",
-    type=click.Choice(("fast", "small", "lossless")),
-    help="fast (H.264, the default) decodes fastest; small (AV1) is smallest; lossless keeps "
-    "every pixel of that size and is largest.",
+    type=click.Choice(("fast", "small", "web", "lossless")),
+    help="fast (H.264, the default) decodes fastest; small (AV1) is smallest; web (H.264) is "
+    "small and plays in browsers; lossless keeps every pixel of that size and is largest.",
 )
 @click.option(
     "--for",
     "purpose",
     type=click.Choice(tuple(_CODEC_FOR)),
-    help="decoding: H.264, which may be larger than the original; web: AV1, the smallest.",
+    help="decoding: fast, which may be larger than the original; web: for browsers, with a GOP "
+    "of two seconds, and views of that size copy its packets.",
 )
 @click.option(
     "--psnr",
     metavar="DB",
     type=Number(1, 100),
     help="Minimum luma PSNR of every segment against the original in that size; the default is "
-    f"{DEFAULT_PSNR:.0f}.",
+    f"{DEFAULT_PSNR:.0f}, and none for web.",
 )
 @click.option(
     "--quality",
     metavar="N",
     type=click.IntRange(0, 63),
-    help="One rate factor for all segments instead; lower is better. For lossless: compression "
-    "level, 0 (none) to 19; the default is 1.",
+    help="One rate factor for all segments instead; lower is better. The default for web is 26. "
+    "For lossless: compression level, 0 (none) to 19; the default is 1.",
 )
 @gop_option
 @jobs_option
@@ -109,7 +115,8 @@ _CODEC_FOR = {"decoding": "fast", "web": "small"}
 def render(
     session: Session,
     names: tuple[str, ...],
-    size: Size,
+    size: Size | None,
+    browser: bool,
     span: Span | None,
     codec: str | None,
     purpose: str | None,
@@ -138,12 +145,24 @@ def render(
         raise UsageError("give either --codec or --for, not both")
     if psnr is not None and quality is not None:
         raise UsageError("give either --psnr or --quality, not both")
+    if browser and (size, codec, purpose, psnr, quality, gop) != (None,) * 6:
+        raise UsageError(
+            "--browser has a size, a codec, a quality and a GOP length of its own",
+            hint="--size WxH --for web takes options",
+        )
+    if not browser and size is None:
+        raise UsageError("give --size, or --browser")
     from vfsd.cli.retile_plan import RetileOrder
+    from vfsd.codecs.cells.cell_encoders import WEB_QUALITY
+    from vfsd.derive.browser_rendition import BROWSER_WIDTH
     from vfsd.derive.tile_encoder import TileSettings
 
-    codec = codec or _CODEC_FOR.get(purpose or "", "fast")
+    codec = "web" if browser else codec or _CODEC_FOR.get(purpose or "", "fast")
+    if codec == "web" and psnr is None and quality is None:
+        quality = WEB_QUALITY
     settings = TileSettings(codec, DEFAULT_PSNR if psnr is None else psnr, quality)
-    order = RetileOrder(None, (), None, None, span, 1.0, True, settings, size, gop)
+    width = BROWSER_WIDTH if browser else None
+    order = RetileOrder(None, (), None, None, span, 1.0, True, settings, size, gop, width)
     root, paths = session.places(names)
     with session.opened(root, writing=not dry_run) as store:
         videos = select_video_list(store, paths)

@@ -25,6 +25,7 @@ from vfsd.core.label_query import parse_labels
 from vfsd.core.model import MediaInfo, Segment
 from vfsd.core.process_control import available_cores
 from vfsd.core.view_request import Size
+from vfsd.derive.browser_rendition import browser_plan
 from vfsd.derive.gop_length import GopLength, gop_frames
 from vfsd.derive.retile import SegmentSample, missing_segments, sample_segment
 from vfsd.derive.tile_encoder import PlannedSegment, TileSettings
@@ -78,14 +79,17 @@ class RetileOrder:
     settings: TileSettings
     size: Size | None = None  #: whole frames in this size
     gop: GopLength = None  #: frames, or "auto"; None: as planned, or a segment
+    browser: int | None = None  #: greatest width of a browser rendition
 
     def plan(self, video: Video) -> list[PlannedSegment]:
         """Every requested segment. Raises `UsageError`, `OutOfRangeError`."""
+        if self.browser is not None:
+            return browser_plan(context_of(video), self.browser, self.span)
         media = video.original.media
         picture = None if self.size is None else coded_size(self.size, media, self.gop)
         gop = gop_frames(context_of(video), self.gop, picture, self.settings)
         planned = self._planned(video, gop)
-        return planned if self.gop is None else [replace(one, gop=gop) for one in planned]
+        return planned if gop is None else [replace(one, gop=gop) for one in planned]
 
     def _planned(self, video: Video, gop: int | None) -> list[PlannedSegment]:
         media = video.original.media

@@ -13,6 +13,7 @@ from vfsd.derive.workload import frame_runs
 from vfsd.errors import UsageError
 from vfsd.read.read_context import VideoContext
 from vfsd.tiling import TileLayout
+from vfsd.tiling.cost import WEB
 from vfsd.tiling.policy import Query, ScaledFrames, Tiling
 from vfsd.validation import whole_number
 
@@ -22,6 +23,9 @@ GopLength = int | Literal["auto"] | None
 
 GOP_LENGTHS = (1, 4, 8)
 """The lengths that are considered, besides about a second."""
+
+# Players seek to key pictures only, and a segment of HLS begins with one.
+_WEB_SECONDS = 2
 
 MAX_GOP = 300
 """The longest segment has as many frames."""
@@ -49,9 +53,13 @@ def gop_frames(
 ) -> int | None:
     """Return a GOP length in frames; None for about a second.
 
-    `picture` is the size of the stored pictures, None for that of the video.  Raises `UsageError`
+    Browser renditions have about two seconds.  `picture` is the size of the stored pictures, None
+    for that of the video.  Raises `UsageError`
     for a length below 1 or above `MAX_GOP`, and for text other than ``auto``.
     """
+    if gop is None and settings.codec == WEB:
+        rate = len(video.table) / max(float(video.original.duration), 1e-9)
+        return min(MAX_GOP, max(1, round(_WEB_SECONDS * rate)))
     if gop is None:
         return None
     if gop == "auto":

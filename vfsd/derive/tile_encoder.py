@@ -29,8 +29,9 @@ from vfsd.catalog.segments import SegmentWorth
 from vfsd.codecs import VideoFrame
 from vfsd.codecs.cells.cell_encoders import EncodedCell, TileCodec, encode_cells
 from vfsd.codecs.cells.pack import CellStream, PackedCell, write_pack
+from vfsd.codecs.frames.planes import copy_colors
 from vfsd.codecs.frames.quality import RgbConverter, SourcePicture
-from vfsd.codecs.frames.transforms import PictureScaler
+from vfsd.codecs.frames.transforms import PictureReformatter, PictureScaler
 from vfsd.core.frame_table import FrameTable
 from vfsd.core.frames import scaled_aspect
 from vfsd.core.model import (
@@ -424,15 +425,27 @@ class SegmentMaker:
     def _source_pictures(
         self, pictures: Iterator[VideoFrame], media: MediaInfo
     ) -> Iterator[SourcePicture]:
-        """Yield pictures in the size of `media`, with the RGB result of reads of the original."""
+        """Yield pictures in the size of `media` and in the format of the codec, with the RGB result
+        of reads of the original.
+        """
         original = self._video.original.media
-        if (media.width, media.height) == (original.width, original.height):
+        wanted = self._codec.converted_format(original.pixel_format)
+        is_scaled = (media.width, media.height) != (original.width, original.height)
+        if not is_scaled and wanted is None:
             return map(SourcePicture, pictures)
         scaler = PictureScaler(media.width, media.height, interlaced=original.interlaced)
         colors = RgbConverter(original, media.width, media.height)
-        return (
-            SourcePicture(scaler.scale(picture), colors.convert(picture)) for picture in pictures
-        )
+        reformatter = PictureReformatter(wanted or original.pixel_format)
+
+        def stored(picture: VideoFrame) -> VideoFrame:
+            scaled = scaler.scale(picture) if is_scaled else picture
+            if wanted is None:
+                return scaled
+            made = reformatter.convert(scaled)
+            copy_colors(scaled, made)
+            return made
+
+        return (SourcePicture(stored(picture), colors.convert(picture)) for picture in pictures)
 
     def _encode(
         self, plan: PlannedSegment, pictures: Iterator[VideoFrame]

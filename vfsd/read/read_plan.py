@@ -37,6 +37,7 @@ from vfsd.disk.checksums import merged
 from vfsd.errors import DamagedFileError, OutOfRangeError
 from vfsd.read.tile_planner import DecodeCosts, IsGoodEnough, NeededRegion, TileRun, choose_tiles
 from vfsd.tiling import Rect
+from vfsd.tiling.cost import WEB
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +192,9 @@ def likeness_to_first(
     )
 
 
+_WEB_SOURCES = ("yuv420p", "yuvj420p")
+"""Pixel formats that `web` stores without a conversion."""
+
 _TIME_EPSILON = 1e-9
 """Rounding tolerance in dB for sums of the same errors."""
 _STREAM_FRAMES = 48
@@ -227,14 +231,26 @@ class AvailableTiles:
 
     def good_for(self, form: ReadOutput, original: PhysicalVideo) -> IsGoodEnough:
         """Return a test for tiles that a read in that form may use together."""
-        wanted = min(self.psnr, form.psnr_of_original(original))
+        is_enough = self.psnr_test(form, original)
+        is_like_web = form.media.pixel_format in _WEB_SOURCES
 
         def is_good(segment: Segment, tiles: Sequence[int]) -> bool:
-            cells = [segment.cell(tile) for tile in tiles]
-            enough = wanted <= 0 or form.psnr_of(cells, segment.picture) >= wanted - _TIME_EPSILON
-            return enough and all(cell.psnr >= self.luma for cell in cells)
+            # A browser rendition of other samples was compared after their conversion.
+            is_alike = is_like_web or segment.profile != WEB
+            lumas = (segment.cell(tile).psnr for tile in tiles)
+            return is_alike and is_enough(segment, tiles) and all(one >= self.luma for one in lumas)
 
         return is_good
+
+    def psnr_test(self, form: ReadOutput, original: PhysicalVideo) -> IsGoodEnough:
+        """Return a test for tiles that have the `psnr` of a result in that form, if it is set."""
+        wanted = min(self.psnr, form.psnr_of_original(original))
+
+        def is_enough(segment: Segment, tiles: Sequence[int]) -> bool:
+            cells = [segment.cell(tile) for tile in tiles]
+            return wanted <= 0 or form.psnr_of(cells, segment.picture) >= wanted - _TIME_EPSILON
+
+        return is_enough
 
     def without(self, object_key: str) -> AvailableTiles:
         """Return a copy without the segments of a pack."""

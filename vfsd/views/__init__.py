@@ -8,6 +8,7 @@ once, prefetches for sequential readers and keeps the results (`render_cache`, `
 `view_uploads` accepts frames that are written to a view.
 """
 
+from vfsd.views.playable import PlayableView, playable_view
 from vfsd.views.rendered_view import ViewAudioSummary
 from vfsd.views.view_explanation import ViewExplanation
 from vfsd.views.views import (
@@ -21,6 +22,7 @@ from vfsd.views.views import (
 )
 
 __all__ = [
+    "PlayableView",
     "ViewAudioSummary",
     "ViewExplanation",
     "ViewUpload",
@@ -28,6 +30,7 @@ __all__ = [
     "explain_path",
     "explain_view",
     "open_view",
+    "playable_view",
     "render",
     "summarize_view_audio",
 ]

@@ -37,6 +37,7 @@ from vfsd.read.read_log import Clauses
 from vfsd.storage.file_cache import Bytes
 from vfsd.tiling import Rect
 from vfsd.views.render_context import ByteBuffer, DecodeCursor, RenderContext
+from vfsd.views.rendition_copy import RenditionView, find_rendition_copy
 from vfsd.views.smart_cut import find_smart_cut
 from vfsd.views.stitch import find_stitch
 from vfsd.views.stream_copy import find_copy
@@ -179,6 +180,9 @@ def plan_view(source: ViewInput, request: ViewSpec, tools: ReadContext) -> Plann
         copied = find_copy(key, source, form, timeline, sound)
         if copied is not None:
             return copied
+    rendition = find_rendition_copy(key, source, view, form, timeline, tools.packs, sound)
+    if isinstance(rendition, RenditionView):
+        return rendition
     if source.tiles is not None and source.tiles.segments:
         stitched = find_stitch(key, source, view, form, timeline, tools.packs, sound)
         if stitched is not None:
@@ -188,6 +192,7 @@ def plan_view(source: ViewInput, request: ViewSpec, tools: ReadContext) -> Plann
         if not isinstance(spliced, str):
             return spliced
         why = spliced
+    why = rendition or why
     # Tiles that the view cannot use may change without invalidating its cached segments.
     frames = range(int(timeline.frames[0]), int(timeline.frames[-1]) + 1)
     source = source.usable_for(PictureConverter(pictures), frames)

@@ -293,7 +293,9 @@ def _lost_data(
     if media.interlaced and FIELD_ORDER not in rendered.marks and rendered.method in _ENCODED:
         losses.append("it is marked as progressive, and its pictures are interlaced")
     pixels = rendered.pixel_format if isinstance(rendered, TranscodedView) else None
-    is_copied = rendered.method == "copied"
+    is_copied = all(
+        isinstance(part, CopiedPart) and part.origin == "original" for part in rendered.parts
+    )
     marks = lost_side_data(media, rendered.marks, copied=is_copied, pixel_format=pixels)
     mentioned = (FIELD_ORDER, ALPHA) if "transparency" in losses else (FIELD_ORDER,)
     losses += _picture_data_names([name for name in marks if name not in mentioned])
