@@ -68,12 +68,14 @@ from vfsd.validation import non_negative, whole_number, within_64_bits
 
 if TYPE_CHECKING:
     from vfsd.catalog.catalog_detections import CatalogDetections
+    from vfsd.catalog.detection_counts import BoxCounts
     from vfsd.catalog.detections import Detections
     from vfsd.catalog.garbage import Garbage
     from vfsd.catalog.homes import Homes, Lease
     from vfsd.catalog.server_connections import ServerFacts
     from vfsd.catalog.suspects import Suspects
     from vfsd.catalog.uploads import Uploads
+    from vfsd.catalog.video_pages import VideoLists
     from vfsd.catalog.work_log import WorkLog
     from vfsd.core.frame_table import FrameTable
 
@@ -802,6 +804,18 @@ class Transaction:
     @lazy
     def videos(self) -> Videos:
         return Videos(self._connection)
+
+    @lazy
+    def box_counts(self) -> BoxCounts:
+        from vfsd.catalog.detection_counts import BoxCounts  # most processes count none
+
+        return BoxCounts(self._connection)
+
+    @lazy
+    def lists(self) -> VideoLists:
+        from vfsd.catalog.video_pages import VideoLists  # most processes list no pages
+
+        return VideoLists(self._connection)
 
     @lazy
     def objects(self) -> Objects:

@@ -199,77 +199,83 @@ class VideoQuery:
                 start = tree.resolve(above).ino
             except NotFoundError:
                 return
-        matches = _matcher(pattern) if pattern is not None else None
+        matches = name_matcher(pattern) if pattern is not None else None
         for path, node in tree.walk(start, above):
             if node.ino in wanted and (matches is None or matches(path)):
                 yield path, node.ino
 
     def _wanted(self, connection: Connection) -> set[int]:
         """Return the inodes of all matches, ignoring names."""
-        conditions = list(self._list_conditions())
+        conditions = list(_list_conditions(self._filter))
         found: set[int] | None = None
         # Databases take minutes to plan a statement with a thousand conditions, or refuse it.
         while conditions or found is None:
             some, conditions = conditions[:_MAX_CONDITIONS], conditions[_MAX_CONDITIONS:]
-            rows = {row.ino for row in connection.execute(self._select().where(*some))}
+            rows = {row.ino for row in connection.execute(_select(self._filter).where(*some))}
             found = rows if found is None else found & rows
             if not found:
                 break
         return found or set()
 
-    def _list_conditions(self) -> Iterator[sa.ColumnElement[bool]]:
-        """Yield the conditions on tags and metadata, of any number."""
-        wanted = sorted(self._filter.tags)
-        for at in range(0, len(wanted), _MAX_TAGS):
-            some = wanted[at : at + _MAX_TAGS]
-            # A correlated query uses the primary key of the tags.  Otherwise SQLite would scan all
-            # videos with the tags for every video.
-            count = (
-                sa.select(sa.func.count())
-                .select_from(tags)
-                .where(tags.c.video_id == videos.c.id, tags.c.tag.in_(some))
-                .correlate(videos)
-                .scalar_subquery()
-            )
-            yield count == len(some)
-        for key, value in self._filter.metadata.items():
-            yield json_equals(videos.c.metadata, key, value)
 
-    def _select(self) -> sa.Select[tuple[int]]:
-        what = self._filter
-        query = (
-            sa.select(videos.c.ino)
-            .join(nodes, nodes.c.ino == videos.c.ino)
-            .join(physical_videos, physical_videos.c.video_id == videos.c.id)
-            .where(physical_videos.c.role == Role.ORIGINAL.value)
-            .where(nodes.c.state == FileState.VIDEO.value)
+def _list_conditions(what: VideoFilter) -> Iterator[sa.ColumnElement[bool]]:
+    """Yield the conditions on tags and metadata, of any number."""
+    wanted = sorted(what.tags)
+    for at in range(0, len(wanted), _MAX_TAGS):
+        some = wanted[at : at + _MAX_TAGS]
+        # A correlated query uses the primary key of the tags.  Otherwise SQLite would scan all
+        # videos with the tags for every video.
+        count = (
+            sa.select(sa.func.count())
+            .select_from(tags)
+            .where(tags.c.video_id == videos.c.id, tags.c.tag.in_(some))
+            .correlate(videos)
+            .scalar_subquery()
         )
-        # Both are stored in lower case, like FFmpeg's names.
-        if what.codec is not None:
-            query = query.where(physical_videos.c.codec == what.codec.lower())
-        if what.container is not None:
-            query = query.where(physical_videos.c.container == what.container.lower())
-        duration = (
-            sa.cast(physical_videos.c.end_pts - physical_videos.c.first_pts, sa.Float)
-            * physical_videos.c.time_base_num
-            / physical_videos.c.time_base_den
-        )
-        for column, interval in (
-            (nodes.c.size, what.bytes),
-            (duration, what.seconds),
-            (physical_videos.c.width, what.width),
-            (physical_videos.c.height, what.height),
-            (nodes.c.mtime_ns, what.modified_ns),
-            # Of the last frame and the first one: a video that was being recorded then matches.
-            (videos.c.captured_ns + duration * NS, _from(what.captured_ns)),
-            (videos.c.captured_ns, _until(what.captured_ns)),
-        ):
-            low, high = interval or (None, None)
-            if low is not None:
-                query = query.where(column >= _number(low))
-            if high is not None:
-                query = query.where(column <= _number(high))
-        return query
+        yield count == len(some)
+    for key, value in what.metadata.items():
+        yield json_equals(videos.c.metadata, key, value)
+
+
+def _select(what: VideoFilter) -> sa.Select[tuple[int]]:
+    query = (
+        sa.select(videos.c.ino)
+        .join(nodes, nodes.c.ino == videos.c.ino)
+        .join(physical_videos, physical_videos.c.video_id == videos.c.id)
+        .where(physical_videos.c.role == Role.ORIGINAL.value)
+        .where(nodes.c.state == FileState.VIDEO.value)
+    )
+    # Both are stored in lower case, like FFmpeg's names.
+    if what.codec is not None:
+        query = query.where(physical_videos.c.codec == what.codec.lower())
+    if what.container is not None:
+        query = query.where(physical_videos.c.container == what.container.lower())
+    duration = (
+        sa.cast(physical_videos.c.end_pts - physical_videos.c.first_pts, sa.Float)
+        * physical_videos.c.time_base_num
+        / physical_videos.c.time_base_den
+    )
+    for column, interval in (
+        (nodes.c.size, what.bytes),
+        (duration, what.seconds),
+        (physical_videos.c.width, what.width),
+        (physical_videos.c.height, what.height),
+        (nodes.c.mtime_ns, what.modified_ns),
+        # Of the last frame and the first one: a video that was being recorded then matches.
+        (videos.c.captured_ns + duration * NS, _from(what.captured_ns)),
+        (videos.c.captured_ns, _until(what.captured_ns)),
+    ):
+        low, high = interval or (None, None)
+        if low is not None:
+            query = query.where(column >= _number(low))
+        if high is not None:
+            query = query.where(column <= _number(high))
+    return query
+
+
+def filter_statement(what: VideoFilter) -> sa.Select[tuple[int]]:
+    """Return the statement for the inodes of videos that match, apart from their names."""
+    return _select(what).where(*_list_conditions(what))
 
 
 def _from(interval: Interval | None) -> Interval | None:
@@ -288,7 +294,7 @@ def _number(bound: float) -> sa.ColumnElement[Any]:
     return sa.literal(bound, sa.BigInteger if isinstance(bound, int) else sa.Double)
 
 
-def _matcher(pattern: str) -> Callable[[str], bool]:
+def name_matcher(pattern: str) -> Callable[[str], bool]:
     """Return a matcher: ``**`` matches across slashes, ``*`` and ``?`` do not; the rest is
     `fnmatch`.
     """

@@ -290,28 +290,36 @@ class Timeline:
 
 
 def _without_overlaps(whole: Sequence[TimelinePart]) -> list[TimelinePart]:
-    """Return the parts that count, in order: of several at one time, the last in `whole`.
+    """Return the parts that count, in order: of several at one time, the last in `whole`."""
+    spans = [(part.start_ns, part.end_ns) for part in whole]
+    return [
+        replace(whole[place], start_ns=start, end_ns=end) for place, start, end in span_parts(spans)
+    ]
 
-    `whole` is sorted by start.  A video with another one inside becomes two parts.
+
+def span_parts(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int, int]]:
+    """Return (place in `spans`, start, end) of the parts that count, in order.
+
+    `spans` is sorted by start, half-open; of several at one time, the last one counts.  One with
+    another inside becomes two parts.
     """
-    points = sorted({ns for part in whole for ns in (part.start_ns, part.end_ns)})
-    found: list[TimelinePart] = []
-    active: list[tuple[int, TimelinePart]] = []  # a heap; the last one of `whole` is first
+    points = sorted({at for span in spans for at in span})
+    found: list[tuple[int, int, int]] = []
+    active: list[int] = []  # a heap of negative places; the last span is first
     begun = 0
     for start, end in pairwise(points):
-        while begun < len(whole) and whole[begun].start_ns <= start:
-            heappush(active, (-begun, whole[begun]))
+        while begun < len(spans) and spans[begun][0] <= start:
+            heappush(active, -begun)
             begun += 1
-        while active and active[0][1].end_ns <= start:
+        while active and spans[-active[0]][1] <= start:
             heappop(active)
         if not active:
             continue
-        part = active[0][1]
-        last = found[-1] if found else None
-        if last is not None and last.video is part.video and last.end_ns == start:
-            found[-1] = replace(last, end_ns=end)
+        place = -active[0]
+        if found and found[-1][0] == place and found[-1][2] == start:
+            found[-1] = (place, found[-1][1], end)
         else:
-            found.append(replace(part, start_ns=start, end_ns=end))
+            found.append((place, start, end))
     return found
 
 

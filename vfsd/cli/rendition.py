@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -31,13 +31,11 @@ from vfsd.errors import (
     ReadOnlyError,
     UsageError,
 )
+from vfsd.records.tile_records import RENDITION_FIELDS, rendition_records
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from vfsd.api.store import Store
-    from vfsd.api.video import Video
-    from vfsd.core.model import Segment
     from vfsd.core.view_request import Size
     from vfsd.derive.gop_length import GopLength
 
@@ -194,20 +192,7 @@ def render(
         "vfsd -s videos rendition ls",
         "vfsd -s videos rendition ls cam1/traffic.mp4",
     ],
-    fields={
-        "name": "path from the root of the store",
-        "width": "pixels of the displayed frame",
-        "height": "pixels of the displayed frame",
-        "codecs": "list of codecs: fast, small, lossless; h264, hevc or av1 if encoded for a view",
-        "origins": "list of sources of its segments: command (`vfsd render`, or frames that were "
-        "written), tuner, view (encoded for a view)",
-        "segments": "number of segments",
-        "frames": "number of frames in them",
-        "total_frames": "number of frames of the video",
-        "bytes": "their size",
-        "psnr": "dB of luma of the worst segment, against the original in that size",
-        "gop": "[least, most]: frames from one key picture to the next",
-    },
+    fields=RENDITION_FIELDS,
     exits=[NotFoundError],
     listing=True,
 )
@@ -222,7 +207,7 @@ def rendition_ls(session: Session, names: tuple[str, ...]) -> None:
         found = [
             record
             for video in select_or_all(store, paths)
-            for record in _rendition_records(store, video)
+            for record in rendition_records(store.catalog, video)
         ]
         if session.json:
             for record in found:
@@ -232,32 +217,6 @@ def rendition_ls(session: Session, names: tuple[str, ...]) -> None:
             session.remark("no renditions yet; `vfsd render` makes them")
         rows = [_rendition_cells(record) for record in found]
         print_table(rows, "<><<>>><")
-
-
-def _rendition_records(store: Store, video: Video) -> Iterator[dict[str, Any]]:
-    by_size: dict[tuple[int, int], list[Segment]] = {}
-    for segment in store.catalog.renditions(video.info):
-        by_size.setdefault(segment.picture, []).append(segment)
-    decided = {one.segment_id for one in store.catalog.decisions(video.info)}
-    is_turned = video.original.media.rotation in (90, 270)
-    for size, segments in sorted(by_size.items(), reverse=True):
-        width, height = size[::-1] if is_turned else size
-        yield {
-            "name": video.name,
-            "width": width,
-            "height": height,
-            "codecs": sorted({segment.profile for segment in segments}),
-            "origins": sorted({_origin_of(segment, decided) for segment in segments}),
-            "segments": len(segments),
-            "frames": sum(len(segment.frames) for segment in segments),
-            "total_frames": len(video),
-            "bytes": sum(segment.size for segment in segments),
-            "psnr": min(segment.psnr for segment in segments),
-            "gop": [
-                min(segment.gop_frames for segment in segments),
-                max(segment.gop_frames for segment in segments),
-            ],
-        }
 
 
 def _rendition_cells(record: Mapping[str, Any]) -> Sequence[str]:
@@ -326,14 +285,3 @@ def gop_text(lengths: Sequence[int]) -> str:
     """The shortest and the longest GOP, in frames."""
     shortest, longest = lengths
     return str(longest) if shortest == longest else f"{shortest} to {longest}"
-
-
-def _origin_of(segment: Segment, decided: Collection[int | None]) -> str:
-    """The source of a segment: ``view`` if it was encoded for a view, else ``tuner`` or
-    ``command``.
-
-    `decided` has the ids of the segments that decisions made.
-    """
-    if segment.is_from_view:
-        return "view"
-    return "tuner" if segment.id in decided else "command"

@@ -5,7 +5,7 @@ Layouts and regions refer to the displayed frame, and times to the first frame.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from types import MappingProxyType
@@ -15,6 +15,7 @@ from vfsd.core.timebase import iso_time
 
 if TYPE_CHECKING:
     from vfsd.api.video import Video
+    from vfsd.catalog import Catalog
     from vfsd.core.model import Cell, Segment, TilingDecision, TilingReason
     from vfsd.derive.proposals import Proposal
     from vfsd.derive.tile_encoder import PlannedSegment
@@ -232,3 +233,73 @@ def displayed_region(video: Video, reason: TilingReason) -> str | None:
     if reason.region is None:
         return None
     return str(to_display_rect(reason.region, video.original.media))
+
+
+RENDITION_FIELDS: Mapping[str, str] = MappingProxyType(
+    {
+        "name": "path from the root of the store",
+        "width": "pixels of the displayed frame",
+        "height": "pixels of the displayed frame",
+        "codecs": "list of codecs: fast, small, lossless; h264, hevc or av1 if encoded for a view",
+        "origins": "list of sources of its segments: command (`vfsd render`, or frames that were "
+        "written), tuner, view (encoded for a view)",
+        "segments": "number of segments",
+        "frames": "number of frames in them",
+        "total_frames": "number of frames of the video",
+        "bytes": "their size",
+        "psnr": "dB of luma of the worst segment, against the original in that size",
+        "gop": "[least, most]: frames from one key picture to the next",
+        "spans": "list of [from, to]: seconds that it covers",
+    }
+)
+
+
+def rendition_records(catalog: Catalog, video: Video) -> Iterator[dict[str, Any]]:
+    by_size: dict[tuple[int, int], list[Segment]] = {}
+    for segment in catalog.renditions(video.info):
+        by_size.setdefault(segment.picture, []).append(segment)
+    decided = {one.segment_id for one in catalog.decisions(video.info)}
+    is_turned = video.original.media.rotation in (90, 270)
+    for size, segments in sorted(by_size.items(), reverse=True):
+        width, height = size[::-1] if is_turned else size
+        yield {
+            "name": video.name,
+            "width": width,
+            "height": height,
+            "codecs": sorted({segment.profile for segment in segments}),
+            "origins": sorted({_origin_of(segment, decided) for segment in segments}),
+            "segments": len(segments),
+            "frames": sum(len(segment.frames) for segment in segments),
+            "total_frames": len(video),
+            "bytes": sum(segment.size for segment in segments),
+            "psnr": min(segment.psnr for segment in segments),
+            "gop": [
+                min(segment.gop_frames for segment in segments),
+                max(segment.gop_frames for segment in segments),
+            ],
+            "spans": [
+                [float(at) for at in span_of(video, frames)] for frames in _joined_frames(segments)
+            ],
+        }
+
+
+def _origin_of(segment: Segment, decided: Collection[int | None]) -> str:
+    """The source of a segment: ``view`` if it was encoded for a view, else ``tuner`` or
+    ``command``.
+
+    `decided` has the ids of the segments that decisions made.
+    """
+    if segment.is_from_view:
+        return "view"
+    return "tuner" if segment.id in decided else "command"
+
+
+def _joined_frames(segments: Sequence[Segment]) -> list[range]:
+    """The frames of segments, which are in order, with neighbours as one range."""
+    found: list[range] = []
+    for one in segments:
+        if found and found[-1].stop >= one.first_frame:
+            found[-1] = range(found[-1].start, max(found[-1].stop, one.end_frame))
+        else:
+            found.append(one.frames)
+    return found

@@ -453,7 +453,7 @@ class SmartCutView:
         sizes = np.concatenate([part.run.sizes for part in self._parts])
         self._sound = SegmentedAudio(sound, muxer, shown, self._starts, timeline.time_base)
         sizes += muxer.overheads(shown, keys, self._starts) + self._sound.sizes
-        self._index = SegmentIndex(
+        self.segment_index = SegmentIndex(
             sizes=sizes,
             starts=shown[self._starts],
             starts_with_key=keys[self._starts],
@@ -477,7 +477,9 @@ class SmartCutView:
         muxer = self._muxer(self._stream.codec_configuration(sets))
         size = self.slots[slot].size
         if not slot:
-            return muxer.header(self._index, spare=size - len(muxer.header(self._index)))
+            return muxer.header(
+                self.segment_index, spare=size - len(muxer.header(self.segment_index))
+            )
         part, number = self._at(slot)
         times = part.times(number)
         if isinstance(part.run, CopiedRun):

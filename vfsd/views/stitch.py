@@ -259,7 +259,7 @@ class StitchedView:
         keys[self._starts] = 1
         totals = payloads + self._muxer.overheads(timeline.starts, keys, self._starts)
         totals += MIN_PADDING + self._sound.sizes
-        self._index = SegmentIndex(
+        self.segment_index = SegmentIndex(
             sizes=totals,
             starts=timeline.starts[self._starts],
             starts_with_key=np.ones(len(totals), np.int64),
@@ -273,7 +273,7 @@ class StitchedView:
 
     def make(self, slot: int, context: RenderContext) -> bytes:
         if not slot:
-            return self._muxer.header(self._index)
+            return self._muxer.header(self.segment_index)
         block = self._blocks[slot - 1]
         try:
             payloads = self._payloads(block, context.packs)

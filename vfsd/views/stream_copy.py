@@ -141,7 +141,7 @@ class CopiedView:
         self._sound = SegmentedAudio(sound, muxer, run.shown, run.starts, timeline.time_base)
         totals = run.sizes + muxer.overheads(run.shown, run.keys, run.starts)
         totals += self._sound.sizes
-        self._index = SegmentIndex(
+        self.segment_index = SegmentIndex(
             sizes=totals,
             starts=run.shown[run.starts],
             starts_with_key=run.keys[run.starts],
@@ -152,7 +152,7 @@ class CopiedView:
 
     def make(self, slot: int, context: RenderContext) -> bytes:
         if not slot:
-            return self._muxer.header(self._index)
+            return self._muxer.header(self.segment_index)
         size = self.slots[slot].size
         times = self._run.times(slot - 1)
         payloads = self._run.payloads(slot - 1, context)

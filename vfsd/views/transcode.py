@@ -484,7 +484,7 @@ class TranscodedView:
         # The limit for pictures must not depend on the sound or on page boundaries.
         self._rooms = run.sizes + muxer.overheads(timeline.starts, run.keys, run.starts)
         sizes = _aligned_to_pages(self._rooms + self._sound.sizes)
-        self._index = SegmentIndex(
+        self.segment_index = SegmentIndex(
             sizes=sizes,
             starts=timeline.starts[run.starts],
             starts_with_key=np.ones(len(sizes), np.int64),
@@ -523,7 +523,9 @@ class TranscodedView:
         muxer = self._muxer(framing.configuration)
         size = self.slots[slot].size
         if not slot:
-            return muxer.header(self._index, spare=size - len(muxer.header(self._index)))
+            return muxer.header(
+                self.segment_index, spare=size - len(muxer.header(self.segment_index))
+            )
         number = slot - 1
         times = self._run.times(number)
         room = int(self._rooms[number]) - overhead(muxer, times) - MIN_PADDING
@@ -543,7 +545,7 @@ class TranscodedView:
     def header_for(self, sizes: Ints) -> bytes:
         """Return a header of the same size for segments of the given sizes."""
         muxer = self._muxer(self._framing().configuration)
-        index = dataclasses.replace(self._index, sizes=sizes)
+        index = dataclasses.replace(self.segment_index, sizes=sizes)
         return muxer.header(index, spare=self.slots[0].size - len(muxer.header(index)))
 
     def pictures(self, slots: Sequence[int]) -> DecodedFrames | None:
