@@ -9,14 +9,30 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp
 
-from vfsd.web import session_api
+from vfsd.web import (
+    camera_api,
+    crop_api,
+    label_api,
+    library_api,
+    picture_api,
+    session_api,
+    video_api,
+)
 from vfsd.web.endpoint import Endpoint
 from vfsd.web.media import get_media
 from vfsd.web.request_guard import RequestGuard
 from vfsd.web.static_files import static_routes
 from vfsd.web.web_context import WebContext
 
-ENDPOINTS: tuple[Endpoint, ...] = (*session_api.ENDPOINTS,)
+ENDPOINTS: tuple[Endpoint, ...] = (
+    *session_api.ENDPOINTS,
+    *video_api.ENDPOINTS,
+    *library_api.ENDPOINTS,
+    *camera_api.ENDPOINTS,
+    *picture_api.ENDPOINTS,
+    *label_api.ENDPOINTS,
+    *crop_api.ENDPOINTS,
+)
 """The table of the API."""
 
 

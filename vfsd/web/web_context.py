@@ -14,9 +14,13 @@ from vfsd.api.store_files import StoreFiles
 from vfsd.core.process_control import available_cores
 from vfsd.mount.background_work import ForegroundReads, ObservedViews
 from vfsd.views import Views
+from vfsd.web.camera_index import CameraIndex
+from vfsd.web.crop_sheets import CropSheets
 from vfsd.web.request_limits import ClientCounts, FailedLogins, WorkQueue
 from vfsd.web.settings import ServeOptions
+from vfsd.web.thumbnails import Thumbnails
 from vfsd.web.users import Sessions, Users
+from vfsd.web.view_playlists import ViewPlaylists
 
 _T = TypeVar("_T")
 _EXTRA_THREADS = 4
@@ -48,6 +52,10 @@ class WebContext:
         )
         self.work = WorkQueue(limits.encodes, limits.queue, limits.queue_seconds)
         self.began = time.time()
+        self.cameras = CameraIndex(store)
+        self.playlists = ViewPlaylists(store)
+        self.thumbnails = Thumbnails(store)
+        self.crop_sheets = CropSheets()
         self.stopping = threading.Event()  #: set when the server ends; long responses end then
         threads = available_cores() + _EXTRA_THREADS
         # Two pools: readers that wait for an encoder must not delay the API.

@@ -1,0 +1,122 @@
+"""HLS playlists: the byte ranges equal the views, and players show the frames of the videos."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import pytest
+
+from sample_videos import FOLDER
+from tests.support.stores import new_store
+from tests.support.web_client import TOKEN, RunningServer, serving
+
+CLIPS = ("traffic.mp4", "open-gop.mkv", "edit-list.mp4", "variable-rate.mp4", "portrait.mp4")
+START = datetime(2026, 5, 1, 10, tzinfo=UTC)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    folder = tmp_path_factory.mktemp("hls")
+    with new_store(folder / "store") as store:
+        for number, clip in enumerate(CLIPS):
+            name = f"cam/{clip}"
+            store.ingest(FOLDER / clip, name)
+            store.set_captured(name, START + timedelta(minutes=number))
+        with serving(store) as running:
+            yield running
+
+
+def ranges(text: str) -> list[tuple[str, int, int]]:
+    """(URI, first byte, end) of the map and of each segment of a playlist."""
+    found = []
+    pattern = r'#EXT-X-MAP:URI="([^"]+)",BYTERANGE="(\d+)@(\d+)"|#EXT-X-BYTERANGE:(\d+)@(\d+)\n(.+)'
+    for uri, size, at, more, place, other in re.findall(pattern, text):
+        first = int(at or place)
+        found.append((uri or other, first, first + int(size or more)))
+    return found
+
+
+@pytest.mark.parametrize("clip", CLIPS)
+def test_segments_are_the_view_without_its_index(server: RunningServer, clip: str) -> None:
+    client = server.client()
+    text = client.get(f"/v/cam/{clip}@/index.m3u8").body.decode()
+    parts = ranges(text)
+    uri = parts[0][0]
+    whole = client.get(uri).body
+    assert parts[0][1] == 0
+    # Between the header and the first segment is the index of the view.
+    assert whole[parts[0][2] + 4 : parts[0][2] + 8] == b"sidx"
+    assert [end for _, _, end in parts[1:-1]] == [first for _, first, _ in parts[2:]]
+    assert parts[-1][2] == len(whole)
+    for _, first, _ in parts[1:]:
+        assert whole[first + 4 : first + 8] == b"moof"
+    for each, first, end in parts:
+        reply = client.get(each, range=f"bytes={first}-{end - 1}")
+        assert (reply.status, reply.body) == (206, whole[first:end])
+    seconds = sum(Fraction(one) for one in re.findall(r"#EXTINF:([0-9.]+),", text))
+    assert abs(seconds - server.store[f"cam/{clip}"].duration) < Fraction(1, 20)
+
+
+@pytest.mark.parametrize("clip", CLIPS)
+def test_a_player_shows_every_frame(server: RunningServer, clip: str, tmp_path: Path) -> None:
+    """Joined as a player joins them, the ranges decode to the frames of the video."""
+    client = server.client()
+    parts = ranges(client.get(f"/v/cam/{clip}@/index.m3u8").body.decode())
+    joined = tmp_path / "joined.mp4"
+    with joined.open("wb") as file:
+        for uri, first, end in parts:
+            file.write(client.get(uri, range=f"bytes={first}-{end - 1}").body)
+    with av.open(joined) as opened:
+        count = sum(1 for _ in opened.decode(video=0))
+    assert count == len(server.store[f"cam/{clip}"])
+
+
+def test_a_camera_is_one_playlist(server: RunningServer) -> None:
+    client = server.client()
+    text = client.get("/api/1/cameras/cam/index.m3u8").body.decode()
+    assert text.count("#EXT-X-DISCONTINUITY") == len(CLIPS) - 1
+    assert text.count("#EXT-X-MAP") == len(CLIPS)
+    times = re.findall(r"#EXT-X-PROGRAM-DATE-TIME:(\S+)", text)
+    assert times == [f"2026-05-01T10:{minute:02}:00.000000Z" for minute in range(len(CLIPS))]
+    assert text.endswith("#EXT-X-ENDLIST\n")
+    longest = max(float(one) for one in re.findall(r"#EXTINF:([0-9.]+),", text))
+    assert int(re.findall(r"TARGETDURATION:(\d+)", text)[0]) >= longest
+    one = client.get(
+        "/api/1/cameras/cam/index.m3u8?from=2026-05-01T10:01:00Z&to=2026-05-01T10:02:00Z"
+    ).body.decode()
+    assert {uri for uri, _, _ in ranges(one)} == {
+        uri for uri, _, _ in ranges(text) if "open-gop" in uri
+    }
+    assert (
+        client.get(
+            "/api/1/cameras/cam/index.m3u8?from=2026-06-01T00:00:00Z&to=2026-06-02T00:00:00Z"
+        ).status
+        == 404
+    )
+
+
+def test_a_codec_that_the_player_lacks_is_encoded(server: RunningServer) -> None:
+    text = server.client().get("/v/cam/traffic.mp4@/index.m3u8?can=av1").body.decode()
+    assert "codec%3Dh264.mp4" in text
+
+
+def test_ffmpeg_plays_a_video(server: RunningServer) -> None:
+    """FFmpeg's own HLS client decodes all frames."""
+    url = f"http://127.0.0.1:{server.port}/v/cam/traffic.mp4@/index.m3u8"
+    told = subprocess.run(
+        [
+            "ffmpeg", "-v", "error", "-protocol_whitelist", "http,tcp",
+            "-headers", f"Authorization: Bearer {TOKEN}\r\n", "-i", url,
+            "-map", "0:v", "-f", "framemd5", "-",
+        ],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    lines = [line for line in told.stdout.splitlines() if not line.startswith("#")]
+    assert told.returncode == 0, told.stderr
+    assert len(lines) == len(server.store["cam/traffic.mp4"])

@@ -1,0 +1,300 @@
+"""The endpoints of boxes of many videos: counts over time, crops, and changes of boxes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from vfsd.api.video import Video, context_of
+from vfsd.catalog.video_query import make_video_filter
+from vfsd.core.capture_time import NS
+from vfsd.core.detections import DetectionColumns
+from vfsd.core.label_query import clauses_of
+from vfsd.core.timebase import iso_time
+from vfsd.errors import NotFoundError, UsageError
+from vfsd.validation import is_pattern
+from vfsd.web.endpoint import Call, Endpoint, Parameter
+from vfsd.web.query_values import (
+    moment_in,
+    region_in,
+    require_keys,
+    seconds_in,
+    text_in,
+    words_in,
+)
+from vfsd.web.users import UserRole
+
+_MAX_BINS = 5000
+_DEFAULT_BINS = 200
+
+
+def chosen_videos(call: Call) -> list[tuple[int, str]] | None:
+    """Return (inode, name) of the videos of ``in``; None for all that the store has."""
+    where = call.query.get("in", "").strip()
+    if not where and not call.user.directories:
+        return None
+    with call.web.store.catalog.reading() as seen:
+        if is_pattern(where):
+            pages = seen.lists.pages(make_video_filter(where, set(), None, None, None))
+        else:
+            try:
+                seen.tree.resolve(where.rstrip("/"))
+                is_video = where in call.web.store
+            except NotFoundError:
+                return []
+            if is_video:
+                return [(seen.tree.resolve(where).ino, where)]
+            pages = seen.lists.pages(
+                make_video_filter(None, set(), None, None, None), directory=where.rstrip("/")
+            )
+        found = pages.page("name", None, 1 << 30)
+    return [(one.ino, one.name) for one in found if call.user.may_see(one.name)]
+
+
+def counts(call: Call) -> object:
+    query, store = call.query, call.web.store
+    clauses = clauses_of(query.get("q") or None)
+    start, end = moment_in(query, "from"), moment_in(query, "to")
+    step = float(seconds_in(query, "res") or 0)
+    chosen = chosen_videos(call)
+    span = None if start is None and end is None else (start, end)
+    with store.catalog.reading() as seen:
+        ids = None
+        names: dict[int, str] = {}
+        if chosen is not None:
+            names = seen.lists.ids_of(dict(chosen))
+            ids = set(names)
+        if not step:
+            step = _usual_step(start, end)
+        if len(clauses) <= 1:
+            words = clauses[0] if clauses else None
+            rows = seen.box_counts.count(ids, words, step=step, region=region_in(query), span=span)
+        else:
+            rows = []
+        unknown = seen.box_counts.unexamined(ids)
+        if ids is None:
+            names = seen.lists.names_of_videos({row.video_id for row in rows})
+    if len(clauses) > 1:
+        return _counts_of_combinations(call, chosen, step, unknown)
+    by_video: dict[int, int] = {}
+    by_bin: dict[int, int] = {}
+    for row in rows:
+        by_video[row.video_id] = by_video.get(row.video_id, 0) + row.boxes
+        by_bin[row.bin] = by_bin.get(row.bin, 0) + row.boxes
+    videos = sorted(
+        ((names[number], count) for number, count in by_video.items() if number in names),
+        key=lambda pair: (-pair[1], pair[0]),
+    )
+    return _counts_record(videos, by_bin, step, unknown, is_clock=span is not None)
+
+
+def _counts_record(
+    videos: Sequence[tuple[str, int]],
+    by_bin: dict[int, int],
+    step: float,
+    unknown: dict[int, float],
+    *,
+    is_clock: bool,
+) -> dict[str, Any]:
+    first = min(by_bin, default=0) if is_clock else 0
+    length = max(by_bin, default=-1) + 1 - first
+    if length > _MAX_BINS:
+        raise UsageError(
+            f"res must be larger: {length} parts of {step:g} s", hint=f"at most {_MAX_BINS}"
+        )
+    start = iso_time(int(first * step * NS)) if is_clock else 0
+    return {
+        "total": sum(count for _, count in videos),
+        "bins": {
+            "start": start,
+            "step": step,
+            "counts": [by_bin.get(first + place, 0) for place in range(length)],
+        },
+        "videos": [{"video": name, "count": count} for name, count in videos[:1000]],
+        "unknown": {"seconds": sum(unknown.values()), "videos": len(unknown)},
+    }
+
+
+def _usual_step(start: int | None, end: int | None) -> float:
+    if start is not None and end is not None and end > start:
+        return max(1.0, (end - start) / NS / _DEFAULT_BINS)
+    return 60.0
+
+
+def _counts_of_combinations(
+    call: Call, chosen: Sequence[tuple[int, str]] | None, step: float, unknown: dict[int, float]
+) -> dict[str, Any]:
+    """Count boxes that need several labels at once, video by video."""
+    store = call.web.store
+    start, end = moment_in(call.query, "from"), moment_in(call.query, "to")
+    is_clock = start is not None or end is not None
+    videos, by_bin = [], dict[int, int]()
+    names = list(store) if chosen is None else [name for _, name in chosen]
+    for name in names:
+        video = store[name]
+        rows = video.labels.query(call.query.get("q"), region=region_in(call.query)).columns()
+        shown = seconds_of(video, rows)
+        captured = video.info.captured
+        if is_clock:
+            if captured is None:
+                continue
+            shown = shown + captured.ns / NS
+            shown = shown[(shown >= (start or 0) / NS) & (shown < (end / NS if end else np.inf))]
+        if len(shown):
+            videos.append((name, len(shown)))
+            places, amounts = np.unique((shown // step).astype(np.int64), return_counts=True)
+            for place, amount in zip(places.tolist(), amounts.tolist(), strict=True):
+                by_bin[place] = by_bin.get(place, 0) + amount
+    videos.sort(key=lambda pair: (-pair[1], pair[0]))
+    return _counts_record(videos, by_bin, step, unknown, is_clock=is_clock)
+
+
+def seconds_of(video: Video, rows: DetectionColumns) -> Any:
+    original = video.original
+    ticks = context_of(video).table.pts_of(rows.frames) - original.first_pts
+    return ticks * float(original.time_base)
+
+
+# ---------------------------------------------------------------------------------------- changes
+
+
+_BOXES = {
+    "video": "path of the video",
+    "boxes": "list of objects: frame, box ([x1, y1, x2, y2]), label, and confidence, track and "
+    "attributes if known",
+    "source": "name of their source; default: manual",
+    "model": "model of the source",
+    "version": "version of the model",
+    "replace": "true: remove the other boxes of the source from these frames first",
+}
+_REMOVED = {
+    "video": "path of the video",
+    "labels": "only boxes with one of these labels",
+    "frames": "only boxes in these frames: [first, end)",
+    "source": "only boxes of this source",
+}
+
+
+def add(call: Call) -> object:
+    from vfsd.core.detections import Detection, Source
+
+    body = call.body
+    require_keys(body, _BOXES)
+    video = _changed_video(call)
+    given = body.get("boxes")
+    if not isinstance(given, list) or not given:
+        raise UsageError("boxes must be a list of objects")
+    source = Source(
+        text_in(body, "source", "manual"),
+        str(body.get("model") or ""),
+        str(body.get("version") or ""),
+    )
+    try:
+        boxes = [
+            Detection(
+                one["frame"],
+                one["label"],
+                tuple(one["box"]),
+                one.get("confidence"),
+                one.get("track"),
+                source,
+                one.get("attributes") or {},
+            )
+            for one in given
+        ]
+    except (TypeError, KeyError, AttributeError) as error:
+        raise UsageError(
+            f"a box must have a frame, a label and a box: {error}",
+            hint='for example {"frame": 3, "label": "car", "box": [10, 20, 50, 60]}',
+        ) from None
+    columns = DetectionColumns.from_detections(boxes)
+    catalog = call.web.store.catalog
+    frames = sorted({int(one) for one in columns.frames})
+    if body.get("replace"):
+        for frame in frames:
+            catalog.detections.remove(video.info, frames=range(frame, frame + 1), source=source)
+    count = catalog.detections.add(video.info, columns, source)
+    return {"name": video.name, "boxes": count}
+
+
+def remove(call: Call) -> object:
+    body = call.body
+    require_keys(body, _REMOVED)
+    video = _changed_video(call)
+    words = words_in(body, "labels")
+    frames = body.get("frames")
+    if not (words or frames or body.get("source")):
+        raise UsageError("no boxes selected", hint="give labels, frames or a source")
+    chosen = None
+    if frames is not None:
+        if (
+            not isinstance(frames, list)
+            or len(frames) != 2
+            or not all(type(one) is int for one in frames)
+            or not 0 <= frames[0] < frames[1]
+        ):
+            raise UsageError(f"frames must be [first, end], got {frames!r}")
+        chosen = range(frames[0], frames[1])
+    source = text_in(body, "source") if body.get("source") else None
+    gone = video.labels.remove(labels=words or None, frames=chosen, source=source)
+    return {"name": video.name, "boxes": gone}
+
+
+def _changed_video(call: Call) -> Video:
+    name = text_in(call.body, "video")
+    if not call.user.may_see(name):
+        raise NotFoundError(f"no such video: {name!r}")
+    return call.web.store[name]
+
+
+IN_PARAMETER = Parameter("in", "a directory, a name or a pattern; default: the whole store")
+QUERY_PARAMETER = Parameter("q", "labels: car|truck & red")
+
+ENDPOINTS = (
+    Endpoint(
+        "GET",
+        "/api/1/detections",
+        counts,
+        "Numbers of boxes over time and by video.",
+        {
+            "total": "number of boxes",
+            "bins": "object: start (ISO 8601 with `from` or `to`, else 0: the first frame of each "
+            "video), step (seconds) and counts",
+            "videos": "list of objects: video and count, largest first, at most 1000",
+            "unknown": "object: seconds and number of videos that no source has examined",
+        },
+        (
+            IN_PARAMETER,
+            QUERY_PARAMETER,
+            Parameter("region", "only boxes that overlap it: WxH+X+Y"),
+            Parameter("from", "recorded at this time or later, ISO 8601"),
+            Parameter("to", "recorded before this time, ISO 8601"),
+            Parameter("res", "seconds of a part", "number"),
+        ),
+        is_scoped=True,
+    ),
+    Endpoint(
+        "POST",
+        "/api/1/detections",
+        add,
+        "Add boxes to a video.",
+        {"name": "path of the video", "boxes": "number of boxes added"},
+        body=_BOXES,
+        role=UserRole.LABEL,
+        is_change=True,
+        is_scoped=True,
+    ),
+    Endpoint(
+        "POST",
+        "/api/1/detections/remove",
+        remove,
+        "Remove boxes of a video.",
+        {"name": "path of the video", "boxes": "number of boxes removed"},
+        body=_REMOVED,
+        role=UserRole.LABEL,
+        is_change=True,
+        is_scoped=True,
+    ),
+)
