@@ -6,7 +6,9 @@ import "./styles/base.css";
 import "./styles/controls.css";
 import "./styles/shell.css";
 import "./styles/media.css";
-import "./styles/pages.css";
+import "./styles/library.css";
+import "./styles/video.css";
+import "./styles/search.css";
 import "./styles/cameras.css";
 
 render(<Shell />, /** @type {HTMLElement} */ (document.getElementById("page")));

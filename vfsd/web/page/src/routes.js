@@ -4,9 +4,11 @@ import { CameraPage } from "./pages/camera.jsx";
 import { CamerasPage } from "./pages/cameras.jsx";
 import { HealthPage } from "./pages/health.jsx";
 import { JobsPage } from "./pages/jobs.jsx";
-import { LibraryPage } from "./pages/library.jsx";
+import { LibraryPage } from "./pages/library/library.jsx";
 import { OverlapPage } from "./pages/overlap.jsx";
+import { SearchPage } from "./pages/search/search.jsx";
 import { StoragePage } from "./pages/storage.jsx";
+import { VideoPage } from "./pages/video/video.jsx";
 
 /** @typedef {{rest: string, params: Record<string, string>}} PageProps */
 /** @typedef {{at: string, name: string, icon?: string, page: (props: PageProps) => any, menu?: boolean, under?: string}} Page
@@ -16,6 +18,8 @@ import { StoragePage } from "./pages/storage.jsx";
 /** @type {Page[]} */
 export const PAGES = [
   { at: "", name: "Library", icon: "library", page: LibraryPage },
+  { at: "search", name: "Search", icon: "search", page: SearchPage },
+  { at: "v", name: "Video", page: VideoPage, under: "" },
   { at: "cameras", name: "Cameras", icon: "camera", page: CamerasPage },
   { at: "camera", name: "Camera", page: CameraPage, under: "cameras" },
   { at: "overlap", name: "Overlap", icon: "overlap", page: OverlapPage, menu: true },

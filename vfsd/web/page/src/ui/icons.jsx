@@ -46,10 +46,12 @@ const PATHS = {
   info: "M10 3a7 7 0 1 0 0 14 7 7 0 0 0 0-14zM10 9.2V14M10 6.5h.01",
 };
 
+const SOLID = new Set(["play", "next", "previous"]);
+
 /** @param {{name: string, size?: number}} props */
 export function Icon({ name, size = 18 }) {
   return (
-    <svg class="icon" width={size} height={size} viewBox="0 0 20 20" aria-hidden="true" focusable="false">
+    <svg class={SOLID.has(name) ? "icon solid" : "icon"} width={size} height={size} viewBox="0 0 20 20" aria-hidden="true" focusable="false">
       <path d={PATHS[name] ?? PATHS.info} />
     </svg>
   );

@@ -22,11 +22,13 @@ export function Player({ player, width, height, overlay, stage }) {
   };
   return (
     <div class="player" ref={frame} data-test="player">
-      <div class="stage" style={{ "--ratio": `${width} / ${height}`, "--ratio-number": width / height }} data-test="stage">
-        <video ref={video} preload="auto" playsInline disablePictureInPicture aria-label="Video" data-test="video" />
-        <Still player={player} />
-        {overlay}
-        {stage}
+      <div class="stage-room">
+        <div class="stage" style={{ "--ratio": `${width} / ${height}`, "--ratio-number": width / height }} data-test="stage">
+          <video ref={video} preload="auto" playsInline disablePictureInPicture aria-label="Video" data-test="video" />
+          <Still player={player} />
+          {overlay}
+          {stage}
+        </div>
       </div>
       <Controls player={player} onFullScreen={fullScreen} />
     </div>

@@ -2,6 +2,7 @@
 // A timeline on a canvas: lanes of times, spans and densities below a ruler.
 import { effect } from "@preact/signals";
 import { useEffect, useId, useMemo, useRef, useState } from "preact/hooks";
+import { canvasColor } from "../lib/color.js";
 import { clock } from "../lib/format.js";
 import { Scale, ticks, within, zoomed } from "../lib/scale.js";
 
@@ -195,8 +196,14 @@ function draw(element, width, height, scale, tops, props, hover, format) {
   if (!pen) return;
   pen.scale(ratio, ratio);
   const style = getComputedStyle(element);
-  /** @param {string | undefined} name */
-  const color = (name) => (name?.startsWith("--") ? style.getPropertyValue(name) : name) || style.color;
+  /** @type {Map<string, string>} */
+  const known = new Map();
+  /** @param {string} [name] */
+  const color = (name = "--text-2") => {
+    const found = known.get(name) ?? canvasColor(name);
+    known.set(name, found);
+    return found;
+  };
   pen.font = `11px ${style.fontFamily}`;
 
   for (const [index, lane] of props.lanes.entries()) {
