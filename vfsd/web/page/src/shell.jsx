@@ -75,7 +75,7 @@ function Header({ current }) {
             key={page.at}
             href={`#/${page.at}`}
             class={page.menu ? "menu-page" : ""}
-            aria-current={page.at === current || page.at === under || (page.at === "" && current === "v") ? "page" : undefined}
+            aria-current={page.at === current || page.at === under ? "page" : undefined}
             data-test={`nav-${page.at || "library"}`}
           >
             <Icon name={page.icon ?? ""} />
