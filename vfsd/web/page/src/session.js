@@ -13,7 +13,7 @@ export const session = signal(null);
 export const sessionError = signal(null);
 
 /** Whether an action may be offered.
- * @param {string} action such as `write` or `jobs` */
+ * @param {"label" | "change" | "upload" | "remove" | "work"} action */
 export function may(action) {
   const now = session.value;
   return Boolean(now && now.write && (now.can?.[action] ?? true));

@@ -1,5 +1,6 @@
 // @ts-check
 // The frame of every page: navigation, login, help and messages.
+import { Component } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { locked } from "./api.js";
 import { go, route } from "./router.js";
@@ -31,7 +32,9 @@ function Frame() {
       <Header current={found?.page.at ?? null} />
       <main id="main" tabIndex={-1} data-test="main">
         {found ? (
-          <found.page.page key={found.page.at} rest={found.rest} params={params} />
+          <Guard key={path}>
+            <found.page.page key={found.page.at} rest={found.rest} params={params} />
+          </Guard>
         ) : (
           <Empty icon="help" title="There is no such page">
             <a href="#/">To the library</a>
@@ -42,6 +45,30 @@ function Frame() {
       {helpOpen.value ? <KeyboardHelp /> : null}
     </>
   );
+}
+
+/** Shows the error of a page in its place. */
+class Guard extends Component {
+  /** @type {{error: any}} */
+  state = { error: null };
+
+  /** @param {any} error */
+  static getDerivedStateFromError(error) {
+    return { error };
+  }
+
+  render() {
+    const { error } = this.state;
+    if (!error) return this.props.children;
+    return (
+      <div class="padded">
+        <Failure
+          error={{ message: `This page failed: ${error.message}`, hint: "The store is not affected." }}
+          onRetry={() => this.setState({ error: null })}
+        />
+      </div>
+    );
+  }
 }
 
 /** @param {Event} event */

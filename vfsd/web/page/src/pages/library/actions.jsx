@@ -8,43 +8,43 @@ import { may } from "../../session.js";
 import { Button, Field } from "../../ui/basics.jsx";
 import { Dialog, toast, toastError } from "../../ui/messages.jsx";
 
-/** @typedef {{key: string, name: string, icon: string, needs: string, fields: {key: string, label: string, hint?: string}[],
+/** @typedef {{key: string, name: string, icon: string, needs: "change" | "remove" | "work", fields: {key: string, label: string, hint?: string}[],
  *   explains: string, danger?: boolean, run: (name: string, values: Record<string, string>) => Promise<any>, done: string}} Action */
 
 /** @type {Action[]} */
 const ACTIONS = [
   {
-    key: "tag", name: "Tag", icon: "tag", needs: "write", done: "tagged",
+    key: "tag", name: "Tag", icon: "tag", needs: "change", done: "tagged",
     fields: [{ key: "add", label: "Add tags", hint: "night rain" }, { key: "remove", label: "Remove tags" }],
     explains: "Tags are words; separate several by spaces.",
     run: (name, { add = "", remove: drop = "" }) => patch(videoApi(name), { tags: { add: words(add), remove: words(drop) } }),
   },
   {
-    key: "move", name: "Move", icon: "folder", needs: "write", done: "moved",
+    key: "move", name: "Move", icon: "folder", needs: "change", done: "moved",
     fields: [{ key: "dir", label: "To directory", hint: "cam1/2026" }],
     explains: "Names in the directory stay the same. An existing video is not replaced.",
     run: (name, { dir = "" }) => patch(videoApi(name), { name: [dir.replace(/^\/+|\/+$/g, ""), baseName(name)].filter(Boolean).join("/") }),
   },
   {
-    key: "policy", name: "Policy", icon: "storage", needs: "write", done: "changed",
+    key: "policy", name: "Policy", icon: "storage", needs: "change", done: "changed",
     fields: [{ key: "policy", label: "Policy", hint: "original=keep" }],
     explains: "The policy decides if and when originals are replaced or deleted, as in `vfsd policy set`.",
     run: (name, { policy = "" }) => patch(videoApi(name), { policy }),
   },
   {
-    key: "hold", name: "Hold", icon: "lock", needs: "write", done: "held",
+    key: "hold", name: "Hold", icon: "lock", needs: "change", done: "held",
     fields: [{ key: "reason", label: "Reason" }],
     explains: "A held video is neither changed nor removed until the hold is lifted.",
     run: (name, { reason = "" }) => patch(videoApi(name), { hold: reason }),
   },
   {
-    key: "detect", name: "Detect", icon: "box", needs: "jobs", done: "queued",
+    key: "detect", name: "Detect", icon: "box", needs: "work", done: "queued",
     fields: [{ key: "with", label: "Detector", hint: "motion" }],
     explains: "The detector examines every frame, and stores its boxes.",
     run: (name, { with: detector = "" }) => post("/api/1/jobs", { kind: "detect", args: { video: name, with: detector || "motion" } }),
   },
   {
-    key: "remove", name: "Remove", icon: "trash", needs: "write", done: "removed", danger: true, fields: [],
+    key: "remove", name: "Remove", icon: "trash", needs: "remove", done: "removed", danger: true, fields: [],
     explains: "The videos, their tiles and their labels are deleted. There is no undo.",
     run: (name) => remove(videoApi(name)),
   },

@@ -28,31 +28,33 @@ function Branch({ under, dir, depth, onGo }) {
   if (error) return <Failure error={error} onRetry={reload} />;
   return (
     <ul>
-      {(data?.items ?? []).map((/** @type {{dir: string, videos: number}} */ one) => (
-        <Directory key={one.dir} one={one} dir={dir} depth={depth} onGo={onGo} />
+      {(data?.items ?? []).map((/** @type {{path: string, name: string, videos: number, directories: number}} */ one) => (
+        <Directory key={one.path} one={one} dir={dir} depth={depth} onGo={onGo} />
       ))}
     </ul>
   );
 }
 
-/** @param {{one: {dir: string, videos: number}, dir: string, depth: number, onGo: () => void}} props */
+/** @param {{one: {path: string, name: string, videos: number, directories: number}, dir: string, depth: number, onGo: () => void}} props */
 function Directory({ one, dir, depth, onGo }) {
-  const inside = dir === one.dir || dir.startsWith(`${one.dir}/`);
+  const inside = dir === one.path || dir.startsWith(`${one.path}/`);
   const [opened, setOpened] = useState(/** @type {boolean | null} */ (null));
   const open = opened ?? inside;
-  const name = one.dir.slice(one.dir.lastIndexOf("/") + 1);
+  const { name } = one;
   return (
     <li>
       <div class="tree-line" style={{ paddingLeft: `${depth * 14}px` }}>
-        <button type="button" class="tree-open" aria-label={`${open ? "Close" : "Open"} ${name}`} aria-expanded={open} onClick={() => setOpened(!open)}>
-          <Icon name={open ? "down" : "right"} size={12} />
-        </button>
-        <button type="button" class="tree-row" aria-current={dir === one.dir ? "true" : undefined} title={one.dir} onClick={() => { setParams({ dir: one.dir }); onGo(); }} data-test="directory">
+        {one.directories > 0 ? (
+          <button type="button" class="tree-open" aria-label={`${open ? "Close" : "Open"} ${name}`} aria-expanded={open} onClick={() => setOpened(!open)}>
+            <Icon name={open ? "down" : "right"} size={12} />
+          </button>
+        ) : <span class="tree-open" />}
+        <button type="button" class="tree-row" aria-current={dir === one.path ? "true" : undefined} title={one.path} onClick={() => { setParams({ dir: one.path }); onGo(); }} data-test="directory">
           <span class="cut">{name}</span>
           <span class="muted">{count(one.videos)}</span>
         </button>
       </div>
-      {open ? <Branch under={one.dir} dir={dir} depth={depth + 1} onGo={onGo} /> : null}
+      {open && one.directories > 0 ? <Branch under={one.path} dir={dir} depth={depth + 1} onGo={onGo} /> : null}
     </li>
   );
 }

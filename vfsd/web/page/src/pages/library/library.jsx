@@ -28,7 +28,7 @@ export function LibraryPage({ params }) {
   const [places, setPlaces] = useState(false);
   const [chosen, setChosen] = useState(/** @type {Set<string>} */ (new Set()));
   const filters = useMemo(() => Object.fromEntries(Object.entries(params).filter(([key]) => ACTIVE.has(key))), [params]);
-  const query = useMemo(() => ({ ...filters, dir: params.dir, sort: params.sort, limit: PAGE }), [filters, params.dir, params.sort]);
+  const query = useMemo(() => ({ ...filters, dir: params.dir, deep: params.dir ? 1 : null, sort: params.sort, limit: PAGE }), [filters, params.dir, params.sort]);
   const videos = useVideos(query);
   const dir = params.dir ?? "";
   const dirs = useAnswer("/api/1/dirs", { under: dir });
@@ -154,15 +154,15 @@ function pattern(text) {
   return /[*?]/.test(word) ? word : `**${word}**`;
 }
 
-/** @param {{folders: {dir: string, videos: number}[]}} props */
+/** @param {{folders: {path: string, name: string, videos: number}[]}} props */
 function FolderList({ folders }) {
   if (folders.length === 0) return null;
   return (
     <div class="folders">
       {folders.map((one) => (
-        <button type="button" class="folder" key={one.dir} onClick={() => setParams({ dir: one.dir })} title={one.dir} data-test="folder">
+        <button type="button" class="folder" key={one.path} onClick={() => setParams({ dir: one.path })} title={one.path} data-test="folder">
           <Icon name="folder" />
-          <span class="cut">{one.dir.slice(one.dir.lastIndexOf("/") + 1)}</span>
+          <span class="cut">{one.name}</span>
           <span class="muted">{one.videos}</span>
         </button>
       ))}
@@ -195,7 +195,7 @@ function Nothing({ filtered }) {
   }
   return (
     <Empty icon="library" title="No videos yet">
-      <p>{may("write") ? "Drop files here, or add them with" : "Add some with"} <code>vfsd ingest</code>.</p>
+      <p>{may("upload") ? "Drop files here, or add them with" : "Add some with"} <code>vfsd ingest</code>.</p>
     </Empty>
   );
 }

@@ -16,7 +16,7 @@ const sending = signal([]);
 export function UploadTarget({ dir, onDone, children }) {
   const [over, setOver] = useState(false);
   const depth = useRef(0);
-  const allowed = may("write");
+  const allowed = may("upload");
   /** @param {DragEvent} event */
   const hasFiles = (event) => Boolean(event.dataTransfer?.types.includes("Files"));
   return (

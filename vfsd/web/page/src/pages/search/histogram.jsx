@@ -5,6 +5,17 @@ import { clock, count, date } from "../../lib/format.js";
 
 /** @typedef {{start: string | number, step: number, counts: number[]}} Bins  an instant, or seconds of the videos */
 
+/** The same amounts in at most `most` parts.
+ * @param {Bins} bins @param {number} most @returns {Bins} */
+export function merged({ start, step, counts }, most) {
+  const each = Math.max(Math.ceil(counts.length / most), 1);
+  const sums = [];
+  for (let index = 0; index < counts.length; index += each) {
+    sums.push(counts.slice(index, index + each).reduce((sum, value) => sum + value, 0));
+  }
+  return { start, step: step * each, counts: sums };
+}
+
 /** @param {{bins: Bins, onSpan: (from: string | null, to: string | null) => void}} props */
 export function Histogram({ bins, onSpan }) {
   const room = useRef(/** @type {HTMLDivElement | null} */ (null));
@@ -42,7 +53,7 @@ export function Histogram({ bins, onSpan }) {
           </span>
         ))}
       </div>
-      <figcaption class="muted"><span>{text(0)}</span><span>{text(counts.length)}</span></figcaption>
+      <figcaption class="muted"><span>{text(0)}</span>{absolute ? null : <span>from the start of each video</span>}<span>{text(counts.length)}</span></figcaption>
     </figure>
   );
 }

@@ -13,7 +13,7 @@ import { useKeys } from "../../ui/keyboard.jsx";
 import { toast, toastError } from "../../ui/messages.jsx";
 import { CropCard } from "./crops.jsx";
 import { arranged } from "./groups.js";
-import { Histogram } from "./histogram.jsx";
+import { Histogram, merged } from "./histogram.jsx";
 import { SearchForm } from "./form.jsx";
 
 /** @typedef {{video: string, frame: number, time: number, at?: string | null, box: [number, number, number, number], label: string,
@@ -22,8 +22,9 @@ import { SearchForm } from "./form.jsx";
 
 const BATCH = 24;
 const HEIGHT = 120;
-/** Parts of the histogram. */
-const BINS = 96;
+/** Bars of the histogram at most, and its finest step in seconds. */
+const BARS = 120;
+const STEP = 2;
 
 /** @param {import("../../routes.js").PageProps} props */
 export function SearchPage({ params }) {
@@ -33,7 +34,7 @@ export function SearchPage({ params }) {
   );
   const asked = Boolean(params.q || params.in || params.region);
   const group = params.group ?? "video";
-  const totals = useAnswer(asked ? "/api/1/detections" : null, { ...search, res: BINS });
+  const totals = useAnswer(asked ? "/api/1/detections" : null, { ...search, res: stepOf(search) });
   const crops = useCrops(asked ? search : null);
   const rows = useMemo(() => arranged(crops.items, group), [crops.items, group]);
   const [columns, setColumns] = useState(1);
@@ -84,6 +85,13 @@ export function SearchPage({ params }) {
   );
 }
 
+/** Seconds of a part of the histogram.
+ * @param {{from?: string, to?: string}} search */
+function stepOf({ from, to }) {
+  const seconds = from && to ? (Date.parse(to) - Date.parse(from)) / 1000 : Number.NaN;
+  return Number.isFinite(seconds) ? Math.max(Math.ceil(seconds / BARS), 1) : STEP;
+}
+
 /** Rows of the list: headings, and as many crops as have room side by side.
  * @param {{heading: string | null, note: string, crops: ShownCrop[]}[]} groups @param {number} columns */
 function chunked(groups, columns) {
@@ -124,9 +132,9 @@ function Summary({ totals, search, group }) {
           onChange={(value) => setParams({ group: value === "video" ? null : value })}
           test="group"
         />
-        <SaveMenu search={search} />
+        <CopyLink />
       </div>
-      {data?.bins?.counts?.length > 0 ? <Histogram bins={data.bins} onSpan={(from, to) => setParams({ from, to })} /> : null}
+      {data?.bins?.counts?.length > 0 ? <Histogram bins={merged(data.bins, BARS)} onSpan={(from, to) => setParams({ from, to })} /> : null}
       {data?.unknown?.seconds > 0 ? <Unknown unknown={data.unknown} search={search} /> : null}
     </div>
   );
@@ -148,14 +156,13 @@ function Unknown({ unknown, search }) {
       <Icon name="info" size={16} />
       <span>Unknown: {duration(unknown.seconds)} of {counted(videos, "video")} were examined by no detector.</span>
       <span class="spread" />
-      {may("jobs") ? <button type="button" class="link" onClick={() => void detect()} data-test="detect-unknown">Detect motion there</button> : null}
+      {may("work") ? <button type="button" class="link" onClick={() => void detect()} data-test="detect-unknown">Detect motion there</button> : null}
     </div>
   );
 }
 
-/** The search in other forms: its address, and the boxes as files.
- * @param {{search: Record<string, string | undefined>}} props */
-function SaveMenu({ search }) {
+/** The address is the search. */
+function CopyLink() {
   const save = async () => {
     try {
       await navigator.clipboard.writeText(location.href);
@@ -165,10 +172,7 @@ function SaveMenu({ search }) {
     }
   };
   return (
-    <>
-      <a class="button" href={`/api/1/detections${queryText({ ...search, format: "csv", download: 1 })}`} download="boxes.csv" data-test="export-csv">CSV</a>
-      <Button onClick={() => void save()} test="copy-search">Copy link</Button>
-    </>
+    <Button onClick={() => void save()} test="copy-search">Copy link</Button>
   );
 }
 

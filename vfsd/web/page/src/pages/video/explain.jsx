@@ -35,7 +35,7 @@ export function ExplainPanel({ name, region, span, duration, onClose, onMade }) 
       {error ? <Failure error={error} onRetry={reload} /> : null}
       {loading ? <div class="waiting"><Spinner /></div> : null}
       {data ? <Cost plan={data} /> : null}
-      {may("jobs") ? <MakeTiles key={`${text} ${span}`} name={name} region={text} span={span} duration={duration} onMade={onMade} /> : null}
+      {may("work") ? <MakeTiles key={`${text} ${span}`} name={name} region={text} span={span} duration={duration} onMade={onMade} /> : null}
     </section>
   );
 }

@@ -33,12 +33,14 @@ export function labelLanes(table, labels, most) {
     counts: { from: 0, to: table.duration, values: row.bins ?? [] },
     color: labelColor(row.label),
   }));
-  return [...lanes, ...labels.sources.map((source) => examinedLane(table, source))];
+  const one = labels.sources.length === 1;
+  return [...lanes, ...labels.sources.map((source) => examinedLane(table, source, one ? "examined" : `by ${source.name}`))];
 }
 
 /** Hatched where a source did not look: nothing is known there.
- * @param {FrameTable} table @param {{name: string, examined: [number, number][]}} source @returns {Lane} */
-export function examinedLane(table, { name, examined }) {
+ * @param {FrameTable} table @param {{name: string, examined: [number, number][]}} source @param {string} title of the lane
+ * @returns {Lane} */
+export function examinedLane(table, { name, examined }, title) {
   /** @type {NonNullable<Lane["spans"]>} */
   const spans = [];
   let at = 0;
@@ -48,7 +50,7 @@ export function examinedLane(table, { name, examined }) {
     at = end;
   }
   if (at < table.length) spans.push({ from: table.start(at), to: table.duration, hatched: true, color: "--key", text: "unknown" });
-  return { name, title: `Frames examined by ${name}; hatched: unknown`, height: 10, spans };
+  return { name: title, title: `Frames examined by ${name}; hatched: unknown`, height: 10, spans };
 }
 
 /** Colour: codec.  Height: the share of the pixels that tiles have.

@@ -98,7 +98,7 @@ function Damage({ info, onFrame }) {
 export function KeepingCard({ info, onChange }) {
   const [tag, setTag] = useState("");
   const [asking, setAsking] = useState(/** @type {"hold" | "policy" | null} */ (null));
-  const writable = may("write");
+  const writable = may("change");
   /** @param {any} changes @param {string} done */
   const change = async (changes, done) => {
     try {
