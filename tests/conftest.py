@@ -11,6 +11,7 @@ from collections.abc import Generator, Iterator
 from contextlib import suppress
 from fractions import Fraction
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from sqlalchemy.engine import Dialect, Engine
 from sqlalchemy.util import LRUCache
 
 from sample_videos import Encoding, Scene, write
+from tests.support.encoded_tiles import RememberingEncoder
 from tests.support.examiner import RememberingExaminer
 from tests.support.http_proxy import HttpProxy
 from tests.support.mount_starter import MountStarter
@@ -34,6 +36,7 @@ from tests.support.selection import (
 )
 from tests.support.stores import new_store
 from vfsd.api.store import Store
+from vfsd.catalog import open_catalog
 from vfsd.catalog.engine import Database
 from vfsd.codecs.stitching.kvazaar import kvazaar_available
 from vfsd.derive.tile_encoder import SegmentMaker
@@ -109,6 +112,28 @@ def warm_workers(examined: Path) -> Iterator[None]:
         patch.setattr("vfsd.storage.context.Examiner", examiner)
         yield
     workers.close()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def tiles_encoded_once(examined: Path, pytestconfig: pytest.Config) -> Iterator[None]:
+    """Encode equal tiles once, except with `--all`.  Encoding takes most of the time of tests of
+    tiles."""
+    with pytest.MonkeyPatch.context() as patch:
+        if not pytestconfig.option.all:
+            patch.setattr("vfsd.derive.tile_encoder.encode_cells", RememberingEncoder(examined))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def catalogs_created_by_script(pytestconfig: pytest.Config) -> Iterator[None]:
+    """Create catalogs on PostgreSQL without repeating the work of Alembic, except with `--all`."""
+    with pytest.MonkeyPatch.context() as patch:
+        if not pytestconfig.option.all and find_spec("psycopg") is not None:
+            from tests.support.catalog_script import RememberedUpgrade
+
+            upgrade = RememberedUpgrade(open_catalog._upgrade_schema)
+            patch.setattr(open_catalog, "_upgrade_schema", upgrade)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

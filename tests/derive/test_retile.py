@@ -31,6 +31,7 @@ from vfsd.codecs.stitching.kvazaar import encode_tiled
 from vfsd.core.model import Role, Segment
 from vfsd.core.pixel_array import Pixels
 from vfsd.core.view_request import View
+from vfsd.derive import tile_encoder
 from vfsd.derive.derived_data import (
     drop_retired_tiles,
     drop_tiles,
@@ -461,6 +462,8 @@ def test_wrongly_encoded_tile_is_not_published(
         ]
 
     monkeypatch.setattr(cell_encoders, "encode_tiled", short)
+    # Tiles of other tests are not to be remembered here.
+    monkeypatch.setattr(tile_encoder, "encode_cells", cell_encoders.encode_cells)
     with pytest.raises(IntegrityError, match="30 pictures gave 29 packets"):
         video.tiles.retile("uniform:2x2", settings=TileSettings(STITCHABLE))
     assert store.catalog.segments(video.info) == []
