@@ -171,12 +171,12 @@ def test_older_invalid_values_do_not_block_searches(there: Catalog, value: Any) 
 
 def test_any_number_of_conditions(there: Catalog) -> None:
     video, other = video_of(there, 0), video_of(there, 1)
-    words = [f"word {number}" for number in range(2000)]
-    values = {f"key {number}": number for number in range(1200)}
+    words = [f"word {number}" for number in range(1100)]  # SQLite nests 1000 expressions
+    values = {f"key {number}": number for number in range(1100)}
     there.tag(video, *words)
     there.tag(other, *words[1:])
     there.set_metadata(video, **values)
-    there.set_metadata(other, **(values | {"key 1199": 0}))
+    there.set_metadata(other, **(values | {"key 1099": 0}))
     assert there.find(tags=set(words)).names() == ["values/00.mp4"]
     assert there.find(tags=set(words[1:])).names() == ["values/00.mp4", "values/01.mp4"]
     assert there.find(tags={*words, "another"}).names() == []

@@ -44,7 +44,7 @@ def started(stack: ExitStack, store: Store, kind: str) -> subprocess.Popen[str]:
 @pytest.mark.parametrize(
     ("catalog", "kind"),
     thorough_but(
-        [("sqlite", "tiles"), ("postgresql", "tiles")],
+        [("sqlite", "tiles")],
         product(["sqlite", "postgresql"], ["tiles", "rendition", "import"]),
     ),
 )
