@@ -14,6 +14,7 @@ from typing import Any
 from vfsd.api.store import Store
 from vfsd.views import Views
 from vfsd.web.app import create_app
+from vfsd.web.audit_log import AuditLog
 from vfsd.web.server import WebServer, bind
 from vfsd.web.settings import ServeOptions
 from vfsd.web.users import Sessions, User, UserRole, Users
@@ -106,7 +107,8 @@ def serving(store: Store, state: Path | None = None, **options: Any) -> Iterator
     sessions = Sessions(b"key of the tests", users, None if state is None else state / "ended")
     with (
         closing(Views(store.parts, store.tools)) as views,
-        closing(WebContext(store, views, checked, users, sessions)) as web,
+        closing(AuditLog(None if state is None else state / "audit")) as audit,
+        closing(WebContext(store, views, checked, users, sessions, audit)) as web,
     ):
         server = WebServer(create_app(web), web, sockets)
         thread = threading.Thread(target=server.run)

@@ -22,6 +22,7 @@ from vfsd.web.endpoint import Endpoint
 from vfsd.web.media import get_media
 from vfsd.web.request_guard import RequestGuard
 from vfsd.web.static_files import static_routes
+from vfsd.web.uploads import delete_media, put_media
 from vfsd.web.web_context import WebContext
 
 ENDPOINTS: tuple[Endpoint, ...] = (
@@ -50,6 +51,8 @@ def _routes() -> Iterable[BaseRoute]:
     # A name takes all of a path, so paths that go on after it come first.
     yield from (one.route() for one in sorted(ENDPOINTS, key=lambda one: _is_open_ended(one.path)))
     yield Route("/v/{path:path}", get_media, methods=["GET"])
+    yield Route("/v/{path:path}", put_media, methods=["PUT"])
+    yield Route("/v/{path:path}", delete_media, methods=["DELETE"])
 
 
 def _is_open_ended(path: str) -> bool:

@@ -81,17 +81,19 @@ class Endpoint:
                 body = await read_json(request, web.options.limits.body_seconds)
             call = Call(web, user, request, body)
             result = await web.run(lambda: self.handler(call))
+            if self.is_change:
+                name = request.path_params.get("name", body.get("name"))
+                action = f"{self.method} {self.path}"
+                web.audit.note(user, request.state.client, action, name, sent=dict(body))
             return result if isinstance(result, Response) else json_response(request, result)
 
         return Route(self.path, answer, methods=[self.method])
 
     def _authorize(self, web: WebContext, user: User, request: Request) -> None:
-        if user.role < self.role:
+        if self.is_change:
+            web.require_change(user, self.role)
+        elif user.role < self.role:
             raise HttpError(403, f"this needs the role {self.role.name.lower()}")
-        if self.is_change and not web.can_write:
-            raise HttpError(
-                403, "the server is read-only", hint="start it with `vfsd serve --write`"
-            )
         if user.directories:
             name = request.path_params.get("name")
             if not self.is_scoped or (name is not None and not user.may_see(name)):

@@ -20,8 +20,9 @@ from vfsd.web.byte_ranges import disposition, is_unchanged, matches
 from vfsd.web.endpoint import json_response
 from vfsd.web.http_errors import HttpError
 from vfsd.web.range_response import FileHead, RangeResponse
+from vfsd.web.stills import StillRequest, still_response
 from vfsd.web.users import User
-from vfsd.web.view_limits import is_still, require_view_within_limits
+from vfsd.web.view_limits import is_still, other_form, require_view_within_limits
 from vfsd.web.web_context import WebContext
 
 _TYPES = {
@@ -62,11 +63,22 @@ async def get_media(request: Request) -> ASGIApp:
     if not user.may_see(path.partition("@/")[0].rstrip("/")):
         raise NotFoundError(f"no such file: {path!r}")
     found = await web.read(lambda: web.files.find(path))
-    if found.view is not None:
-        require_view_within_limits(web, found)
+    if found.view is None:
+        playable = await web.run(lambda: other_form(web, found, request.query_params))
+        if playable is not None:
+            raw: bytes = request.scope["raw_path"]
+            url = raw.decode("ascii") + playable
+            return Response(status_code=302, headers={"Cache-Control": "no-store", "Location": url})
+    else:
+        still = StillRequest.parse(found.view, request.query_params)
+        if still is not None:
+            return await still_response(web, found, still, request)
+        await web.run(lambda: require_view_within_limits(web, found))
     if await web.read(lambda: web.files.is_folder(found)):
         return await _listing(web, found, request)
     is_attached = request.query_params.get("download") == "1"
+    if is_attached and request.method == "GET":
+        web.audit.note(user, request.state.client, "download", path)
     if found.view is None or not is_still(found.view):
         opened = await web.read(lambda: _open(web, found, path, is_attached))
     else:  # its size is known when it has been encoded
@@ -100,7 +112,7 @@ def _response(web: WebContext, opened: _Opened, request: Request) -> ASGIApp:
 
 def _open(web: WebContext, found: FoundFile, path: str, is_attached: bool) -> _Opened:
     for _ in range(2):
-        head = _head(web, found, is_attached)
+        head = file_head(web, found, is_attached)
         file = web.files.open_found(found, path)
         try:
             if found.view is not None:
@@ -110,7 +122,7 @@ def _open(web: WebContext, found: FoundFile, path: str, is_attached: bool) -> _O
                 return _Opened(head, file)
             # The bytes are those of the tag unless the name got others in between.
             again = web.files.find(path)
-            if again.view is None and _head(web, again, is_attached).tag == head.tag:
+            if again.view is None and file_head(web, again, is_attached).tag == head.tag:
                 return _Opened(head, file)
             found = again
         except BaseException:
@@ -120,7 +132,8 @@ def _open(web: WebContext, found: FoundFile, path: str, is_attached: bool) -> _O
     raise HttpError(503, f"{path!r} is being written", headers={"Retry-After": "1"})
 
 
-def _head(web: WebContext, found: FoundFile, is_attached: bool) -> FileHead:
+def file_head(web: WebContext, found: FoundFile, is_attached: bool) -> FileHead:
+    """Return the header of a file; that of a view still lacks its entity tag."""
     node = found.node
     base = os.path.basename(found.name)
     if found.view is not None:

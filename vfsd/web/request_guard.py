@@ -251,14 +251,17 @@ def decoded_path(raw: bytes) -> str:
     """Return the path of a request as a name in the store, with its leading slash.
 
     Bytes that are not UTF-8 are decoded as for file names.  Raises `HttpError` for a path that
-    could be read in two ways: with an encoded slash, a NUL, or names that are empty, . or ``..``.
+    could be read in two ways: with an encoded slash, a control character, or names that are empty,
+    . or ``..``.
     """
     if b"%2f" in raw.lower() or b"\\" in raw:
         raise HttpError(400, "a path must not contain an encoded slash or a backslash")
     data = unquote_to_bytes(raw)
     names = data.split(b"/")
-    if names[0] or b"\0" in data or any(one in (b".", b"..") for one in names):
-        raise HttpError(400, "a path must begin with / and not contain NUL, . or ..")
+    if names[0] or any(one in (b".", b"..") for one in names):
+        raise HttpError(400, "a path must begin with / and not contain . or ..")
+    if any(byte < 0x20 or byte == 0x7F for byte in data):
+        raise HttpError(400, "a path must not contain control characters")
     if b"" in names[1:-1]:
         raise HttpError(400, "a path must not contain empty names")
     return os.fsdecode(data)

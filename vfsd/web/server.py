@@ -40,6 +40,7 @@ class BoundedProtocol(H11Protocol):
         self, *args: Any, max_connections: int, limits: RequestLimits, **options: Any
     ) -> None:
         super().__init__(*args, **options)
+        self.access_log = False  # it would show the signatures of URLs
         self._max_connections = max_connections
         self._limits = limits
         self._header_timer: asyncio.TimerHandle | None = None

@@ -12,6 +12,7 @@ from vfsd.core.process_control import MallocTrimmer
 from vfsd.disk.state_directory import state_directory
 from vfsd.views import Views
 from vfsd.web.app import create_app
+from vfsd.web.audit_log import AuditLog
 from vfsd.web.server import WebServer, bind
 from vfsd.web.settings import ServeOptions
 from vfsd.web.users import (
@@ -78,7 +79,9 @@ def serve_store(
         options = replace(options, port=sockets[0].getsockname()[1])
         views = stack.enter_context(closing(Views(store.parts, store.tools)))
         stack.enter_context(closing(MallocTrimmer(views.evict_idle)))
-        web = stack.enter_context(closing(WebContext(store, views, options, users, sessions)))
+        audit = stack.enter_context(closing(AuditLog(state / f"{name}.audit")))
+        web = WebContext(store, views, options, users, sessions, audit)
+        stack.enter_context(closing(web))
         shown = None if credentials.password is not None else token_file
         address = _address(options, users, shown)
         WebServer(create_app(web), web, sockets, lambda: on_ready(address)).run()

@@ -14,12 +14,15 @@ from vfsd.api.store_files import StoreFiles
 from vfsd.core.process_control import available_cores
 from vfsd.mount.background_work import ForegroundReads, ObservedViews
 from vfsd.views import Views
+from vfsd.web.audit_log import AuditLog
 from vfsd.web.camera_index import CameraIndex
 from vfsd.web.crop_sheets import CropSheets
+from vfsd.web.http_errors import HttpError
 from vfsd.web.request_limits import ClientCounts, FailedLogins, WorkQueue
 from vfsd.web.settings import ServeOptions
+from vfsd.web.stills import StillCache
 from vfsd.web.thumbnails import Thumbnails
-from vfsd.web.users import Sessions, Users
+from vfsd.web.users import Sessions, User, UserRole, Users
 from vfsd.web.view_playlists import ViewPlaylists
 
 _T = TypeVar("_T")
@@ -36,6 +39,7 @@ class WebContext:
         options: ServeOptions,
         users: Users,
         sessions: Sessions,
+        audit: AuditLog,
     ) -> None:
         self.store = store
         self.foreground = ForegroundReads()
@@ -44,6 +48,8 @@ class WebContext:
         self.options = options
         self.users = users
         self.sessions = sessions
+        self.audit = audit
+        self.stills = StillCache()
         self.failed_logins = FailedLogins()
         limits = options.limits
         self.clients = ClientCounts(limits.per_client, "requests")
@@ -66,6 +72,15 @@ class WebContext:
     def can_write(self) -> bool:
         """Whether requests may change the store."""
         return self.options.write and not self.store.parts.read_only
+
+    def require_change(self, user: User, role: UserRole) -> None:
+        """Raises `HttpError` unless a user with that role may change the store."""
+        if user.role < role:
+            raise HttpError(403, f"this needs the role {role.name.lower()}")
+        if not self.can_write:
+            raise HttpError(
+                403, "the server is read-only", hint="start it with `vfsd serve --write`"
+            )
 
     async def read(self, call: Callable[[], _T]) -> _T:
         """Run a blocking read of media in a thread."""
