@@ -15,7 +15,6 @@ from sample_videos import FOLDER
 from tests.mount.conftest import Mounted
 from vfsd.api.store import Store
 from vfsd.cli import doctor
-from vfsd.cli.stats import mount_stats
 from vfsd.core.subprocess_entry import child_environment
 from vfsd.disk import mount_queries
 from vfsd.disk.mount_queries import mount_at
@@ -23,6 +22,7 @@ from vfsd.errors import BusyError
 from vfsd.maintenance.backup import back_up
 from vfsd.mount import control
 from vfsd.mount.fs.inode_metadata import TUNER
+from vfsd.web.metrics import mount_stats
 
 pytestmark = pytest.mark.mount
 

@@ -51,7 +51,9 @@ class RenderStarter:
 def _serve(orders: socket.socket) -> None:
     while path := orders.recv(_PATH_BYTES):
         directory = StoreDirectory.open(Path(os.fsdecode(path)))
-        starter, pid = render_server.start(directory, read_only=False)
+        starter, pid = render_server.start(
+            directory, read_only=False, note=directory.rendering_note
+        )
         with starter:
             socket.send_fds(orders, [b"1"], [starter.fileno()])
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])

@@ -87,6 +87,14 @@ _PASSWORD = "VFSD_PASSWORD"
     show_default=True,
     help="Connections at a time.",
 )
+@click.option(
+    "--metrics-token-file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Serve /metrics to clients with the token in FILE.",
+)
+@click.option("--age", is_flag=True, help="Carry out policies once an hour, in idle time.")
+@click.option("--tune", is_flag=True, help="Make tiles that pay, in idle time.")
 def serve(
     session: Session,
     place: str | None,
@@ -101,6 +109,9 @@ def serve(
     cors: tuple[str, ...],
     allow_host: tuple[str, ...],
     max_connections: int,
+    metrics_token_file: Path | None,
+    age: bool,
+    tune: bool,
 ) -> None:
     """Serve a store by HTTP: a page, an API and videos.
 
@@ -115,6 +126,7 @@ def serve(
     try:
         from vfsd.web.serving import Credentials, ServerAddress, serve_store
         from vfsd.web.settings import ServeOptions
+        from vfsd.web.users import read_token
     except ImportError as error:
         raise ExtraMissingError(
             f"the server needs {error.name}", hint="pip install 'vfsd[web]'"
@@ -131,6 +143,9 @@ def serve(
         origins=cors,
         hosts=allow_host,
         max_connections=max_connections,
+        metrics_token=None if metrics_token_file is None else read_token(metrics_token_file),
+        age=age,
+        tune=tune,
     )
     credentials = Credentials(token_file, _password() if password else None)
     root = session.root() if place is None else store_path(place)
@@ -151,8 +166,7 @@ def serve(
         sys.stdout.flush()
 
     mount_log.set_up("warning" if session.quiet else "info")
-    with session.opened(root, writing=write) as store:
-        serve_store(store, options, credentials, report)
+    serve_store(root, options, credentials, report)
 
 
 def _password() -> str:

@@ -17,8 +17,9 @@ from vfsd.cli.options import Number
 from vfsd.cli.output import column_lines, print_facts, print_json, print_line, print_table
 from vfsd.cli.session import Session
 from vfsd.core.timebase import human_bytes
-from vfsd.errors import EXIT_INTERRUPTED, BusyError, ExtraMissingError, NotFoundError, UsageError
+from vfsd.errors import EXIT_INTERRUPTED, ExtraMissingError, NotFoundError, UsageError
 from vfsd.records.store_stats import STORE_FIELDS, StoreStats, store_stats
+from vfsd.web.metrics import mount_stats
 
 if TYPE_CHECKING:
     from vfsd.api.store import Store
@@ -51,24 +52,6 @@ def fetch_record(fetching: FetchStatus) -> dict[str, Any]:
         "wait": fetching.cost.wait,
         "failure": fetching.failure,
     }
-
-
-def mount_stats(root: Path) -> MountStats | None:
-    """Statistics of the mount of a store; None without a mount, or if it does not answer."""
-    from vfsd.disk.mount_queries import own_attribute
-    from vfsd.disk.store_layout import StoreDirectory
-    from vfsd.mount.fs.inode_metadata import STATS
-    from vfsd.mount.fs.mount_stats import MountStats
-
-    directory = StoreDirectory.open(root)
-    place = (directory.mounted_by() or {}).get("place")
-    if not place:
-        return None
-    try:
-        # The mount may end, or hang, between the two questions.
-        return MountStats.parse(own_attribute(str(place), STATS, directory.identity).decode())
-    except (OSError, BusyError, ValueError):
-        return None
 
 
 def mount_record(mounted: MountStats) -> dict[str, Any]:
@@ -320,25 +303,21 @@ def metrics(session: Session, listen: str | None) -> None:
     `--listen 127.0.0.1:9185` Prometheus can scrape the command. Each answer has the values at that
     moment.
     """
-    try:
-        from prometheus_client import CollectorRegistry, generate_latest, start_http_server
-    except ImportError:
-        raise ExtraMissingError(
-            "metrics need prometheus-client", hint="pip install 'vfsd[metrics]'"
-        ) from None
+    from vfsd.web.metrics import metrics_registry, metrics_text
+
     root = session.root()
     with session.opened(root) as store:
-        # Describing would collect once more, with a walk through the catalog.
-        registry = CollectorRegistry(auto_describe=False)
-        registry.register(_Collector(root, store))
+        registry = metrics_registry(root, store)
         if listen is None:
-            text = generate_latest(registry).decode()
+            text = metrics_text(registry).decode()
             if session.json:
                 print_json({"text": text, "address": None})
             else:
                 click.echo(text, nl=False)
             return
         host, port = _parse_address(listen)
+        from prometheus_client import start_http_server
+
         try:
             server, thread = start_http_server(port, host, registry)
         except OSError as error:
@@ -362,87 +341,6 @@ class _StoppedError(Exception):
 
 def _stop(*_: object) -> NoReturn:
     raise _StoppedError
-
-
-class _Collector:
-    """Collects the metrics for each request."""
-
-    def __init__(self, root: Path, store: Store) -> None:
-        self._root = root
-        self._store = store
-
-    def collect(self) -> Iterator[Any]:
-        yield from _store_metrics(store_stats(self._store))
-        mounted = mount_stats(self._root)
-        yield _gauge("vfsd_mounted", "Whether the store is mounted.", int(mounted is not None))
-        if mounted is not None:
-            yield from _mount_metrics(mounted)
-
-
-def _store_metrics(found: StoreStats) -> Iterator[Any]:
-    from prometheus_client.core import GaugeMetricFamily
-
-    yield _gauge("vfsd_videos", "Videos in the store.", found.videos)
-    yield _gauge("vfsd_damaged_files", "Stored files with damaged bytes.", found.damaged)
-    yield _gauge(
-        "vfsd_originals_without_sums",
-        "Originals without block checksums.",
-        found.without_sums,
-    )
-    sizes = GaugeMetricFamily(
-        "vfsd_stored_bytes", "Contents of the store, by kind.", labels=["kind"]
-    )
-    for kind in ("originals", "tiles", "renditions", "joined", "retired", "pinned"):
-        sizes.add_metric([kind], getattr(found, kind))
-    yield sizes
-    yield _gauge("vfsd_free_bytes", "Free bytes on the disk of the store.", found.free)
-
-
-def _mount_metrics(mounted: MountStats) -> Iterator[Any]:
-    from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
-
-    yield _gauge("vfsd_mount_start_seconds", "Unix time of the start of the mount.", mounted.since)
-    yield _gauge("vfsd_mount_memory_bytes", "Resident memory of the mount.", mounted.memory)
-    yield _gauge("vfsd_mount_threads", "Threads of the mount.", mounted.threads)
-    yield _gauge("vfsd_mount_open_files", "Open files of the mount.", mounted.descriptors)
-    cpu = CounterMetricFamily("vfsd_mount_cpu_seconds", "CPU time of the mount.")
-    cpu.add_metric([], mounted.cpu_seconds)
-    yield cpu
-    made_by = mounted.rendering
-    if made_by is not None:
-        yield _gauge(
-            "vfsd_views_memory_bytes", "Memory of the process that renders views.", made_by.memory
-        )
-        yield _gauge("vfsd_views_decoder_bytes", "Memory of idle decoders.", made_by.decoder_memory)
-        work = CounterMetricFamily(
-            "vfsd_views_cpu_seconds", "CPU time of the process that renders views."
-        )
-        work.add_metric([], made_by.cpu_seconds)
-        yield work
-    times = HistogramMetricFamily(
-        "vfsd_operation_seconds", "Requests of the kernel.", labels=["operation"]
-    )
-    failed = CounterMetricFamily(
-        "vfsd_operation_errors", "Requests that failed.", labels=["operation"]
-    )
-    moved = CounterMetricFamily("vfsd_operation_bytes", "Bytes transferred.", labels=["operation"])
-    for name, tally in mounted.operations.items():
-        # Prometheus counts cumulatively: each bucket includes the shorter ones.
-        buckets, seen = [], 0
-        for limit, count in sorted(tally.buckets.items()):
-            seen += count
-            buckets.append((repr(limit), seen))
-        times.add_metric([name], [*buckets, ("+Inf", tally.count)], tally.seconds)
-        failed.add_metric([name], tally.failed)
-        if tally.bytes:
-            moved.add_metric([name], tally.bytes)
-    yield from (times, failed, moved)
-
-
-def _gauge(name: str, about: str, value: float) -> Any:
-    from prometheus_client.core import GaugeMetricFamily
-
-    return GaugeMetricFamily(name, about, value)
 
 
 def _parse_address(text: str) -> tuple[str, int]:

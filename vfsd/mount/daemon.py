@@ -16,7 +16,6 @@ import socket
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +29,13 @@ from vfsd.core.process_control import (
 from vfsd.disk.disk_reserve import with_reserve
 from vfsd.disk.mount_queries import mount_at
 from vfsd.disk.store_layout import StoreDirectory
-from vfsd.errors import MountError, NotFoundError, VfsdError
-from vfsd.mount import mount_log, render_server
+from vfsd.errors import MountError, VfsdError
+from vfsd.mount import mount_log
 from vfsd.mount.background_work import (
     BackgroundVerifier,
     BucketCollector,
     ForegroundReads,
     ObservedViews,
-    PriorityControl,
 )
 from vfsd.mount.control import DRAIN_SECONDS, checked
 from vfsd.mount.fs import Filesystem, OperationCounters
@@ -46,7 +44,12 @@ from vfsd.mount.fs.mount_stats import RenderProcessStats, StatsCollector
 from vfsd.mount.fuse.fuse_session import serve
 from vfsd.mount.fuse.mount_options import MountOptions, parse_options
 from vfsd.mount.mount_log import LogFile, LogSizeLimiter
-from vfsd.mount.render_client import RenderProcess
+from vfsd.mount.render_client import (
+    RenderProcess,
+    quarantine_crashed,
+    render_process,
+    render_starter,
+)
 from vfsd.mount.tune_scheduler import BackgroundTuner
 from vfsd.read.read_context import VideoContext
 from vfsd.storage.context import StoreContext
@@ -120,7 +123,10 @@ def _serve(
                 directory, lambda: stack.enter_context(directory.mounted(str(place), shown))
             )
         # Must come before any thread is started:
-        starter = stack.enter_context(_render_starter(directory, parsed))
+        note = directory.rendering_note
+        starter = stack.enter_context(
+            render_starter(directory, read_only=parsed.read_only, note=note)
+        )
         shorten_time_slice()
         if log is not None and log.is_limited:
             stack.enter_context(closing(LogSizeLimiter(log.path)))
@@ -135,7 +141,9 @@ def _serve(
             directory.require_one_disk()
             store.parts.require_objects_present()
         counters = OperationCounters()
-        renders = stack.enter_context(_render_process(starter, store, counters))
+        renders = stack.enter_context(
+            render_process(starter, store, note=note, are_files_read=counters.are_files_read)
+        )
         views = stack.enter_context(closing(_views(store, parsed, renders, counters)))
         stack.enter_context(closing(MallocTrimmer(views.evict_idle)))
         foreground = ForegroundReads()
@@ -153,8 +161,8 @@ def _serve(
         # Registered after the views: they must outlive the file system that reads from them.
         stack.callback(filesystem.close, DRAIN_SECONDS)
         if not parsed.read_only:
-            _quarantine_crashed(store, directory.decoding_note)
-            _quarantine_crashed(store, directory.rendering_note)
+            quarantine_crashed(store, directory.decoding_note)
+            quarantine_crashed(store, note)
             stack.enter_context(store.parts.quarantine.record_decoding(directory.decoding_note))
             filesystem.recover()
             if store.settings.verify:
@@ -225,57 +233,6 @@ def _raise_open_file_limit() -> None:
     maximum = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
     if soft != resource.RLIM_INFINITY and soft < maximum:
         resource.setrlimit(resource.RLIMIT_NOFILE, (maximum, hard))
-
-
-@contextmanager
-def _render_starter(
-    directory: StoreDirectory, options: MountOptions
-) -> Iterator[socket.socket | None]:
-    """Yield the socket from `vfsd.mount.render_server.start`; None: views are rendered here."""
-    if not render_server.can_start():
-        yield None
-        return
-    starter, pid = render_server.start(directory, read_only=options.read_only)
-    try:
-        yield starter
-    finally:
-        starter.close()
-        os.waitpid(pid, 0)
-
-
-@contextmanager
-def _render_process(
-    starter: socket.socket | None, store: Store, counters: OperationCounters
-) -> Iterator[RenderProcess | None]:
-    """Yield the render process; None: views are rendered in this process."""
-    if starter is None:
-        yield None
-        return
-    note = store.parts.directory.rendering_note
-    priority = PriorityControl(counters.are_files_read)
-    renders = RenderProcess(starter, partial(_quarantine_crashed, store, note), priority)
-    try:
-        yield renders
-    finally:
-        renders.close()
-        if not store.parts.read_only:
-            note.unlink(missing_ok=True)
-
-
-def _quarantine_crashed(store: Store, note: Path) -> None:
-    """Quarantine the files that a crashed process was decoding, according to its note."""
-    if store.parts.read_only:
-        return  # there are no notes
-    numbers, how = store.parts.quarantine.crashed(note)
-    for number in numbers:
-        with store.catalog.reading() as seen:
-            try:
-                physical = seen.videos.physical(number)
-            except NotFoundError:
-                continue
-        store.parts.quarantine.add_crash(physical, how)
-        _log.warning("video %d was being decoded at that time and is quarantined", number)
-    note.unlink(missing_ok=True)
 
 
 def _warn_missing_checksums(store: Store) -> None:

@@ -11,8 +11,13 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
 
-from vfsd.errors import IntegrityError, MountError
+from vfsd.api.store import Store
+from vfsd.disk.store_layout import StoreDirectory
+from vfsd.errors import IntegrityError, MountError, NotFoundError
+from vfsd.mount import render_server
 from vfsd.mount.background_work import PriorityControl
 from vfsd.mount.render_protocol import (
     FAILED,
@@ -200,6 +205,66 @@ class RenderProcess:
         if not waiting.poll(seconds * 1000):
             raise TimeoutError("the starter process does not answer")
         return int(json.loads(self._starter.recv(1024))[what])
+
+
+@contextmanager
+def render_starter(
+    directory: StoreDirectory, *, read_only: bool, note: Path
+) -> Iterator[socket.socket | None]:
+    """Yield the socket of `vfsd.mount.render_server.start`; None where views are rendered here.
+
+    Call it while this process has one thread and before it opens the store.
+    """
+    if not render_server.can_start():
+        yield None
+        return
+    starter, pid = render_server.start(directory, read_only=read_only, note=note)
+    try:
+        yield starter
+    finally:
+        starter.close()
+        os.waitpid(pid, 0)
+
+
+@contextmanager
+def render_process(
+    starter: socket.socket | None,
+    store: Store,
+    *,
+    note: Path,
+    are_files_read: Callable[[], bool],
+) -> Iterator[RenderProcess | None]:
+    """Yield the render process; None: views are rendered in this process.
+
+    `are_files_read` returns whether plain files are being read, which come first.
+    """
+    if starter is None:
+        yield None
+        return
+    priority = PriorityControl(are_files_read)
+    renders = RenderProcess(starter, partial(quarantine_crashed, store, note), priority)
+    try:
+        yield renders
+    finally:
+        renders.close()
+        if not store.parts.read_only:
+            note.unlink(missing_ok=True)
+
+
+def quarantine_crashed(store: Store, note: Path) -> None:
+    """Quarantine the files that a crashed process was decoding, according to its note."""
+    if store.parts.read_only:
+        return  # there are no notes
+    numbers, how = store.parts.quarantine.crashed(note)
+    for number in numbers:
+        with store.catalog.reading() as seen:
+            try:
+                physical = seen.videos.physical(number)
+            except NotFoundError:
+                continue
+        store.parts.quarantine.add_crash(physical, how)
+        _log.warning("video %d was being decoded at that time and is quarantined", number)
+    note.unlink(missing_ok=True)
 
 
 class _RenderWorker:

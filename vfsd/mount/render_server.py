@@ -21,6 +21,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack, closing, suppress
 from functools import partial
+from pathlib import Path
 from typing import NoReturn
 
 from vfsd.api.store import Store
@@ -71,8 +72,10 @@ def can_start() -> bool:
     return hasattr(os, "memfd_create") and hasattr(os, "pidfd_open")
 
 
-def start(directory: StoreDirectory, *, read_only: bool) -> tuple[socket.socket, int]:
+def start(directory: StoreDirectory, *, read_only: bool, note: Path) -> tuple[socket.socket, int]:
     """Fork the starter process for the store in `directory`.
+
+    `note` is the file for `vfsd.storage.quarantine`; no other process uses it.
 
     Return (socket for `START` and `KILL` and for the exit statuses, pid). Call it while this
     process has one thread and before it opens the store: SQLite's locks do not survive a fork.
@@ -86,7 +89,7 @@ def start(directory: StoreDirectory, *, read_only: bool) -> tuple[socket.socket,
             try:
                 held = directory.anchor
                 _become_starter(parent, [other_end.fileno(), *([] if held is None else [held.fd])])
-                _run_starter(other_end, directory, read_only)
+                _run_starter(other_end, directory, read_only, note)
             except BaseException:
                 # The mount only sees a closed socket.
                 _log.exception("the process that starts render processes has ended")
@@ -117,7 +120,9 @@ def _become_starter(parent: int, keep: Sequence[int]) -> None:
     gc.freeze()  # children then share these pages instead of copying them
 
 
-def _run_starter(control: socket.socket, directory: StoreDirectory, read_only: bool) -> NoReturn:
+def _run_starter(
+    control: socket.socket, directory: StoreDirectory, read_only: bool, note: Path
+) -> NoReturn:
     """Fork render processes on request, one at a time.
 
     The mount waits for the end of one before it requests another.
@@ -142,7 +147,7 @@ def _run_starter(control: socket.socket, directory: StoreDirectory, read_only: b
                 os._exit(0)
             if message == START and not child:
                 requests = socket.socket(fileno=fds[0])
-                child, ended = _fork_renderer(control, requests, directory, read_only)
+                child, ended = _fork_renderer(control, requests, directory, read_only, note)
 
 
 def _send(control: socket.socket, what: str, number: int) -> None:
@@ -151,7 +156,11 @@ def _send(control: socket.socket, what: str, number: int) -> None:
 
 
 def _fork_renderer(
-    control: socket.socket, requests: socket.socket, directory: StoreDirectory, read_only: bool
+    control: socket.socket,
+    requests: socket.socket,
+    directory: StoreDirectory,
+    read_only: bool,
+    note: Path,
 ) -> tuple[int, int]:
     """Fork a render process; return its pid and a pidfd."""
     with requests:
@@ -163,7 +172,7 @@ def _fork_renderer(
                 _start_session()
                 _send(control, "pid", os.getpid())
                 control.close()
-                _render_views(requests, directory, read_only)
+                _render_views(requests, directory, read_only, note)
             except BaseException as error:
                 _log.exception("the render process has ended")
                 text = f"{type(error).__name__}: {error}"[: MAX_ERROR_BYTES // 16]
@@ -186,7 +195,9 @@ def _start_session() -> None:
     set_autogroup_niceness(os.getpid(), ORDINARY)
 
 
-def _render_views(requests: socket.socket, directory: StoreDirectory, read_only: bool) -> NoReturn:
+def _render_views(
+    requests: socket.socket, directory: StoreDirectory, read_only: bool, note: Path
+) -> NoReturn:
     """Serve requests until the mount has gone, or is idle for long; then end the process."""
     os.nice(_NICENESS)
     set_oom_score(_OOM_SCORE)
@@ -194,7 +205,6 @@ def _render_views(requests: socket.socket, directory: StoreDirectory, read_only:
     with ExitStack() as stack:
         store = stack.enter_context(Store(StoreContext.of(directory, read_only=read_only)))
         if not read_only:
-            note = store.parts.directory.rendering_note
             stack.enter_context(store.parts.quarantine.record_decoding(note))
         renderer = SlotRenderer(store.parts, store.tools)
         stack.enter_context(closing(MallocTrimmer(renderer.evict_idle)))

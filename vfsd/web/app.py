@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Iterable
 
 from starlette.requests import Request
@@ -19,7 +20,9 @@ from vfsd.web import (
     video_api,
 )
 from vfsd.web.endpoint import Endpoint
+from vfsd.web.http_errors import HttpError
 from vfsd.web.media import get_media
+from vfsd.web.metrics import metrics_registry, metrics_text
 from vfsd.web.request_guard import RequestGuard
 from vfsd.web.static_files import static_routes
 from vfsd.web.uploads import delete_media, put_media
@@ -47,6 +50,7 @@ def create_app(web: WebContext) -> ASGIApp:
 def _routes() -> Iterable[BaseRoute]:
     yield from static_routes()
     yield Route("/healthz", _healthz, methods=["GET"])
+    yield Route("/metrics", _metrics, methods=["GET"])
     yield from session_api.ROUTES
     # A name takes all of a path, so paths that go on after it come first.
     yield from (one.route() for one in sorted(ENDPOINTS, key=lambda one: _is_open_ended(one.path)))
@@ -57,6 +61,26 @@ def _routes() -> Iterable[BaseRoute]:
 
 def _is_open_ended(path: str) -> bool:
     return path.endswith(":path}")
+
+
+async def _metrics(request: Request) -> Response:
+    web: WebContext = request.state.web
+    token = web.options.metrics_token
+    if token is None:
+        raise HttpError(404, "metrics are off", hint="start with --metrics-token-file FILE")
+    given = request.headers.get("authorization", "")
+    web.failed_logins.require_few(request.state.client)
+    if not hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):
+        web.failed_logins.add(request.state.client)
+        raise HttpError(401, "the token is wrong", headers={"WWW-Authenticate": "Bearer"})
+
+    def text() -> bytes:
+        registry = metrics_registry(web.store.path, web.store)
+        registry.register(web.requests)
+        return metrics_text(registry)
+
+    headers = {"Cache-Control": "no-store", "Content-Type": "text/plain; version=0.0.4"}
+    return Response(await web.run(text), headers=headers)
 
 
 async def _healthz(request: Request) -> Response:

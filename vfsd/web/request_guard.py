@@ -82,7 +82,9 @@ class RequestGuard:
                 raise
             await error_response(error)(scope, receive, sent)
         finally:
-            _log_request(scope, sent, time.perf_counter() - began)
+            seconds = time.perf_counter() - began
+            self._web.requests.add(scope["method"], sent.status, sent.bytes, seconds)
+            _log_request(scope, sent, seconds)
 
     async def _guarded(self, scope: Scope, receive: Receive, send: _SentResponse) -> None:
         headers = Headers(scope=scope)

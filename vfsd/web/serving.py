@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+import os
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,9 +12,15 @@ from pathlib import Path
 from vfsd.api.store import Store
 from vfsd.core.process_control import MallocTrimmer
 from vfsd.disk.state_directory import state_directory
+from vfsd.disk.store_layout import StoreDirectory
+from vfsd.errors import ReadOnlyError
+from vfsd.mount.render_client import quarantine_crashed, render_process, render_starter
+from vfsd.mount.tune_scheduler import BackgroundTuner
+from vfsd.storage.context import StoreContext
 from vfsd.views import Views
 from vfsd.web.app import create_app
 from vfsd.web.audit_log import AuditLog
+from vfsd.web.background_age import BackgroundAge
 from vfsd.web.server import WebServer, bind
 from vfsd.web.settings import ServeOptions
 from vfsd.web.users import (
@@ -25,6 +33,8 @@ from vfsd.web.users import (
     users_of_password,
 )
 from vfsd.web.web_context import WebContext
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,42 +59,74 @@ class ServerAddress:
 
 
 def serve_store(
-    store: Store,
+    root: Path,
     options: ServeOptions,
     credentials: Credentials,
     on_ready: Callable[[ServerAddress], None],
 ) -> None:
-    """Serve a store until SIGINT or SIGTERM.
+    """Serve the store in `root` until SIGINT or SIGTERM.
 
-    `on_ready` is called when requests are answered.  Raises `UsageError` for an address that
-    others could reach without credentials and TLS, or that cannot be had, and for a token file
-    that cannot be used.
+    Call it while this process has one thread.  `on_ready` is called when requests are answered.
+
+    Raises `UsageError` for an address that others could reach without credentials and TLS, or that
+    cannot be had, and for a token file that cannot be used; `ReadOnlyError` for changes of a store
+    that cannot be written, and the errors of `Store.open`.
     """
     options.require_safe(has_credentials=credentials.are_given)
+    read_only = not os.access(root, os.W_OK)
+    if read_only and (options.write or options.age or options.tune):
+        raise ReadOnlyError(f"{root} cannot be written", hint="check its owner and permissions")
     with ExitStack() as stack:
+        directory = stack.enter_context(closing(StoreDirectory.open_held(root)))
         state = state_directory() / "web"
-        name = store.parts.directory.id
-        token_file = credentials.token_file
-        if credentials.password is not None:
-            users = users_of_password(credentials.password)
-        else:
-            if token_file is None:
-                token_file = state / f"{name}.token"
-                make_token_file(token_file)
-            users = read_users(token_file)
-        sessions = Sessions(read_secret(state / f"{name}.key"), users, state / f"{name}.ended")
+        users, token_file = _users(credentials, state / f"{directory.id}.token")
+        key = read_secret(state / f"{directory.id}.key")
+        sessions = Sessions(key, users, state / f"{directory.id}.ended")
+        audit = stack.enter_context(closing(AuditLog(state / f"{directory.id}.audit")))
         sockets = bind(options)
         for one in sockets:
             stack.callback(one.close)
         options = replace(options, port=sockets[0].getsockname()[1])
-        views = stack.enter_context(closing(Views(store.parts, store.tools)))
+        note = state / f"{directory.id}-{options.port}.rendering"
+        # Must come before any thread is started:
+        starter = stack.enter_context(render_starter(directory, read_only=read_only, note=note))
+        store = stack.enter_context(Store(StoreContext.of(directory, read_only=read_only)))
+        quarantine_crashed(store, note)
+        renders = stack.enter_context(
+            render_process(starter, store, note=note, are_files_read=lambda: False)
+        )
+        views = stack.enter_context(closing(Views(store.parts, store.tools, remote=renders)))
         stack.enter_context(closing(MallocTrimmer(views.evict_idle)))
-        audit = stack.enter_context(closing(AuditLog(state / f"{name}.audit")))
         web = WebContext(store, views, options, users, sessions, audit)
         stack.enter_context(closing(web))
-        shown = None if credentials.password is not None else token_file
-        address = _address(options, users, shown)
+        for work in _background_work(web):
+            stack.enter_context(closing(work))
+        address = _address(options, users, token_file)
         WebServer(create_app(web), web, sockets, lambda: on_ready(address)).run()
+
+
+def _users(credentials: Credentials, own: Path) -> tuple[Users, Path | None]:
+    """Return the users and the file of their tokens; `own` is that of a token of the server."""
+    if credentials.password is not None:
+        return users_of_password(credentials.password), None
+    path = credentials.token_file
+    if path is None:
+        path = own
+        make_token_file(path)
+    return read_users(path), path
+
+
+def _background_work(web: WebContext) -> Iterator[BackgroundAge | BackgroundTuner]:
+    """Start the work for idle time that was asked for."""
+    if web.options.age:
+        yield BackgroundAge(web.store, web.foreground)
+    if web.options.tune:
+        if "place" in (web.store.parts.directory.mounted_by() or {}):
+            _log.info("the mount of the store makes tiles; the server leaves that to it")
+            return
+        tuner = BackgroundTuner(web.store, web.foreground)
+        tuner.start()
+        yield tuner
 
 
 def _address(options: ServeOptions, users: Users, token_file: Path | None) -> ServerAddress:

@@ -10,7 +10,6 @@ import asyncio
 import shutil
 import unicodedata
 from collections.abc import AsyncIterator
-from contextlib import suppress
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
@@ -48,8 +47,10 @@ async def put_media(request: Request) -> Response:
         await _receive(web, request, new)
         node = await web.run(lambda: put_file(web.store.parts, new, name, replace=is_replacing))
     finally:
-        with suppress(RuntimeError):  # the threads have ended, and with them the server
+        try:
             await asyncio.shield(web.run(new.remove))
+        except RuntimeError:  # the threads have ended, and with them the server
+            new.remove()
     action = "upload" if tag is None else "replace"
     web.audit.note(user, request.state.client, action, name, bytes=node.size)
     is_video = node.state is FileState.VIDEO

@@ -122,6 +122,14 @@ def read_users(path: Path) -> Users:
     return Users(users.values())
 
 
+def read_token(path: Path) -> str:
+    """Return the only token in a file.  Raises as `read_users`."""
+    owner = read_users(path).named(OWNER)
+    if owner is None:
+        raise UsageError(f"{path} must have one token")
+    return owner.token
+
+
 def users_of_password(password: str) -> Users:
     """One administrator with a password.  Raises `UsageError` for a short one."""
     return Users([User(OWNER, UserRole.ADMIN, _long_enough(password, None, _LEAST_PASSWORD))])

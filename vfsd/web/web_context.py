@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -18,6 +17,7 @@ from vfsd.web.audit_log import AuditLog
 from vfsd.web.camera_index import CameraIndex
 from vfsd.web.crop_sheets import CropSheets
 from vfsd.web.http_errors import HttpError
+from vfsd.web.metrics import RequestCounts
 from vfsd.web.request_limits import ClientCounts, FailedLogins, WorkQueue
 from vfsd.web.settings import ServeOptions
 from vfsd.web.stills import StillCache
@@ -57,11 +57,11 @@ class WebContext:
             limits.work_per_client, "requests that encode or decode"
         )
         self.work = WorkQueue(limits.encodes, limits.queue, limits.queue_seconds)
-        self.began = time.time()
         self.cameras = CameraIndex(store)
         self.playlists = ViewPlaylists(store)
         self.thumbnails = Thumbnails(store)
         self.crop_sheets = CropSheets()
+        self.requests = RequestCounts(self.work, self.clients)
         self.stopping = threading.Event()  #: set when the server ends; long responses end then
         threads = available_cores() + _EXTRA_THREADS
         # Two pools: readers that wait for an encoder must not delay the API.
