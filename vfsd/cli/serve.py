@@ -162,7 +162,9 @@ def serve(
                 }
             )
         else:
-            print_line(served.login_url or served.url)
+            # The journal keeps what services print, and others may read it.
+            hidden = served.login_url is None or "JOURNAL_STREAM" in os.environ
+            print_line(served.url if hidden else str(served.login_url))
         sys.stdout.flush()
 
     mount_log.set_up("warning" if session.quiet else "info")
