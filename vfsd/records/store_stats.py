@@ -7,8 +7,6 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from vfsd.storage.homes import own_home
-
 if TYPE_CHECKING:
     from vfsd.api.store import Store
 
@@ -41,6 +39,9 @@ STORE_FIELDS = {one.name: one.metadata["text"] for one in dataclasses.fields(Sto
 
 
 def store_stats(store: Store) -> StoreStats:
+    """Return the contents of a store."""
+    from vfsd.storage.homes import own_home  # the help of commands must not load the catalog
+
     usage = store.budget.usage()
     with store.catalog.reading() as seen:
         damaged = len(seen.integrity.damaged())
