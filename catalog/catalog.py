@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from vfsd.catalog.detections import Detections
     from vfsd.catalog.garbage import Garbage
     from vfsd.catalog.homes import Homes, Lease
+    from vfsd.catalog.pack_tables import PackTables
     from vfsd.catalog.server_connections import ServerFacts
     from vfsd.catalog.suspects import Suspects
     from vfsd.catalog.uploads import Uploads
@@ -242,6 +243,13 @@ class Catalog:
         from vfsd.catalog.garbage import Garbage
 
         return Garbage(self._database)
+
+    @property
+    def pack_tables(self) -> PackTables:
+        """Copies of the tables of packs in the bucket."""
+        from vfsd.catalog.pack_tables import PackTables
+
+        return PackTables(self._database)
 
     # -- the database
 

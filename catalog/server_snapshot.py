@@ -19,6 +19,7 @@ _OF_SERVERS = frozenset(
     {
         *(schema.homes.name, schema.mounts.name, schema.catalog_state.name),
         *(schema.uploads.name, schema.garbage.name, schema.read_notes.name),
+        schema.pack_tables.name,
         # Nothing works on an order of a backup.
         *(schema.work_orders.name, schema.work_results.name, schema.work_units.name),
     }

@@ -615,6 +615,12 @@ class Objects:
         integrity.forget_inspection(where)
         return True
 
+    def record_tables(self, key: str, tables: Sequence[tuple[int, bytes]]) -> None:
+        """Add copies of the tables of the packs in an object, by position."""
+        from vfsd.catalog.pack_tables import record_tables  # most stores have no bucket
+
+        record_tables(self._connection, key, tables)
+
     def place_upload(self, key: str, place: str, size: int) -> bool:
         """Record where a known object is in the bucket, and end the upload's lease.
 

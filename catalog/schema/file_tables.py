@@ -169,6 +169,34 @@ objects = Table(
     "a row are garbage.",
 )
 
+pack_tables = Table(
+    "pack_tables",
+    metadata,
+    Column(
+        "object_key",
+        String(64),
+        ForeignKey("objects.key", ondelete="CASCADE"),
+        primary_key=True,
+        comment="an object in the bucket of the store",
+    ),
+    Column(
+        "pack_at",
+        BigInteger,
+        primary_key=True,
+        autoincrement=False,
+        comment="position of a pack in the object",
+    ),
+    Column(
+        "packed",
+        LargeBinary,
+        nullable=False,
+        comment="CRC-32 of the table of contents at the start of the pack, and the table, deflated",
+    ),
+    comment="Copies of the tables of packs in a bucket, so that a read fetches its packets at "
+    "once. Packs without a row are read as well.",
+    sqlite_with_rowid=False,
+)
+
 uploads = Table(
     "uploads",
     metadata,

@@ -21,6 +21,8 @@ from vfsd.errors import IntegrityError
 
 _HEAD = struct.Struct("<4sBI")
 _CHECKSUM = struct.Struct("<I")
+_BEGIN = _HEAD.size + _CHECKSUM.size
+"""Position of the table in a pack."""
 _MAGIC, _VERSION = b"vfpk", 2
 TABLE_BYTES = 4096
 """First read of a pack. Most tables fit."""
@@ -112,7 +114,7 @@ def write_pack(
     file.write(table)
     for cell in cells:
         file.writelines(cell.packets)
-    return _parsed_table(table, start + _HEAD.size + _CHECKSUM.size + len(table)).cells
+    return _parsed_table(table, start + _BEGIN + len(table)).cells
 
 
 def read_table(read_at: Callable[[int, int], bytes], at: int = 0) -> PackTable:
@@ -121,23 +123,70 @@ def read_table(read_at: Callable[[int, int], bytes], at: int = 0) -> PackTable:
     `read_at(offset, size)` reads up to `size` bytes.  Raises `IntegrityError` if it is damaged or
     not a pack.
     """
+    table = _whole_table(read_at, at)
+    try:
+        return _parsed_table(table, at + _BEGIN + len(table))
+    except (ValueError, KeyError, TypeError, RecursionError, struct.error) as error:
+        raise IntegrityError(f"the table of a pack is damaged: {error}") from error
+
+
+def _whole_table(read_at: Callable[[int, int], bytes], at: int) -> bytes:
+    """Return the bytes of a table.  Raises `IntegrityError`."""
     start = read_at(at, TABLE_BYTES)
     if len(start) < _HEAD.size:
         raise IntegrityError("a pack is cut off")
     magic, version, length = _HEAD.unpack_from(start)
     if magic != _MAGIC or version != _VERSION or length > _MAX_TABLE_BYTES:
         raise IntegrityError("not a pack of tiles that this version of vfsd can read")
-    begin = _HEAD.size + _CHECKSUM.size
-    end = begin + length
-    table = start[begin:end]
+    end = _BEGIN + length
+    table = start[_BEGIN:end]
     if len(table) < length:
         table += read_at(at + len(start), end - len(start))
-    if start[_HEAD.size : begin] != _CHECKSUM.pack(zlib.crc32(table)):
+    if start[_HEAD.size : _BEGIN] != _CHECKSUM.pack(zlib.crc32(table)):
         raise IntegrityError("the table of a pack is damaged")
+    return table
+
+
+def packed_table(read_at: Callable[[int, int], bytes], at: int = 0) -> bytes:
+    """Return a short copy of the table of the pack at position `at`; see `unpacked_table`.
+
+    Raises as `read_table`.
+    """
+    return _packed(_whole_table(read_at, at))
+
+
+def packed_tables(read_at: Callable[[int, int], bytes], size: int) -> list[tuple[int, bytes]]:
+    """Return (position, `packed_table`) of all packs in an object of `size` bytes.
+
+    The list is empty if the object has other content.
+    """
+    found, at = [], 0
+    if read_at(0, len(_MAGIC)) != _MAGIC:
+        return []
+    while at < size:
+        try:
+            table = _whole_table(read_at, at)
+            cells = _parsed_table(table, at + _BEGIN + len(table)).cells
+        except (IntegrityError, ValueError, KeyError, TypeError, RecursionError, struct.error):
+            return []
+        found.append((at, _packed(table)))
+        at = max([at + _BEGIN + len(table), *(cell.offsets[-1] for cell in cells)])
+    return found
+
+
+def unpacked_table(packed: bytes, at: int) -> PackTable | None:
+    """Return the table of the pack at position `at` from its copy; None if that is damaged."""
     try:
-        return _parsed_table(table, at + end)
-    except (ValueError, KeyError, TypeError, RecursionError, struct.error) as error:
-        raise IntegrityError(f"the table of a pack is damaged: {error}") from error
+        table = zlib.decompress(packed[_CHECKSUM.size :])
+        if packed[: _CHECKSUM.size] != _CHECKSUM.pack(zlib.crc32(table)):
+            return None
+        return _parsed_table(table, at + _BEGIN + len(table))
+    except (zlib.error, ValueError, KeyError, TypeError, RecursionError, struct.error):
+        return None
+
+
+def _packed(table: bytes) -> bytes:
+    return _CHECKSUM.pack(zlib.crc32(table)) + zlib.compress(table)
 
 
 def open_pack(

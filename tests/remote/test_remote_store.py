@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import shutil
+import sqlite3
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -28,6 +30,7 @@ from vfsd.storage.remote_objects import RemoteObjects
 CLIP = Path(__file__).parents[2] / "sample_videos" / "traffic.mp4"
 NAME = "cam/traffic.mp4"
 REGION = (64, 64, 160, 128)
+LAST_TILE = (200, 150, 300, 220)
 
 pytestmark = pytest.mark.usefixtures("credentials")
 
@@ -124,6 +127,37 @@ def test_cold_frames_and_tiles_need_few_requests(remote: Remote) -> None:
         assert remote.requests == 1  # the table and the cell together
         assert store[NAME].read(frames=[4], region=REGION, psnr=20).data.any()
         assert remote.requests == 1
+
+
+def test_packets_of_a_tile_are_fetched_without_the_table(remote: Remote) -> None:
+    """The catalog has a copy of the table of each pack; without it, the first reader adds one."""
+
+    def read() -> tuple[np.ndarray, int]:
+        remote.forget()
+        with Store.open(remote.path, threads=1) as store:
+            found = store[NAME].read(frames=[2], region=LAST_TILE, psnr=20).data
+            return found, remote.proxy.counts.body_bytes
+
+    def change(statement: str) -> int:
+        with closing(sqlite3.connect(remote.path / "catalog.sqlite3")) as raw, raw:
+            return raw.execute(statement).rowcount
+
+    with Store.open(remote.path) as store:
+        with store.catalog.reading() as seen:
+            segments = seen.segments.active(store[NAME].original.id)
+        places = {(one.object_key, one.pack_at) for one in segments}
+        assert store.catalog.pack_tables.find(places).tables.keys() == places
+    truth, exact = read()
+    assert remote.requests == 1
+    assert exact <= segments[0].cells[-1].size + 2 * BLOCK_BYTES
+    wrong = "UPDATE pack_tables SET packed = substr(packed, 1, length(packed) - 1) || x'00'"
+    assert change(wrong) == len(places)
+    for statement in ("SELECT 1", "DELETE FROM pack_tables"):
+        change(statement)
+        np.testing.assert_array_equal(read()[0], truth)
+    pixels_again, again = read()  # the second copy, made by a reader
+    np.testing.assert_array_equal(pixels_again, truth)
+    assert again == exact
 
 
 def test_explain_predicts_the_requests(remote: Remote) -> None:

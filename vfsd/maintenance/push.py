@@ -6,6 +6,7 @@ Only a store that was local before has such objects: others are uploaded when th
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from vfsd.codecs.cells.pack import packed_tables
 from vfsd.core.model import StoreBucket
 from vfsd.errors import IntegrityError, LeaseLostError, StoreError, UsageError, VfsdError
 from vfsd.storage.context import StoreContext
@@ -213,14 +215,23 @@ def _uploaded(
                     list(_publish(parts, ready, sizes))
 
 
+def _tables(path: Path, size: int) -> list[tuple[int, bytes]]:
+    """Return the tables of the packs in a file; none for a file that has gone."""
+    with suppress(OSError), path.open("rb") as file:
+        return packed_tables(lambda at, count: os.pread(file.fileno(), count, at), size)
+    return []
+
+
 def _publish(
     parts: StoreContext, ready: Mapping[str, str], sizes: Mapping[str, int]
 ) -> Iterator[tuple[str, str]]:
     """Record where objects are now, and yield those that were recorded."""
     recorded = []
+    tables = {key: _tables(parts.objects.path(key), sizes[key]) for key in ready}
     with parts.catalog.writing() as change:
         for key, place in ready.items():
             with suppress(LeaseLostError):  # this process was stopped; the next push repeats it
                 if change.objects.place_upload(key, place, sizes[key]):
                     recorded.append((key, place))
+                change.objects.record_tables(key, tables[key])
     yield from recorded

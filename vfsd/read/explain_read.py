@@ -25,9 +25,9 @@ from vfsd.disk.object_reader import StoredObjects
 from vfsd.read.read_plan import AvailableTiles, ReadPlan, original_runs
 from vfsd.read.tile_planner import (
     DecodeCosts,
+    cell_ranges,
     is_worth_it,
     original_work,
-    pack_ranges,
     tile_work,
 )
 from vfsd.tiling.cost import DecodeWork, Fetch
@@ -275,7 +275,7 @@ def fetch_of(plan: ReadPlan, table: FrameTable, objects: StoredObjects) -> Fetch
     """Return the requests to the bucket that a read makes now.  Raises `OSError`, `StoreError`."""
     wanted: dict[str, list[tuple[int, int]]] = {}
     for run in plan.tiled:
-        ranges = pack_ranges(run.segment, run.tiles, run.frames)
+        ranges = cell_ranges(run.segment, run.tiles, run.frames)
         wanted.setdefault(run.segment.object_key, []).extend(ranges)
     spans = [(run.first_packet, run.end_packet) for run in plan.runs]
     if plan.contiguous is not None:

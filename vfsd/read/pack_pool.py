@@ -7,16 +7,22 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic, thread_time
-from typing import Any
+from typing import Any, Protocol
 
 from vfsd.codecs import VideoFrame
 from vfsd.codecs.cells.cell_decoders import CellDecoder, cell_decoder
 from vfsd.codecs.cells.overlap_geometry import ImageSize
-from vfsd.codecs.cells.pack import PackedCell, open_pack
+from vfsd.codecs.cells.pack import (
+    PackedCell,
+    PackTable,
+    open_pack,
+    packed_table,
+    unpacked_table,
+)
 from vfsd.codecs.cells.plane_merge import (
     PlaneArray,
     PlaneJoint,
@@ -140,6 +146,16 @@ OnDecoded = Callable[[Segment, DecodeWork, float], None]
 """Called with the decoded work of a segment and its CPU seconds."""
 
 
+class RemoteTables(Protocol):
+    """Tables of packs in a bucket that are known without a request to it.
+
+    `vfsd.storage.remote_objects.RemoteObjects` has them.
+    """
+
+    def pack_tables(self, packs: Collection[_PackPlace]) -> Mapping[_PackPlace, bytes]: ...
+    def keep_table(self, key: str, at: int, packed: bytes) -> None: ...
+
+
 class OpenPack:
     """An open pack; closed with its last reference.
 
@@ -147,14 +163,23 @@ class OpenPack:
     """
 
     def __init__(
-        self, objects: StoredObjects, segment: Segment, soon: Sequence[tuple[int, int]] = ()
+        self,
+        objects: StoredObjects,
+        segment: Segment,
+        soon: Sequence[tuple[int, int]] = (),
+        table: PackTable | None = None,
     ) -> None:
-        """The half-open ranges `soon` of a remote object are fetched along with the table."""
+        """The half-open ranges `soon` of a remote object are fetched along with the table, unless
+        that is given.
+        """
         self._key = key = segment.object_key
-        try:
-            self._reader, table = open_pack(objects, key, soon, segment.pack_at)
-        except IntegrityError as error:
-            raise DamagedPackError(str(error), key) from error
+        if table is not None:
+            self._reader = objects.open(key)
+        else:
+            try:
+                self._reader, table = open_pack(objects, key, soon, segment.pack_at)
+            except IntegrityError as error:
+                raise DamagedPackError(str(error), key) from error
         self.cells = table.cells
         self._joint = table.joint
         self._sides: dict[str, JoinedSide] = {}
@@ -198,6 +223,10 @@ class OpenPack:
                 yield packet
             first = upto
 
+    def packed_table(self, at: int) -> bytes:
+        """Return a copy of the table of the pack, which is at position `at`, for the catalog."""
+        return packed_table(self._reader.read, at)
+
     def prefetch(self, ranges: Sequence[tuple[int, int]]) -> None:
         """See `ObjectReader.prefetch`."""
         self._reader.prefetch(ranges)
@@ -222,8 +251,10 @@ class _IdleCellDecoder:
 class PackPool:
     """Reads cells of packs.  Thread-safe; after a fork the child starts with an empty pool."""
 
-    def __init__(self, objects: StoredObjects) -> None:
+    def __init__(self, objects: StoredObjects, tables: RemoteTables | None = None) -> None:
+        """`tables` belong to `objects` that are in a bucket."""
         self._objects = objects
+        self._tables = tables
         self._is_closed = False
         self._begin_empty()
         reset_after_fork(self)
@@ -338,6 +369,8 @@ class PackPool:
 
         Each run is a segment, some of its tiles, and frames of the video, ascending.
         """
+        runs = list(runs)
+        self._open_known([segment for segment, _, _ in runs])
         for segment, tiles, frames in runs:
             with self._guard:
                 pack = self._packs.get(_place(segment))
@@ -395,17 +428,45 @@ class PackPool:
             if pack is not None:
                 self._packs.move_to_end(key)
                 return pack
+        self._open_known([segment])
+        with self._guard:
+            pack = self._packs.get(key)
+        if pack is not None:
+            return pack
         soon = (
             () if tile is None or self._objects.is_local else cell_ranges(segment, [tile], frames)
         )
         pack = OpenPack(self._objects, segment, soon)
+        if self._tables is not None:
+            with suppress(OSError, VfsdError):
+                self._tables.keep_table(*key, pack.packed_table(segment.pack_at))
+        self._keep(key, pack)
+        return pack
+
+    def _open_known(self, segments: Iterable[Segment]) -> None:
+        """Open the packs in a bucket with tables that are known; a read opens the others."""
+        if self._tables is None:
+            return
+        with self._guard:
+            missing = {_place(one): one for one in segments if _place(one) not in self._packs}
+        if not missing:
+            return
+        with suppress(OSError, VfsdError):  # without the server, the pack has its table
+            for place, packed in self._tables.pack_tables(missing.keys()).items():
+                # Of the packs of one object, more may be found than were asked for.
+                if (segment := missing.get(place)) is None:
+                    continue
+                table = unpacked_table(packed, segment.pack_at)
+                if table is not None:
+                    self._keep(place, OpenPack(self._objects, segment, table=table))
+
+    def _keep(self, key: _PackPlace, pack: OpenPack) -> None:
         with self._guard:
             if self._is_closed:
                 raise ClosedError
             self._packs[key] = pack
             while len(self._packs) > _MAX_OPEN_PACKS:
                 self._packs.popitem(last=False)
-        return pack
 
     def _decoder(self, place: tuple[_PackPlace, int], cell: PackedCell, first: int) -> CellDecoder:
         """Return the decoder that is nearest before packet `first` of the cell."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from fractions import Fraction
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from vfsd.core.timebase import Seconds, Span, exact_span, on_tick
 from vfsd.core.view_request import View
 from vfsd.errors import NotFoundError, ShortSpanWarning, VfsdError
 from vfsd.read.decoder_pool import DecoderPool
-from vfsd.read.pack_pool import PackPool
+from vfsd.read.pack_pool import PackPool, RemoteTables
 from vfsd.read.read_log import NullReadLog, ReadLog, ReadRecorder, ReadTiming, describe_planned_read
 from vfsd.read.read_plan import AvailableTiles, ReadPlan
 from vfsd.read.tile_planner import DecodeCosts, MissingShare, clamp_cost_factor
@@ -240,7 +240,9 @@ class ReadContext:
     @lazy
     def packs(self) -> PackPool:
         """Open packs, and decoders of their cells."""
-        return PackPool(self.parts.objects)
+        objects = self.parts.objects
+        tables = None if objects.is_local else cast(RemoteTables, objects)
+        return PackPool(objects, tables)
 
     @lazy
     def catalog_changes(self) -> CatalogChanges:

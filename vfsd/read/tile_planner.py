@@ -337,7 +337,7 @@ class _ColdShares:
             self._own = costs.missing(key, _original_ranges(table, wanted))
         last = {way[0].id: part.last for part in parts for way in part.tiled}
         for number, (segment, tiles) in tiled.items():
-            ranges = pack_ranges(segment, tiles, [last[number]], spare=1.0)
+            ranges = cell_ranges(segment, tiles, [last[number]], spare=1.0)
             self._tiles[number] = costs.missing(segment.object_key, ranges)
 
     @property

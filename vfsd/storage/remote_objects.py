@@ -12,7 +12,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -73,6 +73,7 @@ class RemoteObjects(ObjectStore):
         self._places_expire = 0.0  #: by `time.monotonic`
         self._cost = RemoteCost()
         self._cost_expires = 0.0  #: by `time.monotonic`
+        self._keeps_tables = True
         self._guard = threading.Lock()
         reset_after_fork(self)
 
@@ -107,6 +108,28 @@ class RemoteObjects(ObjectStore):
             if found is None:
                 raise
         return self.client.open(*found)
+
+    def pack_tables(self, packs: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], bytes]:
+        """Return the tables that the catalog has of packs, given by key and position.
+
+        Those with a file in this home are left out.  Raises `UnreachableError`.
+        """
+        remote = [one for one in packs if not self.is_here(one[0])]
+        if not remote:
+            return {}
+        found = self._catalog.pack_tables.find(remote)
+        self._remember(found.places)
+        return found.tables
+
+    def keep_table(self, key: str, at: int, packed: bytes) -> None:
+        """Add the table of a pack that was read from the bucket to the catalog, if possible."""
+        if not self._keeps_tables or self.is_here(key):
+            return
+        try:
+            self._catalog.pack_tables.add(key, at, packed)
+        except VfsdError as error:  # without the right to write, or without the server
+            self._keeps_tables = False
+            _log.info("the tables of packs are not kept: %s", error)
 
     def collect(self, grace: float, should_stop: Callable[[], bool] = lambda: False) -> Collected:
         """Delete files of the bucket that nothing has needed for `grace` seconds.
@@ -262,8 +285,11 @@ class RemoteObjects(ObjectStore):
             with self._catalog.reading() as seen:
                 found = seen.objects.place(key)
             if found is not None:
-                with self._guard:
-                    if len(self._places) >= _MAX_PLACES:
-                        self._places.clear()
-                    self._places[key] = found
+                self._remember({key: found})
         return found
+
+    def _remember(self, places: Mapping[str, tuple[str, int]]) -> None:
+        with self._guard:
+            if len(self._places) + len(places) > _MAX_PLACES:
+                self._places.clear()
+            self._places.update(places)

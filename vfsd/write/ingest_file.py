@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ import numpy as np
 from vfsd import __version__
 from vfsd.catalog import BUSY_SECONDS, ROOT, Transaction, require_name, split_path
 from vfsd.catalog.videos import Page
+from vfsd.codecs.cells.pack import packed_tables
 from vfsd.codecs.probing.probe import Examination
 from vfsd.codecs.pyav import library_versions
 from vfsd.core.frame_table_pages import paginate
@@ -529,6 +530,8 @@ class PendingObject:
         self.size = size  #: bytes
         self._place: str | None = None  #: in the bucket, of an upload that is not recorded yet
         self._is_recorded = False
+        self.tables: Sequence[tuple[int, bytes]] = ()
+        """Copies of the tables of its packs for the catalog, by position; see `packed_table`."""
 
     def ensure_stored(self) -> None:
         """Put it in place if it is not there.
@@ -574,6 +577,7 @@ class PendingObject:
             return
         if self._place is not None:
             change.objects.record_upload(self.key, self.size, self._place, now_ns=time.time_ns())
+            change.objects.record_tables(self.key, self.tables)
         elif change.objects.place(self.key) is None:
             raise LeaseLostError(
                 f"object {self.key} was removed while it was added again", hint="try again"
@@ -639,7 +643,10 @@ def pending_bytes(parts: StoreContext, data: bytes, what: str) -> PendingObject:
         if not parts.objects.is_here(found.key):
             parts.objects.put_bytes(data, what)
 
-    return PendingObject(parts, found.key, found.size, ensure)
+    pending = PendingObject(parts, found.key, found.size, ensure)
+    if not parts.objects.is_local:
+        pending.tables = packed_tables(lambda at, size: data[at : at + size], len(data))
+    return pending
 
 
 def pending_own_file(parts: StoreContext, path: Path, key: str, size: int) -> PendingObject:

@@ -1,0 +1,1 @@
+../../../../catalog/migrations/versions/v11_pack_tables.py
