@@ -1,16 +1,17 @@
 // @ts-check
 // A grid or a list of any length; only the rows in sight are in the document.
-import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import { lowerBound } from "../lib/frames.js";
 
 /**
  * @template T
- * @param {{items: T[], rowHeight: number | ((width: number) => number), columnWidth?: number, gap?: number, label: string,
+ * @param {{items: T[], rowHeight: number | ((width: number) => number), heightOf?: (item: T) => number, columnWidth?: number, gap?: number, label: string,
  *   render: (item: T, index: number) => import("preact").ComponentChildren, keyOf: (item: T) => string,
  *   onEnd?: () => void, header?: import("preact").ComponentChildren, test?: string}} props
- *   `rowHeight` may depend on the width of a column; without `columnWidth` each item has a row of its own;
+ *   `rowHeight` may depend on the width of a column; `heightOf` gives the items of one column heights of their own; without `columnWidth` each item has a row of its own;
  *   `onEnd` is called when the last rows come into sight.
  */
-export function VirtualGrid({ items, rowHeight, columnWidth, gap = 0, label, render, keyOf, onEnd, header, test }) {
+export function VirtualGrid({ items, rowHeight, heightOf, columnWidth, gap = 0, label, render, keyOf, onEnd, header, test }) {
   const scroller = useRef(/** @type {HTMLDivElement | null} */ (null));
   const [view, setView] = useState({ top: 0, height: 800, width: 0 });
 
@@ -33,8 +34,12 @@ export function VirtualGrid({ items, rowHeight, columnWidth, gap = 0, label, ren
   const height = typeof rowHeight === "number" ? rowHeight : rowHeight(cell);
   const pitch = height + gap;
   const rows = Math.ceil(items.length / columns);
-  const firstRow = Math.max(Math.floor(view.top / pitch) - 2, 0);
-  const endRow = Math.min(Math.ceil((view.top + view.height) / pitch) + 2, rows);
+  /** Where each row begins, and the end of the last; null where all are alike. */
+  const tops = useMemo(() => (heightOf ? begins(items.map((item) => heightOf(item) + gap)) : null), [items, gap]);
+  const top = (/** @type {number} */ row) => (tops ? tops[row] : row * pitch);
+  const rowAt = (/** @type {number} */ y) => (tops ? lowerBound(tops, y) : Math.floor(y / pitch));
+  const firstRow = Math.max(rowAt(view.top) - 2, 0);
+  const endRow = Math.min(rowAt(view.top + view.height) + 3, rows);
   const nearEnd = endRow >= rows - 2;
 
   useEffect(() => {
@@ -45,7 +50,7 @@ export function VirtualGrid({ items, rowHeight, columnWidth, gap = 0, label, ren
   return (
     <div class="scroller" ref={scroller} data-test={test} onKeyDown={(event) => moveFocus(event, columns)}>
       {header}
-      <div role="list" aria-label={label} class="virtual" style={{ height: `${Math.max(rows * pitch - gap, 0)}px` }}>
+      <div role="list" aria-label={label} class="virtual" style={{ height: `${Math.max(top(rows) - gap, 0)}px` }}>
         {shown.map((item, offset) => {
           const index = firstRow * columns + offset;
           const row = Math.floor(index / columns);
@@ -57,9 +62,9 @@ export function VirtualGrid({ items, rowHeight, columnWidth, gap = 0, label, ren
               aria-posinset={index + 1}
               class="virtual-item"
               style={{
-                transform: `translate(${(index % columns) * (cell + gap)}px, ${row * pitch}px)`,
+                transform: `translate(${(index % columns) * (cell + gap)}px, ${top(row)}px)`,
                 width: `${cell}px`,
-                height: `${height}px`,
+                height: `${tops ? tops[row + 1] - tops[row] - gap : height}px`,
               }}
             >
               {render(item, index)}
@@ -69,6 +74,14 @@ export function VirtualGrid({ items, rowHeight, columnWidth, gap = 0, label, ren
       </div>
     </div>
   );
+}
+
+/** The sums of lengths up to each.
+ * @param {number[]} lengths */
+function begins(lengths) {
+  const sums = [0];
+  for (const length of lengths) sums.push(sums[sums.length - 1] + length);
+  return sums;
 }
 
 /** @param {HTMLElement} element */

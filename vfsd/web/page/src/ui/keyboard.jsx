@@ -57,7 +57,7 @@ export function useKeys(title, keys) {
 
 export function KeyboardHelp() {
   return (
-    <Dialog title="Keys" onClose={() => { helpOpen.value = false; }} test="keys">
+    <Dialog title="Keys" wide onClose={() => { helpOpen.value = false; }} test="keys">
       <div class="key-groups">
         {groups.value.map((group) => (
           <section key={group.title}>

@@ -74,9 +74,12 @@ export function Timeline(props) {
       cancelAnimationFrame(pending);
       pending = requestAnimationFrame(() => draw(element, width, height, new Scale(span[0], span[1], width), tops, live.current.props, hover, format));
     };
+    // The cursor moves with each frame: it changes the canvas alone, and renders nothing anew.
     const stop = effect(() => {
-      cursor?.value;
+      const now = cursor?.value ?? first;
       selection?.value;
+      element.setAttribute("aria-valuenow", String(now));
+      element.setAttribute("aria-valuetext", format(now));
       redraw();
     });
     const media = matchMedia("(prefers-color-scheme: dark)");
@@ -99,7 +102,7 @@ export function Timeline(props) {
 
   /** @param {KeyboardEvent} event */
   const onKeyDown = (event) => {
-    const at = cursor?.value ?? span[0];
+    const at = cursor?.peek() ?? span[0];
     const step = (event.shiftKey ? 0.1 : 0.01) * (span[1] - span[0]);
     /** @type {Record<string, () => void>} */
     const keys = {
@@ -136,8 +139,8 @@ export function Timeline(props) {
           aria-label={label}
           aria-valuemin={first}
           aria-valuemax={last}
-          aria-valuenow={cursor?.value ?? first}
-          aria-valuetext={format(cursor?.value ?? first)}
+          aria-valuenow={cursor?.peek() ?? first}
+          aria-valuetext={format(cursor?.peek() ?? first)}
           aria-describedby={tableId}
           onKeyDown={onKeyDown}
           data-test={`${test}-canvas`}

@@ -1,7 +1,7 @@
 // @ts-check
 // What can be done with the selected videos.
 import { useState } from "preact/hooks";
-import { patch, post, remove } from "../../api.js";
+import { get, patch, post, remove } from "../../api.js";
 import { baseName, counted, folderOf } from "../../lib/format.js";
 import { original, videoApi } from "../../lib/paths.js";
 import { may } from "../../session.js";
@@ -17,7 +17,12 @@ const ACTIONS = [
     key: "tag", name: "Tag", icon: "tag", needs: "change", done: "tagged",
     fields: [{ key: "add", label: "Add tags", hint: "night rain" }, { key: "remove", label: "Remove tags" }],
     explains: "Tags are words; separate several by spaces.",
-    run: (name, { add = "", remove: drop = "" }) => patch(videoApi(name), { tags: { add: words(add), remove: words(drop) } }),
+    run: async (name, { add = "", remove: drop = "" }) => {
+      const gone = new Set(words(drop));
+      const { tags } = await get(videoApi(name));
+      const next = new Set([...tags.filter((/** @type {string} */ one) => !gone.has(one)), ...words(add)]);
+      await patch(videoApi(name), { tags: [...next] });
+    },
   },
   {
     key: "move", name: "Move", icon: "folder", needs: "change", done: "moved",

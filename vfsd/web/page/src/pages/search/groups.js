@@ -6,9 +6,9 @@ import { counted } from "../../lib/format.js";
 
 const HOUR = new Intl.DateTimeFormat(undefined, { year: "numeric", month: "short", day: "numeric", hour: "numeric" });
 
-/** @param {ShownCrop[]} crops @param {string} group
+/** @param {ShownCrop[]} crops @param {string} group @param {{video: string, count: number}[]} [totals]
  * @returns {{heading: string | null, note: string, crops: ShownCrop[]}[]} */
-export function arranged(crops, group) {
+export function arranged(crops, group, totals = []) {
   if (group === "none") return [{ heading: null, note: "", crops }];
   /** @type {Map<string, ShownCrop[]>} */
   const groups = new Map();
@@ -18,7 +18,11 @@ export function arranged(crops, group) {
     if (found) found.push(crop);
     else groups.set(key, [crop]);
   }
-  return [...groups].map(([heading, some]) => ({ heading, note: counted(some.length, "picture"), crops: some }));
+  const boxes = new Map(totals.map((one) => [one.video, one.count]));
+  return [...groups].map(([heading, some]) => {
+    const all = group === "video" ? boxes.get(heading) : undefined;
+    return { heading, note: all === undefined ? counted(some.length, "picture") : counted(all, "box", "boxes"), crops: some };
+  });
 }
 
 /** @param {ShownCrop} crop @param {string} group */

@@ -24,7 +24,7 @@ const BATCH = 24;
 const HEIGHT = 120;
 /** Bars of the histogram at most, and its finest step in seconds. */
 const BARS = 120;
-const STEP = 2;
+const STEP = 1;
 
 /** @param {import("../../routes.js").PageProps} props */
 export function SearchPage({ params }) {
@@ -36,8 +36,9 @@ export function SearchPage({ params }) {
   const group = params.group ?? "video";
   const totals = useAnswer(asked ? "/api/1/detections" : null, { ...search, res: stepOf(search) });
   const crops = useCrops(asked ? search : null);
-  const rows = useMemo(() => arranged(crops.items, group), [crops.items, group]);
+  const rows = useMemo(() => arranged(crops.items, group, totals.data?.videos), [crops.items, group, totals.data]);
   const [columns, setColumns] = useState(1);
+  const lines = useMemo(() => chunked(rows, columns), [rows, columns]);
   useKeys("Search", { g: ["group differently", () => setParams({ group: { video: "track", track: "hour", hour: "none", none: "video" }[group] })] });
 
   return (
@@ -63,9 +64,10 @@ export function SearchPage({ params }) {
               <VirtualGrid
                 key={`${queryText(search)} ${group} ${columns}`}
                 label="Results"
-                items={chunked(rows, columns)}
+                items={lines}
                 keyOf={(row) => row.key}
                 rowHeight={168}
+                heightOf={(row) => (row.heading === null ? 162 : 30)}
                 gap={10}
                 onEnd={crops.next}
                 render={(row) => row.heading ? (
@@ -154,7 +156,7 @@ function Unknown({ unknown, search }) {
   return (
     <div class="note warn" data-test="unknown">
       <Icon name="info" size={16} />
-      <span>Unknown: {duration(unknown.seconds)} of {counted(videos, "video")} were examined by no detector.</span>
+      <span>Unknown: no detector has examined {duration(unknown.seconds)} in {counted(videos, "video")}.</span>
       <span class="spread" />
       {may("work") ? <button type="button" class="link" onClick={() => void detect()} data-test="detect-unknown">Detect motion there</button> : null}
     </div>

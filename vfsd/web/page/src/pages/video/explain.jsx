@@ -68,12 +68,25 @@ function reasons(plan) {
   return [...lines, ...[...passed].slice(0, 3)];
 }
 
+/** What the tiles are, and what a read costs then.
+ * @param {{plan: any}} props */
+function Estimate({ plan }) {
+  if (plan.segments === 0) return <p class="muted">These tiles exist already.</p>;
+  const { read } = plan;
+  return (
+    <p class="muted" data-test="estimate">
+      {counted(plan.segments, "segment")}{plan.psnr ? `, about ${trimmed(plan.psnr, 1)} dB` : ""}.
+      {read ? ` A read then decodes ${pixels(read.pixels)} instead of ${pixels(read.untiled_pixels)}.` : ""}
+    </p>
+  );
+}
+
 /** @param {{name: string, region: string, span: [number, number], duration: number, onMade: () => void}} props */
 function MakeTiles({ name, region, span, duration, onMade }) {
   const [whole, setWhole] = useState(false);
   const [plan, setPlan] = useState(/** @type {any} */ (null));
   const [busy, setBusy] = useState(false);
-  const order = { kind: "retile", args: { video: name, roi: region, span: whole ? null : viewSpan(span) } };
+  const order = { kind: "retile", args: { video: name, roi: region, ...(whole ? {} : { span: viewSpan(span) }) } };
   /** @param {boolean} dry */
   const send = async (dry) => {
     setBusy(true);
@@ -99,11 +112,12 @@ function MakeTiles({ name, region, span, duration, onMade }) {
         options={[{ value: "span", label: "These seconds" }, { value: "whole", label: `All ${clock(duration, 0)}` }]}
         onChange={(value) => { setWhole(value === "whole"); setPlan(null); }}
       />
-      {plan ? (
+      {plan ? <Estimate plan={plan} /> : null}
+      {plan && plan.segments !== 0 ? (
         <Button kind="primary" busy={busy} onClick={() => void send(false)} test="make-tiles">
           {`Make tiles: ${[plan.seconds ? took(plan.seconds) : "", plan.bytes ? bytes(plan.bytes) : ""].filter(Boolean).join(", ") || "now"}`}
         </Button>
-      ) : (
+      ) : plan ? null : (
         <Button busy={busy} onClick={() => void send(true)} test="plan-tiles">What would tiles cost?</Button>
       )}
     </div>

@@ -63,7 +63,7 @@ export function FactsCard({ info, onFrame }) {
           ["Length", `${duration(info.seconds)} · ${counted(info.frames, "frame")}`],
           ["Rate", `${trimmed(info.rate, 3)} fps${original.variable_rate ? ", variable" : ""}`],
           ["Codec", `${[info.codec, original.profile].filter(Boolean).join(" ")} in ${info.container}`],
-          ["Pixels", original.pixel_format ? `${original.pixel_format}${depth} · ${original.color_space ?? "?"}` : null],
+          ["Pixels", original.pixel_format ? [`${original.pixel_format}${depth}`, original.color_space].filter(Boolean).join(" · ") : null],
           ["Key frames", info.gops ? `${count(info.keyframes)}, every ${count(info.gops.median)} frames${info.gops.open ? `, ${info.gops.open} open` : ""}` : count(info.keyframes)],
           ["Sound", info.sound ? `${info.sound.codec}, ${counted(info.sound.channels, "channel")}, ${count(info.sound.sample_rate)} Hz` : "none"],
           ["Size", bytes(info.size)],
@@ -97,7 +97,7 @@ function Damage({ info, onFrame }) {
 /** @param {{info: any, onChange: () => void}} props */
 export function KeepingCard({ info, onChange }) {
   const [tag, setTag] = useState("");
-  const [asking, setAsking] = useState(/** @type {"hold" | "policy" | null} */ (null));
+  const [asking, setAsking] = useState(/** @type {keyof typeof ASKS | null} */ (null));
   const writable = may("change");
   /** @param {any} changes @param {string} done */
   const change = async (changes, done) => {
@@ -114,7 +114,7 @@ export function KeepingCard({ info, onChange }) {
     event.preventDefault();
     const words = tag.split(/[\s,]+/).filter(Boolean);
     setTag("");
-    if (words.length > 0) void change({ tags: { add: words, remove: [] } }, `Tagged ${words.join(", ")}`);
+    if (words.length > 0) void change({ tags: [...new Set([...info.tags, ...words])] }, `Tagged ${words.join(", ")}`);
   };
   const metadata = Object.entries(info.metadata ?? {});
   return (
@@ -122,7 +122,7 @@ export function KeepingCard({ info, onChange }) {
       <header><h2>Tags and policy</h2></header>
       <div class="chips">
         {info.tags.map((/** @type {string} */ one) => (
-          <Chip key={one} label={undefined} onRemove={writable ? () => void change({ tags: { add: [], remove: [one] } }, `Removed ${one}`) : undefined}>{one}</Chip>
+          <Chip key={one} label={undefined} onRemove={writable ? () => void change({ tags: info.tags.filter((/** @type {string} */ tag) => tag !== one) }, `Removed ${one}`) : undefined}>{one}</Chip>
         ))}
         {info.tags.length === 0 && !writable ? <span class="muted">No tags</span> : null}
         {writable ? (
@@ -136,30 +136,65 @@ export function KeepingCard({ info, onChange }) {
       {info.holds.map((/** @type {any} */ hold) => (
         <p class="note warn" key={hold.id ?? hold.reason}><Icon name="lock" size={16} /><span>Held: {hold.reason ?? "no reason given"}</span></p>
       ))}
-      {writable ? <div><Button icon="lock" onClick={() => setAsking("hold")} test="hold">Hold</Button></div> : null}
+      {writable ? (
+        <div class="buttons">
+          <Button icon="lock" onClick={() => setAsking("hold")} test="hold">Hold</Button>
+          {info.holds.length > 0 ? <Button onClick={() => setAsking("release")} test="release">Lift holds</Button> : null}
+        </div>
+      ) : null}
       {asking ? <AskDialog kind={asking} policy={info.policy} onClose={() => setAsking(null)} onSend={change} /> : null}
     </section>
   );
 }
 
-/** @param {{kind: "hold" | "policy", policy: string, onClose: () => void, onSend: (changes: any, done: string) => Promise<void>}} props */
+const ASKS = {
+  hold: {
+    title: "Hold this video",
+    explains: "A held video is neither changed nor removed until the hold is lifted.",
+    field: "Reason",
+    button: "Hold",
+    done: "Held",
+    /** @param {string} value */
+    changes: (value) => ({ hold: value }),
+  },
+  release: {
+    title: "Lift all holds of this video",
+    explains: "The video then follows its policy again.",
+    field: "Reason",
+    button: "Lift",
+    done: "The holds are lifted",
+    /** @param {string} value */
+    changes: (value) => ({ hold: null, reason: value }),
+  },
+  policy: {
+    title: "Policy of this video",
+    explains: "The policy decides if and when the original is replaced or deleted. Without one, that of the directory holds.",
+    field: "Policy",
+    button: "Change",
+    done: "Policy changed",
+    /** @param {string} value */
+    changes: (value) => ({ policy: value || null }),
+  },
+};
+
+/** @param {{kind: keyof typeof ASKS, policy: string, onClose: () => void, onSend: (changes: any, done: string) => Promise<void>}} props */
 function AskDialog({ kind, policy, onClose, onSend }) {
-  const hold = kind === "hold";
-  const [value, setValue] = useState(hold ? "" : policy);
+  const ask = ASKS[kind];
+  const [value, setValue] = useState(kind === "policy" ? policy : "");
   const send = async () => {
-    await onSend(hold ? { hold: value } : { policy: value }, hold ? "Held" : "Policy changed");
+    await onSend(ask.changes(value.trim()), ask.done);
     onClose();
   };
   const footer = (
     <>
       <Button onClick={onClose}>Cancel</Button>
-      <Button kind="primary" onClick={() => void send()} test="ask-send">{hold ? "Hold" : "Change"}</Button>
+      <Button kind="primary" disabled={kind !== "policy" && value.trim() === ""} onClick={() => void send()} test="ask-send">{ask.button}</Button>
     </>
   );
   return (
-    <Dialog title={hold ? "Hold this video" : "Policy of this video"} onClose={onClose} footer={footer}>
-      <p class="muted">{hold ? "A held video is neither changed nor removed until the hold is lifted." : "The policy decides if and when the original is replaced or deleted."}</p>
-      <Field label={hold ? "Reason" : "Policy"}>
+    <Dialog title={ask.title} onClose={onClose} footer={footer}>
+      <p class="muted">{ask.explains}</p>
+      <Field label={ask.field}>
         {(id) => <input id={id} value={value} onInput={(event) => setValue(event.currentTarget.value)} data-test="ask-value" />}
       </Field>
     </Dialog>

@@ -157,7 +157,6 @@ function Loaded({ info, answer, params, reload }) {
   useFrameInAddress(name, player);
 
   const second = explainedSpan(table, player, selection.value, region.value);
-  const compared = region.value ?? union(segmentOf(segments, player.frame.value)) ?? { x1: 0, y1: 0, x2: width, y2: height };
   return (
     <div class="video-page" data-test="video-page">
       <div class="video-main">
@@ -167,7 +166,7 @@ function Loaded({ info, answer, params, reload }) {
           width={width}
           height={height}
           overlay={<Overlay width={width} height={height} boxes={boxLayer} tiles={tileLayerNow} heat={heatLayer} region={regionLayer} drawing={drawing} onRegion={(box) => { region.value = box; }} />}
-          stage={comparing ? <Compare name={name} frame={player.frame.value} region={compared} /> : null}
+          stage={comparing ? <Compared player={player} segments={segments} region={region.value ?? null} whole={{ x1: 0, y1: 0, x2: width, y2: height }} /> : null}
         />
         <div class="tools" role="toolbar" aria-label="Layers and tools">
           <Button icon="box" keys="b" pressed={boxesOn.value} onClick={() => { boxesOn.value = !boxesOn.value; }} test="boxes">Boxes</Button>
@@ -215,6 +214,14 @@ function Loaded({ info, answer, params, reload }) {
       </aside>
     </div>
   );
+}
+
+/** Compares the region, else what tiles have of the frame in sight.
+ * @param {{player: PlayerModel, segments: import("./lanes.js").Segment[], region: import("../../lib/geometry.js").Box | null,
+ *   whole: import("../../lib/geometry.js").Box}} props */
+function Compared({ player, segments, region, whole }) {
+  const frame = player.frame.value;
+  return <Compare name={player.name} frame={frame} region={region ?? union(segmentOf(segments, frame)) ?? whole} />;
 }
 
 /** @param {{info: any}} props */
