@@ -28,7 +28,6 @@ function Frame() {
   }, [path, store]);
   return (
     <>
-      <a class="skip" href={location.hash || "#/"} onClick={focusMain}>Skip to contents</a>
       <Header current={found?.page.at ?? null} />
       <main id="main" tabIndex={-1} data-test="main">
         {found ? (
@@ -92,6 +91,7 @@ function Header({ current }) {
   useEffect(() => setMore(false), [route.value.path]);
   return (
     <header class="top">
+      <a class="skip" href={location.hash || "#/"} onClick={focusMain}>Skip to contents</a>
       <a class="brand" href="#/" title={`vfsd ${version}`} data-test="brand">
         <Mark />
         <span>{store.name || "vfsd"}</span>

@@ -17,7 +17,7 @@ export function VideoCard({ item, dir, chosen, selecting, onChoose }) {
   const folder = folderOf(item.name);
   return (
     <article class={`video-card ${chosen ? "chosen" : ""} ${selecting ? "selecting" : ""}`} data-test="video-card" data-name={item.name}>
-      <a href={videoPage(item.name)} class="card-link" aria-label={item.name}>
+      <a href={videoPage(item.name)} class="card-link">
         <div
           class="poster"
           onPointerMove={(event) => {

@@ -43,7 +43,6 @@ export function CropCard({ crop, height }) {
     <a
       class="crop"
       href={videoPage(crop.video, { frame: crop.frame })}
-      aria-label={`${crop.label} in ${crop.video}, frame ${crop.frame}`}
       onPointerEnter={(event) => event.pointerType === "mouse" && play()}
       onPointerLeave={stop}
       data-test="crop"
@@ -55,6 +54,7 @@ export function CropCard({ crop, height }) {
       <span class="crop-facts">
         <span class="dot" style={{ background: labelColor(crop.label) }} />
         <span class="cut">{crop.label}</span>
+        <span class="hidden">in {crop.video}, frame {crop.frame}, at</span>
         <span class="spread" />
         <span class="muted">{crop.confidence === null || crop.confidence === undefined ? "" : `${trimmed(crop.confidence * 100, 0)} %`} {clock(crop.time, 0)}</span>
       </span>

@@ -43,6 +43,7 @@ export function SearchPage({ params }) {
 
   return (
     <div class="search-page" data-test="search-page">
+      <h1 class="hidden">Search</h1>
       <SearchForm params={params} />
       {!asked ? (
         <Start />
