@@ -181,13 +181,18 @@ function drawTiles(pen, layer, fit, whole) {
 function drawHeat(pen, heat, whole) {
   const wide = (whole.x2 - whole.x1) / heat.columns;
   const tall = (whole.y2 - whole.y1) / heat.rows;
+  // Reads of whole frames heat all cells alike, and would hide the others.
+  const least = Math.min(...heat.values);
+  const range = Math.max(...heat.values) - least;
   for (let row = 0; row < heat.rows; row++) {
     for (let column = 0; column < heat.columns; column++) {
-      const value = heat.values[row * heat.columns + column];
-      if (!(value > 0)) continue;
+      const value = range > 0 ? (heat.values[row * heat.columns + column] - least) / range : 0;
+      if (value === 0) continue;
       // From dark red to light yellow, as a black body glows.
-      pen.fillStyle = `hsl(${8 + value * 44} 95% ${35 + value * 30}% / ${0.25 + value * 0.4})`;
-      pen.fillRect(whole.x1 + column * wide, whole.y1 + row * tall, wide + 0.5, tall + 0.5);
+      pen.fillStyle = `hsl(${8 + value * 44} 95% ${35 + value * 30}% / ${0.25 + value * 0.3})`;
+      // Whole pixels: cells that share some would show a grid.
+      const [x, y] = [Math.round(whole.x1 + column * wide), Math.round(whole.y1 + row * tall)];
+      pen.fillRect(x, y, Math.round(whole.x1 + (column + 1) * wide) - x, Math.round(whole.y1 + (row + 1) * tall) - y);
     }
   }
 }

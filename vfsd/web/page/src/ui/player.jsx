@@ -65,7 +65,7 @@ function Controls({ player, onFullScreen }) {
       >
         {player.backwards.value ? "−" : ""}{player.rate.value}×
       </button>
-      <Button kind="quiet" icon={player.muted.value ? "mute" : "sound"} label={player.muted.value ? "Sound on" : "Sound off"} onClick={() => player.mute(!player.muted.value)} test="mute" />
+      {player.stillsOnly.value ? null : <Button kind="quiet" icon={player.muted.value ? "mute" : "sound"} label={player.muted.value ? "Sound on" : "Sound off"} onClick={() => player.mute(!player.muted.value)} test="mute" />}
       <Button kind="quiet" icon="full" label="Full screen" keys="f" onClick={onFullScreen} test="full-screen" />
     </div>
   );

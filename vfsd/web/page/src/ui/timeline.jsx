@@ -41,6 +41,7 @@ export function Timeline(props) {
   const [span, setSpan] = useState(/** @type {[number, number]} */ ([first, last]));
   const [hover, setHover] = useState(/** @type {number | null} */ (null));
   const live = useRef({ props, span, width });
+  const followed = useRef(first);
   live.current = { props, span, width };
   const tableId = useId();
 
@@ -78,6 +79,12 @@ export function Timeline(props) {
     const stop = effect(() => {
       const now = cursor?.value ?? first;
       selection?.value;
+      // The window follows a cursor that moves out of it, not one that it was moved away from.
+      if (now !== followed.current && (now < span[0] || now > span[1])) {
+        const tenth = (span[1] - span[0]) / 10;
+        setSpan(within(now < span[0] ? [now - 9 * tenth, now + tenth] : [now - tenth, now + 9 * tenth], first, last));
+      }
+      followed.current = now;
       element.setAttribute("aria-valuenow", String(now));
       element.setAttribute("aria-valuetext", format(now));
       redraw();

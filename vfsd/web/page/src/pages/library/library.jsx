@@ -60,7 +60,7 @@ export function LibraryPage({ params }) {
       <span class="muted" data-test="count">{videos.items.length > 0 ? `${counted(videos.items.length, "video")}${videos.more ? " and more" : ""}` : ""}</span>
     </div>
   );
-  const folders = dirs.data?.items ?? [];
+  const folders = active > 0 ? [] : (dirs.data?.items ?? []);
   return (
     <UploadTarget dir={dir} onDone={reload}>
       <div class="library" data-test="library">
@@ -76,7 +76,7 @@ export function LibraryPage({ params }) {
                 type="search"
                 placeholder="Name or pattern, as in cam1/**"
                 aria-label="Name or pattern"
-                value={params.glob ?? ""}
+                value={typed(params.glob ?? "")}
                 data-search-field
                 onChange={(event) => setParams({ glob: pattern(event.currentTarget.value) })}
                 data-test="filter-name"
@@ -98,7 +98,7 @@ export function LibraryPage({ params }) {
             <div class="chips active-filters" data-test="active-filters">
               {Object.entries(filters).map(([key, value]) => (
                 <Chip key={key} tone="accent" label={key === "label" ? value : undefined} onRemove={() => setParams({ [key]: null })}>
-                  {`${ACTIVE.get(key)} ${value}`}
+                  {`${ACTIVE.get(key)} ${key === "glob" ? typed(value) : value}`}
                 </Chip>
               ))}
               <button type="button" class="link" onClick={() => setParams(Object.fromEntries(Object.keys(filters).map((key) => [key, null])))}>clear</button>
@@ -152,6 +152,12 @@ function pattern(text) {
   const word = text.trim();
   if (word === "") return null;
   return /[*?]/.test(word) ? word : `**${word}**`;
+}
+
+/** What was typed for a pattern that `pattern` made.
+ * @param {string} glob */
+function typed(glob) {
+  return /^\*\*([^*?]+)\*\*$/.exec(glob)?.[1] ?? glob;
 }
 
 /** @param {{folders: {path: string, name: string, videos: number}[]}} props */
