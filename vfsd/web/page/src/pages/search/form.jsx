@@ -84,7 +84,7 @@ function RegionPicture({ video, box, onBox }) {
   const [layers] = useState(() => ({ none: () => null, boxes: () => [] }));
   return (
     <div class="region-picture" style={{ aspectRatio: `${video.width} / ${video.height}` }}>
-      <img src={view(video.name, "poster.jpg", { w: 960 })} alt={`A frame of ${video.name}`} />
+      <img src={view(video.name, "poster.jpg", { w: 640 })} alt={`A frame of ${video.name}`} />
       <Overlay width={video.width} height={video.height} boxes={layers.boxes} tiles={layers.none} heat={layers.none} region={() => box} drawing onRegion={onBox} />
     </div>
   );
