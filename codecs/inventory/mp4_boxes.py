@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -54,6 +55,7 @@ _HEAD = 8
 CONTAINER_BOXES = frozenset(b"moov mdia minf stbl edts dinf mvex moof mfra".split())
 """Boxes that hold other boxes and nothing else."""
 _VIDEO_ENTRY = 78
+_MTXI_BYTES = 44
 _AUDIO_ENTRY = 28
 _AUDIO_EXTENSIONS = {1: 16, 2: 36}
 _RATE_BYTES = 20
@@ -106,6 +108,26 @@ def track_id(window: FileWindow, header: Mp4Box | None) -> int:
         return 0
     wide = 8 if window.read(header.content, 1) == b"\1" else 4
     return int.from_bytes(window.read(header.content + 4 + 2 * wide, 4), "big")
+
+
+def mediamtx_start(path: str | os.PathLike[str]) -> int | None:
+    """Return the Unix time in ns of the first frame that MediaMTX wrote into a file; None without.
+
+    Its box mtxi has version, stream, number of the segment, DTS, and that time.
+    """
+    with MediaSource(os.fspath(path)) as source:
+        window = FileWindow(source)
+        box: Mp4Box | None = None
+        for kind in (b"moov", b"udta", b"mtxi"):
+            box = first_mp4_box(window, box, kind)
+            if box is None:
+                return None
+        assert box is not None
+        data = window.read(box.content, _MTXI_BYTES)
+    if len(data) < _MTXI_BYTES or box.end - box.content < _MTXI_BYTES or data[0]:
+        return None
+    (start,) = struct.unpack_from(">q", data, _MTXI_BYTES - 8)
+    return int(start) if start > 0 else None
 
 
 def kind_name(kind: bytes) -> str:

@@ -19,6 +19,7 @@ import vfsd.errors as errors
 from sample_videos.cameras import Cameras, FilmedScene, write_pictures
 from scripts.make_cli_docs import PAGE, commands, main, page
 from tests.cli.conftest import run_command
+from tests.datasets.test_recorder_archives import frigate_database
 from tests.support.selection import one_in
 from vfsd.api.store import Store
 from vfsd.cli.command import Command
@@ -211,6 +212,12 @@ def test_example(place: Path, name: str, example: str, request: pytest.FixtureRe
         assert run_command("-s", "videos", *policy).code == 0
     if name == "hold remove":
         assert run_command("-s", "videos", "hold", "add", TRAFFIC, "--reason", "x").code == 0
+    if name == "cameras import":
+        for day in ("2026-05-01/10/gate/05.30.mp4", "gate/2026-05-01_10-05-30-250000.mp4"):
+            file = place / "archive" / day
+            file.parent.mkdir(parents=True)
+            shutil.copy(place / "footage" / "traffic.mp4", file)
+        frigate_database(place / "archive" / "frigate.db", [])
     if name.startswith("lerobot "):
         pytest.importorskip("pyarrow")
     if name == "lerobot import":

@@ -23,6 +23,9 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = MappingProxyType(
             "ingest": Entry("ingest", "Add videos to the store."),
             "write": Entry("write", "Make a video from pixels, pictures or a stream."),
             "record": Entry("record", "Record a camera's stream as videos, without encoding."),
+            "cameras import": Entry(
+                "cameras", "Add the archive of another recorder, with its times."
+            ),
             "recover": Entry("write", "Make videos of unfinished recordings."),
             "ls": Entry("listing", "List a directory, by name."),
             "find": Entry("listing", "Find videos by name and contents."),
@@ -172,6 +175,7 @@ TOPICS: Mapping[str, str] = MappingProxyType(
         "age": "Apply policies to videos as they grow old, and list what was done.",
         "labels": "Labelled boxes of a video: import, export, query, list and remove them.",
         "dataset": "Data sets of other programs, made of videos and their boxes.",
+        "cameras": "Archives of other recorders.",
         "lerobot": "LeRobot data sets: import by link, and export without encoding.",
         "homes": "The directories that share one catalog on a server, one or more for each host.",
         "backups": "The backups of a store in a bucket.",
