@@ -65,8 +65,9 @@ class CameraClip:
                 self.packets.append(
                     _ClipPacket(number, seconds, packet.pts, packet.dts, bytes(packet), is_key)
                 )
-        if self.codecs[0] == "h264":  # cameras repeat them before each key picture
-            sets = b"".join(struct.pack(">I", len(one)) + one for one in self._avc_sets())
+        if self.codecs[0] in ("h264", "hevc"):  # cameras repeat them before each key picture
+            units = self._avc_sets() if self.codecs[0] == "h264" else self._hevc_sets()
+            sets = b"".join(struct.pack(">I", len(one)) + one for one in units)
             self.packets = [
                 replace(one, data=sets + one.data) if one.is_key else one for one in self.packets
             ]
@@ -96,6 +97,17 @@ class CameraClip:
         for mask in (0x1F, 0xFF):
             count = self.extradata[at] & mask
             at += 1
+            for _ in range(count):
+                (size,) = struct.unpack_from(">H", self.extradata, at)
+                found.append(self.extradata[at + 2 : at + 2 + size])
+                at += 2 + size
+        return found
+
+    def _hevc_sets(self) -> list[bytes]:
+        found, at = [], 23
+        for _ in range(self.extradata[22]):
+            (count,) = struct.unpack_from(">H", self.extradata, at + 1)
+            at += 3
             for _ in range(count):
                 (size,) = struct.unpack_from(">H", self.extradata, at)
                 found.append(self.extradata[at + 2 : at + 2 + size])

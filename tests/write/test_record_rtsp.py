@@ -20,11 +20,11 @@ from tests.support.rtsp_camera import RtspCamera
 from tests.support.seaweedfs import free_ports
 from tests.support.stores import new_store
 from vfsd.api.store import Store
-from vfsd.core.capture_time import NS, CaptureClock
+from vfsd.core.capture_time import NS, CaptureClock, CaptureTime
 from vfsd.core.model import LogicalVideo
 from vfsd.disk.store_layout import CATALOG
 from vfsd.errors import UsageError
-from vfsd.write.record_stream import RecordOptions, StreamRecorder
+from vfsd.write.record_stream import RecordOptions, StreamClock, StreamRecorder
 
 DEADLINE = 60.0
 FRAMES, RATE = 100, 25
@@ -211,6 +211,21 @@ def test_busy_catalog(tmp_path: Path, camera: RtspCamera, monkeypatch: pytest.Mo
         assert not store.recordings()
         names = sorted(store)
         assert_none_lost([number for name in names for number in numbers(store, name)])
+
+
+def test_clock_of_a_host_that_is_set() -> None:
+    """The clock of a camera runs on; a camera that is set far away is not followed."""
+    clock, start = StreamClock(), 1_777_629_600 * NS
+    jump = 0
+    for step in range(200):
+        jump = 3600 * NS if step >= 60 else 0
+        sent = start + step * NS // 10
+        clock.add(Fraction(step, 10), sent + NS // 5 + jump, sent)
+    assert clock.at(Fraction(5)) == CaptureTime(start + 5 * NS, CaptureClock.RTCP)
+    assert clock.error_ns is None
+    clock.add(Fraction(20), start + 20 * NS, start - 100 * NS)
+    assert clock.error_ns is not None
+    assert clock.at(Fraction(5)).clock is CaptureClock.ARRIVAL
 
 
 def test_forms_of_sound_are_checked() -> None:

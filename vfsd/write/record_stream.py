@@ -95,7 +95,8 @@ class ArrivalClock:
 class StreamClock:
     """The times of a connection: by the sender's reports, or else by the clock of this host.
 
-    A sender whose clock is more than half a minute off is not believed.
+    A sender whose clock is more than half a minute off is not believed at first.  One that was
+    believed and runs on is believed when the clock of this host is set.
     """
 
     def __init__(self) -> None:
@@ -106,12 +107,14 @@ class StreamClock:
     def add(self, seconds: Fraction, arrived_ns: int, sent_ns: int | None) -> None:
         """Note a packet, and the time that its sender gives."""
         self._arrivals.add(seconds, arrived_ns)
-        self._sent_offset = self.error_ns = None
+        before, self._sent_offset, self.error_ns = self._sent_offset, None, None
         if sent_ns is None:
             return
+        offset = sent_ns - math.floor(seconds * NS)
         error = sent_ns - self._arrivals.at(seconds)
-        if abs(error) <= _MOST_APART * NS:
-            self._sent_offset = sent_ns - math.floor(seconds * NS)
+        is_same = before is not None and abs(offset - before) <= NS
+        if is_same or abs(error) <= _MOST_APART * NS:
+            self._sent_offset = offset
         else:
             self.error_ns = error
 
