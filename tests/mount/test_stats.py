@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -113,6 +114,33 @@ def test_no_flush_for_cached_view(mounted: Mounted) -> None:
 def asked(mounted: Mounted, operation: str) -> int:
     found = mounted.standing.operations.get(operation)
     return 0 if found is None else found.count
+
+
+def test_dashboard_names_the_metrics(busy: Mounted) -> None:
+    """Its queries name metrics and labels that exist, and all of the metrics are shown."""
+    parser = pytest.importorskip("prometheus_client.parser")
+    shutil.copyfile(FOLDER / "traffic.mp4", busy.at / "shown.mp4")
+    (busy.at / "shown.mp4@" / "size=128x96.mp4").read_bytes()  # starts the process that renders
+    text = run_command("-s", busy.store, "metrics").out
+    labels: dict[str, set[str]] = {}
+    for family in parser.text_string_to_metric_families(text):
+        for sample in family.samples:
+            labels.setdefault(sample.name, set()).update({*sample.labels, "instance"})
+    board = json.loads((ROOT / "scripts" / "grafana-dashboard.json").read_text())
+    queries = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    shown: set[str] = set()
+    for query in queries:
+        (name,) = set(re.findall(r"vfsd_\w+", query))
+        assert name in labels, query
+        used = set(re.findall(r"(\w+)=~?\"", query))
+        for listed in re.findall(r"by \(([^)]*)\)", query):
+            used |= set(listed.split(", "))
+        assert used <= labels[name], query
+        shown.add(name)
+    kinds = ("_count", "_bucket", "_sum", "_created")
+    families = {re.sub("|".join(f"{kind}$" for kind in kinds), "", one) for one in labels}
+    assert families <= {re.sub("_(count|bucket)$", "", one) for one in shown}
+    assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
 
 
 def test_metrics(busy: Mounted) -> None:
