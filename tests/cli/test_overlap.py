@@ -55,6 +55,7 @@ def test_show_draws_both_frames(place: Path, run: Run) -> None:
     done = run("overlap", "show", "gate/east.mp4", "gate/west.mp4", "-o", "both.png")
     assert done.code == 0, done.err
     assert "verdict    join" in done.lines
+    assert "in words   Fixed cameras see the same at the same time in " in done.out
     assert any(line.startswith("saves      nothing, as both originals stay") for line in done.lines)
     picture = cv2.imread("both.png")
     assert picture is not None
@@ -132,6 +133,7 @@ def test_equal_videos_need_no_joining(place: Path, run: Run) -> None:
     assert run("ingest", place / "footage" / "west.mp4", "--as", "copy.mp4").code == 0
     (found,) = run("overlap", "find", "gate/west.mp4", "copy.mp4", "--json").objects
     assert (found["verdict"], found["common_bytes"], found["common"]) == ("same", 0, 0)
+    assert found["sentence"].endswith(" have the same bytes, which are stored once.")
     shown = run("overlap", "show", "gate/west.mp4", "copy.mp4")
     assert "already stored once" in shown.out
     assert "saves" not in shown.out

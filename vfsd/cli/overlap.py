@@ -31,7 +31,13 @@ from vfsd.errors import (
     ReadOnlyError,
     UsageError,
 )
-from vfsd.records.overlap_records import JOINED_FIELDS, PAIR_FIELDS, joined_record, pair_record
+from vfsd.records.overlap_records import (
+    JOINED_FIELDS,
+    PAIR_FIELDS,
+    joined_record,
+    pair_record,
+    verdict_sentence,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -206,6 +212,7 @@ def _pair_facts(pair: VideoPair) -> Iterator[tuple[str, str]]:
     yield "left", printable(pair.left.name)
     yield "right", printable(pair.right.name)
     yield "verdict", verdict
+    yield "in words", printable(verdict_sentence(pair))
     yield "cameras", "fixed" if found.fixed else "moving relative to each other"
     yield "both see", f"{found.shares[0]:.0%} of the left, {found.shares[1]:.0%} of the right"
     yield "agree", f"{seen.psnr_left:.1f} dB on the left, {seen.psnr_right:.1f} dB on the right"

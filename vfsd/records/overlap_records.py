@@ -14,6 +14,7 @@ PAIR_FIELDS = {
     "right": "path from the root of the store",
     "verdict": "same (same bytes, stored once), copy (one shows exactly what the other shows), "
     "join (they agree at all moments), partly (at some moments) or refused",
+    "sentence": "the verdict in a sentence",
     "why": "why it is refused or agrees only partly, or what is unknown; else empty",
     "fixed": "whether one homography fits all moments: false if the cameras move relative to "
     "each other",
@@ -32,6 +33,25 @@ PAIR_FIELDS = {
 }
 
 
+def verdict_sentence(pair: VideoPair) -> str:
+    """Return the verdict on two videos as a sentence, with the names of both."""
+    left, right, found = pair.left.name, pair.right.name, pair.overlap
+    cameras = "Fixed cameras" if found.fixed else "Cameras that move"
+    seen = f"{found.shares[0]:.0%} of {left} and {found.shares[1]:.0%} of {right}"
+    why = f": {found.why}" if found.why else ""
+    match str(found.verdict):
+        case "same":
+            return f"{left} and {right} have the same bytes, which are stored once."
+        case "copy":
+            return f"One of {left} and {right} shows exactly the pixels of the other."
+        case "join":
+            return f"{cameras} see the same at the same time in {seen}, so both can be joined."
+        case "partly":
+            return f"{cameras} see the same in {seen}, but only at some moments{why}."
+        case _:
+            return f"{left} and {right} show the same place, but cannot be joined{why}."
+
+
 def pair_record(pair: VideoPair) -> dict[str, Any]:
     found = pair.overlap
     seen = found.agreement
@@ -39,6 +59,7 @@ def pair_record(pair: VideoPair) -> dict[str, Any]:
         "left": pair.left.name,
         "right": pair.right.name,
         "verdict": str(found.verdict),
+        "sentence": verdict_sentence(pair),
         "why": found.why,
         "fixed": found.fixed,
         "shares": list(found.shares),
