@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import av
+import numpy as np
 import pytest
 
 from tests.mount.conftest import Mounted
@@ -93,6 +94,29 @@ def test_copies_and_views_are_made_from_the_bucket(remote: RemoteMount, tmp_path
     ):
         found = sum(1 for _ in view.decode(video=0))
         assert found == round(float(whole.streams.video[0].average_rate or 0))
+
+
+@pytest.mark.slow
+def test_drop_in_readers_take_paths_of_videos_in_the_bucket(remote: RemoteMount) -> None:
+    """A path in a mount leads to the store, which has no file of the video."""
+    from vfsd.compat import cv2, decord, torchcodec
+
+    pytest.importorskip("cv2")
+    number = 37
+    with Store.open(remote.store) as store:
+        truth = store["traffic.mp4"].read(frames=[number]).data[0]
+    capture = cv2.VideoCapture(os.fspath(remote.video))
+    assert capture.set(1, number)  # CAP_PROP_POS_FRAMES
+    is_read, picture = capture.read()
+    assert is_read
+    assert picture is not None
+    np.testing.assert_array_equal(picture[..., ::-1], truth)
+    capture.release()
+    frame = decord.VideoReader(os.fspath(remote.video))[number]
+    np.testing.assert_array_equal(np.asarray(frame.asnumpy()), truth)
+    pytest.importorskip("torch")
+    tensor = torchcodec.VideoDecoder(os.fspath(remote.video))[number]
+    np.testing.assert_array_equal(np.moveaxis(tensor.numpy(), 0, -1), truth)
 
 
 def test_written_video_becomes_a_file_of_the_home(remote: RemoteMount) -> None:

@@ -283,6 +283,34 @@ def test_silent_bucket_is_an_error_and_loses_nothing(pair: SharedMounts, ends: b
 
 
 @pytest.mark.slow
+def test_file_of_a_mount_that_is_killed_while_it_uploads_is_kept(pair: SharedMounts) -> None:
+    a, b = pair.both
+    before, after = os.urandom(200_000), os.urandom(9 << 20)
+    (a.at / "f").write_bytes(before)
+    assert (b.at / "f").read_bytes() == before
+    pair.proxy.faults.silent = True
+    file = os.open(a.at / "f", os.O_WRONLY | os.O_TRUNC)
+    os.write(file, after)
+    with ThreadPoolExecutor(1) as pool:
+        closing = pool.submit(_errno_of, lambda: os.close(file))
+        a.wait_for(lambda: pair.rows("SELECT * FROM uploads") != [], "the upload does not begin")
+        a.kill()
+        assert closing.result() is not None
+    assert _errno_of((b.at / "f").read_bytes) == errno.EIO  # neither old bytes nor a part
+    pair.proxy.reset()
+    a.mount()
+    end = time.monotonic() + 90
+    while _errno_of((b.at / "f").read_bytes) is not None:
+        assert time.monotonic() < end
+        time.sleep(0.2)
+    assert (a.at / "f").read_bytes() == (b.at / "f").read_bytes() == after
+    for host in pair.both:
+        host.unmount()
+        assert not list((host.store / "spool").iterdir())
+        assert _findings(host) == []
+
+
+@pytest.mark.slow
 def test_catalog_that_is_away_is_an_error(
     tmp_path: Path,
     postgresql: PostgresqlServer,
