@@ -274,6 +274,15 @@ def test_smallfiles(tmp_path: Path, mountable: None) -> None:
 
 
 @pytest.mark.thorough
+def test_web_serving(tmp_path: Path) -> None:
+    figures = run(tmp_path, "web_serving", "--readers", "4", "--runs", "2", "--videos", "2")[
+        "figures"
+    ]
+    assert figures["vfsd serve"]["requests"] == 8
+    assert all(found["p99"] > 0 for found in figures.values())
+
+
+@pytest.mark.thorough
 def test_formats(tmp_path: Path) -> None:
     if shutil.which("ffmpeg") is None:
         pytest.skip("ffmpeg is not installed")

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 
 from vfsd import __version__
 from vfsd.api.store_files import ByteReader, FoundFile
-from vfsd.core.model import FileState
+from vfsd.core.model import FileState, LogicalVideo
 from vfsd.core.view_request import ViewFile
 from vfsd.errors import NotFoundError
 from vfsd.web.byte_ranges import disposition, is_unchanged, matches
@@ -63,18 +63,22 @@ async def get_media(request: Request) -> ASGIApp:
     if not user.may_see(path.partition("@/")[0].rstrip("/")):
         raise NotFoundError(f"no such file: {path!r}")
     found = await web.read(lambda: web.files.find(path))
-    if found.view is None:
+    if found.view is None and "can" in request.query_params:
         playable = await web.run(lambda: other_form(web, found, request.query_params))
         if playable is not None:
             raw: bytes = request.scope["raw_path"]
             url = raw.decode("ascii") + playable
             return Response(status_code=302, headers={"Cache-Control": "no-store", "Location": url})
-    else:
+    if found.view is not None:
         still = StillRequest.parse(found.view, request.query_params)
         if still is not None:
             return await still_response(web, found, still, request)
         await web.run(lambda: require_view_within_limits(web, found))
-    if await web.read(lambda: web.files.is_folder(found)):
+    # Each call into a thread waits for the interpreter's lock, so videos make few of them.
+    is_folder = found.node.is_dir
+    if found.view is not None:
+        is_folder = await web.read(lambda: web.files.is_folder(found))
+    if is_folder:
         return await _listing(web, found, request)
     is_attached = request.query_params.get("download") == "1"
     if is_attached and request.method == "GET":
@@ -111,6 +115,11 @@ def _response(web: WebContext, opened: _Opened, request: Request) -> ASGIApp:
 
 
 def _open(web: WebContext, found: FoundFile, path: str, is_attached: bool) -> _Opened:
+    if found.view is None and found.node.state is FileState.VIDEO:
+        # Tag and bytes are those of one record, whatever happens to the name.
+        video = _video_of(web, found)
+        bytes_of = web.store.parts.originals.file_of(video.original)
+        return _Opened(_video_head(video, found, is_attached), bytes_of.open())
     for _ in range(2):
         head = file_head(web, found, is_attached)
         file = web.files.open_found(found, path)
@@ -142,16 +151,7 @@ def file_head(web: WebContext, found: FoundFile, is_attached: bool) -> FileHead:
         name = f"{os.path.splitext(base)[0]} {inner}"
         return FileHead("", node.mtime_ns // 10**9, kind, _named(kind, name, is_attached), _SANDBOX)
     if node.state is FileState.VIDEO:
-        with web.store.catalog.reading() as seen:
-            video = seen.videos.by_inode(node.ino)
-        kind = _TYPES.get(os.path.splitext(base)[1].lower(), _OTHER)
-        kind = kind if kind.startswith("video/") else _OTHER
-        if video.original.is_growing:
-            tag = f'W/"{video.id}-{video.modified_ns}"'
-        else:
-            tag = f'"{video.digest}"'
-        named = _named(kind, base, is_attached)
-        return FileHead(tag, video.modified_ns // 10**9, kind, named, _SANDBOX)
+        return _video_head(_video_of(web, found), found, is_attached)
     if node.object_key is not None:
         tag, modified = f'"{node.object_key}"', node.mtime_ns
     elif node.state is FileState.STORED:
@@ -162,6 +162,21 @@ def file_head(web: WebContext, found: FoundFile, is_attached: bool) -> FileHead:
             modified = web.store.parts.private_file(node).stat().st_mtime_ns
         tag = f'W/"{node.ino}-{modified}"'  # a mount may write it while it is read
     return FileHead(tag, modified // 10**9, _OTHER, _named(_OTHER, base, True), _SANDBOX)
+
+
+def _video_of(web: WebContext, found: FoundFile) -> LogicalVideo:
+    with web.store.catalog.reading() as seen:
+        return seen.videos.by_inode(found.node.ino)
+
+
+def _video_head(video: LogicalVideo, found: FoundFile, is_attached: bool) -> FileHead:
+    base = os.path.basename(found.name)
+    kind = _TYPES.get(os.path.splitext(base)[1].lower(), _OTHER)
+    kind = kind if kind.startswith("video/") else _OTHER
+    is_growing = video.original.is_growing
+    tag = f'W/"{video.id}-{video.modified_ns}"' if is_growing else f'"{video.digest}"'
+    named = _named(kind, base, is_attached)
+    return FileHead(tag, video.modified_ns // 10**9, kind, named, _SANDBOX)
 
 
 def _named(kind: str, name: str, is_attached: bool) -> str:

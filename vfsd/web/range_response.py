@@ -85,8 +85,11 @@ class RangeResponse:
         finally:
             self._gone.set()
             watching.cancel()
-            with suppress(RuntimeError):  # the threads have ended
-                await self._web.read(self._close)
+            if self._view is None and not self._guard.locked():
+                self._close()  # that of a file is quick, unlike noting the read of a view
+            else:
+                with suppress(RuntimeError):  # the threads have ended
+                    await self._web.read(self._close)
 
     async def _answer(self, scope: Scope, send: Send) -> None:
         size = self._file.size

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
@@ -35,6 +36,8 @@ from vfsd.web.users import (
 from vfsd.web.web_context import WebContext
 
 _log = logging.getLogger(__name__)
+
+_SWITCH_SECONDS = 0.0005  # threads that read must not keep the event loop waiting for 5 ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +105,8 @@ def serve_store(
         for work in _background_work(web):
             stack.enter_context(closing(work))
         address = _address(options, users, token_file)
+        stack.callback(sys.setswitchinterval, sys.getswitchinterval())
+        sys.setswitchinterval(_SWITCH_SECONDS)
         WebServer(create_app(web), web, sockets, lambda: on_ready(address)).run()
 
 
