@@ -13,10 +13,13 @@ from starlette.types import ASGIApp
 from vfsd.web import (
     camera_api,
     crop_api,
+    health_api,
     label_api,
     library_api,
+    overlap_api,
     picture_api,
     session_api,
+    storage_api,
     video_api,
 )
 from vfsd.web.endpoint import Endpoint
@@ -36,6 +39,9 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *picture_api.ENDPOINTS,
     *label_api.ENDPOINTS,
     *crop_api.ENDPOINTS,
+    *storage_api.ENDPOINTS,
+    *overlap_api.ENDPOINTS,
+    *health_api.ENDPOINTS,
 )
 """The table of the API."""
 

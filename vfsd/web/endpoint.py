@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -64,6 +65,7 @@ class Endpoint:
     body: Mapping[str, str] | None = None  #: keys of the JSON object that is sent
     role: UserRole = UserRole.VIEW
     is_change: bool = False  #: needs --write
+    is_work: bool = False  #: decodes or encodes, so it waits for a turn
     is_scoped: bool = False
     """Users who may see some directories only may call it.  If it has a `name` in its path, that is
     checked here; all else is up to the handler.
@@ -80,7 +82,8 @@ class Endpoint:
             if self.method in ("POST", "PUT", "PATCH"):
                 body = await read_json(request, web.options.limits.body_seconds)
             call = Call(web, user, request, body)
-            result = await web.run(lambda: self.handler(call))
+            async with web.work.turn() if self.is_work else nullcontext():
+                result = await web.run(lambda: self.handler(call))
             if self.is_change:
                 name = request.path_params.get("name", body.get("name"))
                 action = f"{self.method} {self.path}"
