@@ -3,11 +3,10 @@
 import { useEffect, useState } from "preact/hooks";
 import { post, useAnswer } from "../api.js";
 import { bytes, counted, duration } from "../lib/format.js";
-import { escaped, query } from "../lib/paths.js";
+import { escaped, view } from "../lib/paths.js";
 import { clockAt, instantAt, isoText } from "../lib/wallclock.js";
 import { may } from "../session.js";
 import { Button, Failure, Field } from "../ui/basics.jsx";
-import { Icon } from "../ui/icons.jsx";
 import { Dialog, toast, toastError } from "../ui/messages.jsx";
 
 /** @typedef {import("../lib/wallclock.js").Day} Day */
@@ -72,12 +71,23 @@ function Chosen({ camera, day, player, selection, chosen }) {
       <p class="export-size" data-test="export-size" aria-live="polite">
         {error ? null : data && isCurrent ? <Plan plan={data} seconds={(to - from) / 1000} /> : <span class="muted">{duration((to - from) / 1000)}: the size is being computed</span>}
       </p>
+      {data && isCurrent && data.parts.length > 1 ? (
+        <ul class="plain-rows parts">
+          {data.parts.map((/** @type {any} */ part, /** @type {number} */ index) => (
+            <li key={index}>
+              <a class="cut" href={partPath(part)} download data-test="export-part" data-bytes={part.bytes}>{part.name}</a>
+              <span class="spread" />
+              <span class="muted">{duration(part.span[1] - part.span[0])}, {bytes(part.bytes)}</span>
+            </li>
+          ))}
+        </ul>
+      ) : null}
       {error ? <Failure error={error} /> : null}
       <div class="buttons">
         {data && isCurrent && data.bytes > 0 ? (
-          <a class="button primary" href={downloadPath(camera, from, to)} download data-test="export-download">
-            <Icon name="download" /> Download {bytes(data.bytes)}
-          </a>
+          <Button kind="primary" icon="download" onClick={() => downloadAll(data.parts)} test="export-download">
+            Download {bytes(data.bytes)}
+          </Button>
         ) : null}
         <Button icon="lock" onClick={() => setProtecting(true)} disabled={!may("change") || names.length === 0} test="protect">Protect</Button>
       </div>
@@ -87,9 +97,25 @@ function Chosen({ camera, day, player, selection, chosen }) {
   );
 }
 
-/** @param {string} camera @param {number} from @param {number} to */
-function downloadPath(camera, from, to) {
-  return `/api/1/cameras/${escaped(camera)}/export.mp4${query({ from: isoText(from), to: isoText(to), download: 1 })}`;
+/** Starts a download of each part, in order.
+ * @param {any[]} parts */
+function downloadAll(parts) {
+  for (const [index, part] of parts.entries()) {
+    // Browsers drop all but the last of downloads that begin at once.
+    setTimeout(() => {
+      const link = document.createElement("a");
+      link.href = partPath(part);
+      link.download = "";
+      document.body.append(link);
+      link.click();
+      link.remove();
+    }, index * 400);
+  }
+}
+
+/** @param {any} part */
+function partPath(part) {
+  return view(part.name, part.view, { download: 1 });
 }
 
 /** @param {{plan: any, seconds: number}} props */
@@ -98,8 +124,8 @@ function Plan({ plan, seconds }) {
   if (plan.parts.length === 0) return <>There is no footage in these {duration(seconds)}.</>;
   return (
     <>
-      <strong>{bytes(plan.bytes)}</strong> ({plan.bytes.toLocaleString("en")} bytes), {duration(seconds)} over {counted(plan.parts.length, "file")}
-      {plan.gaps > 0 ? `, with ${counted(plan.gaps, "gap")} left out` : ""}.{" "}
+      <strong>{bytes(plan.bytes)}</strong> ({plan.bytes.toLocaleString("en")} bytes), {duration(seconds)} in {counted(plan.parts.length, "file")}
+      {plan.gaps.length > 0 ? `, with ${counted(plan.gaps.length, "gap")} left out` : ""}.{" "}
       {encoded === 0 ? "All pictures are copied as they are." : "Pictures are copied; only those before the first key frame of a part are encoded."}
     </>
   );

@@ -168,7 +168,7 @@ function keptInWords(parts, day) {
   const partings = new Partings(parts);
   const kept = partings.covered(day.start, day.end) / 1000;
   if (kept === 0) return "";
-  const gaps = parts.length === 0 ? [] : partings.gaps(Math.max(parts[0].start, day.start), Math.min(parts[parts.length - 1].end, day.end));
+  const gaps = partings.gaps(day.start, Math.min(day.end, Date.now()));
   return `${duration(kept)} kept in ${counted(parts.length, "file")}, ${gaps.length === 0 ? "without a gap" : `with ${counted(gaps.length, "gap")}`}`;
 }
 
@@ -305,9 +305,7 @@ function DayTimeline({ camera, player, follower, second, day, selection }) {
 /** @param {string} camera @param {Partings} parts @param {Day} day @returns {import("../ui/timeline.jsx").Lane} */
 function coverage(camera, parts, day) {
   const kept = parts.parts.map((part) => ({ from: (part.start - day.start) / 1000, to: (part.end - day.start) / 1000, color: "--accent" }));
-  const first = parts.parts[0];
-  const last = parts.parts[parts.parts.length - 1];
-  const gaps = first && last ? parts.gaps(first.start, last.end) : [];
+  const gaps = parts.gaps(day.start, Math.min(day.end, Date.now()));
   const missing = gaps.map((gap) => ({ from: (gap.start - day.start) / 1000, to: (gap.end - day.start) / 1000, color: "--bad", share: 0.2, text: "gap" }));
   return { name: camera, title: `Footage of ${camera}`, height: 18, spans: [...missing, ...kept] };
 }

@@ -1,11 +1,12 @@
 // @ts-check
 // Pairs of videos that show the same place: what they share, and joining them.
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import { post, useAnswer } from "../api.js";
 import { listen } from "../events.js";
 import { bytes, clock, counted, date } from "../lib/format.js";
+import { FrameTable } from "../lib/frames.js";
 import { placed } from "../lib/homography.js";
-import { videoPage, view } from "../lib/paths.js";
+import { still, videoApi, videoPage } from "../lib/paths.js";
 import { psnrText, verdictText } from "../lib/verdict.js";
 import { may } from "../session.js";
 import { Button, Chip, Empty, Facts, Failure, Field, Spinner } from "../ui/basics.jsx";
@@ -135,14 +136,22 @@ function Overlay({ pair, moment, share }) {
     const { naturalWidth, naturalHeight } = /** @type {HTMLImageElement} */ (event.currentTarget);
     setSizes((all) => ({ ...all, [side]: [naturalWidth, naturalHeight] }));
   };
-  // The exact moment lies at the start of a frame; a little later is the same frame.
-  const at = `at/${(moment.seconds + 0.0005).toFixed(4)}.jpg`;
+  const left = useStill(pair.left, moment.seconds);
+  const right = useStill(pair.right, moment.seconds);
   return (
     <div class="overlay-stage" ref={measure} style={{ height: place ? `${place.height}px` : undefined }} data-test="overlay">
-      <img src={view(pair.left, at)} alt={`${pair.left} at ${clock(moment.seconds, 1)}`} onLoad={loaded("left")} class="overlay-left" style={place ? { transform: place.left, visibility: "visible" } : {}} />
-      <img src={view(pair.right, at)} alt={`${pair.right} at ${clock(moment.seconds, 1)}`} onLoad={loaded("right")} class="overlay-right" style={place ? { transform: place.right, opacity: share, visibility: "visible" } : {}} data-test="overlay-right" />
+      <img src={left} alt={`${pair.left} at ${clock(moment.seconds, 1)}`} onLoad={loaded("left")} class="overlay-left" style={place ? { transform: place.left, visibility: "visible" } : {}} />
+      <img src={right} alt={`${pair.right} at ${clock(moment.seconds, 1)}`} onLoad={loaded("right")} class="overlay-right" style={place ? { transform: place.right, opacity: share, visibility: "visible" } : {}} data-test="overlay-right" />
     </div>
   );
+}
+
+/** The address of the frame that a video shows at a time.
+ * @param {string} name @param {number} seconds */
+function useStill(name, seconds) {
+  const { data } = useAnswer(videoApi(name, "/frames"));
+  const table = useMemo(() => (data ? new FrameTable(data) : null), [data]);
+  return table ? still(name, table.at(seconds)) : undefined;
 }
 
 /** @param {{moments: any[], chosen: number, onChoose: (index: number) => void}} props */

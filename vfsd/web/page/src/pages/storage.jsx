@@ -97,22 +97,25 @@ function Budget() {
 /** A slider whose consequence is shown while it moves.
  * @param {{budget: any, onChange: () => void}} props */
 function WhatIf({ budget, onChange }) {
-  const most = Math.max(budget.used * 2, budget.allowed ?? 0, 1 << 20);
-  const [limit, setLimit] = useState(/** @type {number} */ (budget.allowed ?? most));
+  // The end of the slider means no limit.
+  const most = Math.max(budget.used * 2, (budget.allowed ?? 0) * 1.25, 1 << 20);
+  const [limit, setLimit] = useState(/** @type {number | null} */ (budget.allowed));
   const [draft, setDraft] = useState(/** @type {string | null} */ (null));
   const [answer, setAnswer] = useState(/** @type {any} */ (null));
   const [busy, setBusy] = useState(false);
+  const limitText = limit === null ? "none" : String(limit);
+  const shown = limit === null ? "no limit" : bytes(limit);
   useEffect(() => {
     const timer = setTimeout(() => {
-      post("/api/1/budget/what-if", { limit: String(limit), names: [] }).then((found) => setAnswer({ limit, ...(found.items?.[0] ?? found) }), toastError);
+      post("/api/1/budget/what-if", { limit: limitText, names: [] }).then((found) => setAnswer({ ...found.items[0], asked: limitText }), toastError);
     }, 120);
     return () => clearTimeout(timer);
   }, [limit]);
   const apply = async () => {
     setBusy(true);
     try {
-      await put("/api/1/budget", { name: null, limit: String(limit) });
-      toast(`The budget is ${bytes(limit)}.`);
+      await put("/api/1/budget", { name: null, limit: limitText });
+      toast(limit === null ? "Derived data has no limit." : `The budget is ${shown}.`);
       onChange();
     } catch (error) {
       toastError(error);
@@ -123,19 +126,24 @@ function WhatIf({ budget, onChange }) {
   const typed = (text) => {
     const value = byteCount(text);
     if (value !== null) setLimit(value);
+    else if (/^\s*(none|no limit)\s*$/i.test(text)) setLimit(null);
     setDraft(null);
   };
-  const current = answer && answer.limit === limit;
+  const current = answer && answer.asked === limitText;
+  const kept = Math.min(budget.used, limit ?? Infinity);
   return (
     <div class="what-if">
       <StackedBar
         label="Use of the budget"
-        total={Math.max(limit, budget.used)}
-        parts={[{ name: "used", value: Math.min(budget.used, limit), color: KINDS[1][2], text: bytes(Math.min(budget.used, limit)) }, { name: "would go", value: Math.max(budget.used - limit, 0), color: "#c46a4a", text: bytes(Math.max(budget.used - limit, 0)) }]}
+        total={Math.max(limit ?? most, budget.used)}
+        parts={[
+          { name: "stays", value: kept, color: KINDS[1][2], text: bytes(kept) },
+          { name: "goes", value: budget.used - kept, color: "#c46a4a", text: bytes(budget.used - kept) },
+        ].filter((part) => part.value > 0)}
       />
       <div class="slider-row">
-        <input type="range" min={0} max={most} step={Math.max(Math.round(most / 400), 1)} value={Math.min(limit, most)} aria-label="Budget" aria-valuetext={bytes(limit)} onInput={(event) => setLimit(Number(event.currentTarget.value))} data-test="budget-slider" />
-        <input class="size-field" aria-label="Budget in bytes" value={draft ?? bytes(limit)} onInput={(event) => setDraft(event.currentTarget.value)} onBlur={(event) => draft !== null && typed(event.currentTarget.value)} onKeyDown={(event) => { if (event.key === "Enter") event.currentTarget.blur(); }} data-test="budget-field" />
+        <input type="range" min={0} max={most} step={Math.max(Math.round(most / 400), 1)} value={Math.min(limit ?? most, most)} aria-label="Budget" aria-valuetext={shown} onInput={(event) => setLimit(Number(event.currentTarget.value) >= most ? null : Number(event.currentTarget.value))} data-test="budget-slider" />
+        <input class="size-field" aria-label="Budget in bytes" value={draft ?? shown} onInput={(event) => setDraft(event.currentTarget.value)} onBlur={(event) => draft !== null && typed(event.currentTarget.value)} onKeyDown={(event) => { if (event.key === "Enter") event.currentTarget.blur(); }} data-test="budget-field" />
       </div>
       <p aria-live="polite" data-test="what-if">
         {!current ? <span class="muted">computing</span> : answer.segments === 0 ? "Nothing would be deleted." : (

@@ -46,8 +46,8 @@ export function Calendar({ camera, day, onDay }) {
             <button
               type="button"
               key={one.key}
-              class={`calendar-day ${facts?.kept > 0 ? "has" : ""} ${facts?.gaps > 0 ? "gaps" : ""} ${one.key === today ? "today" : ""}`}
-              style={{ gridColumnStart: index === 0 ? before + 1 : undefined, "--heat": facts?.kept > 0 ? 0.22 + 0.78 * share : 0 }}
+              class={`calendar-day ${facts?.kept > 0 ? "has" : ""} ${facts?.kept > 0 && facts.gaps > 0 ? "gaps" : ""} ${one.key === today ? "today" : ""}`}
+              style={{ gridColumnStart: index === 0 ? before + 1 : undefined, "--heat": facts?.kept > 0 ? 0.3 + 0.7 * share : 0 }}
               aria-current={one.key === day.key ? "date" : undefined}
               aria-label={`${longDay(one.start)}: ${inWords(facts)}`}
               title={inWords(facts)}

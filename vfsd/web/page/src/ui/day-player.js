@@ -2,7 +2,7 @@
 // Plays the recordings of a camera on the clock of the wall, across files and gaps.
 import { computed, signal } from "@preact/signals";
 import { get } from "../api.js";
-import { FrameTable, lowerBound } from "../lib/frames.js";
+import { FrameTable } from "../lib/frames.js";
 import { still, videoApi } from "../lib/paths.js";
 import { Partings } from "../lib/partings.js";
 
@@ -72,6 +72,11 @@ export class DayPlayer {
       if (data.type === Hls.ErrorTypes.MEDIA_ERROR && this.error.value === null) hls.recoverMediaError();
       else this.error.value = data.response?.code ? `The server answered with status ${data.response.code}.` : `The footage cannot be played (${data.details}).`;
     });
+    hls.on(Hls.Events.FRAG_BUFFERED, () => {
+      // Only now are the times of the fragment known exactly.
+      const wanted = this.playing.value || !this.part.value ? null : this.#mediaTime(this.at.value);
+      if (wanted !== null && Math.abs(video.currentTime - wanted) > 0.001) video.currentTime = wanted;
+    });
     hls.on(Hls.Events.LEVEL_LOADED, () => {
       hls.startLoad(Math.max(this.#mediaTime(this.at.value) ?? 0, 0));
       this.#seekVideo();
@@ -86,27 +91,52 @@ export class DayPlayer {
     return this.hls?.levels?.[0]?.details?.fragments ?? [];
   }
 
+  /** Seconds of the element at which a fragment begins.
+   *
+   * Files of video with B-frames hide the delay of their first picture by an edit list.  hls.js
+   * counts the delay in its times, and the browser does not.
+   * @param {number} index */
+  #begin(index) {
+    const fragments = this.#fragments;
+    const found = fragments[index];
+    let delay = 0;
+    for (const step of [-1, 1]) {
+      for (let at = index; fragments[at]?.cc === found.cc; at += step) {
+        const { startPTS, startDTS } = fragments[at];
+        if (startPTS !== undefined && startDTS !== undefined) delay = Math.max(delay, startPTS - startDTS);
+      }
+    }
+    return (found.startPTS ?? found.start) - delay;
+  }
+
   /** @param {number} instant @returns {number | null} seconds of the element */
   #mediaTime(instant) {
+    const index = this.#last((fragment) => fragment.programDateTime <= instant + 0.01);
+    const found = this.#fragments[index];
+    if (!found) return null;
+    return this.#begin(index) + Math.min((instant - found.programDateTime) / 1000, found.duration - 0.001);
+  }
+
+  /** @param {number} seconds of the element @returns {number | null} instant */
+  #instant(seconds) {
+    let index = this.#last((fragment) => fragment.start <= seconds + 1);
+    while (index > 0 && this.#begin(index) > seconds + 1e-4) index--;
+    const found = this.#fragments[index];
+    return found ? found.programDateTime + (seconds - this.#begin(index)) * 1000 : null;
+  }
+
+  /** Index of the last fragment for which `holds` is true, or 0; it is true for all before that one.
+   * @param {(fragment: any) => boolean} holds */
+  #last(holds) {
     const fragments = this.#fragments;
     let low = 0;
     let high = fragments.length;
     while (low < high) {
       const middle = (low + high) >>> 1;
-      if (fragments[middle].programDateTime <= instant + 0.01) low = middle + 1;
+      if (holds(fragments[middle])) low = middle + 1;
       else high = middle;
     }
-    const found = fragments[Math.max(low - 1, 0)];
-    if (!found) return null;
-    return found.start + Math.min((instant - found.programDateTime) / 1000, found.duration - 0.001);
-  }
-
-  /** @param {number} seconds of the element @returns {number | null} instant */
-  #instant(seconds) {
-    const fragments = this.#fragments;
-    const index = lowerBound(fragments.map((/** @type {any} */ one) => one.start), seconds + 1e-4) - 1;
-    const found = fragments[Math.max(index, 0)];
-    return found ? found.programDateTime + (seconds - found.start) * 1000 : null;
+    return Math.max(low - 1, 0);
   }
 
   #follow() {
@@ -244,11 +274,6 @@ export class DayPlayer {
   async #name(turn, rests) {
     const part = this.part.value;
     if (!part) {
-      this.frame.value = null;
-      return;
-    }
-    // While a video plays, only tables that are known already are looked at.
-    if (!rests && !this.tables.has(part.name)) {
       this.frame.value = null;
       return;
     }
