@@ -12,15 +12,17 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 import cv2
 import numpy as np
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Route
 
 from sample_videos import read_frame_number
 from sample_videos.textures import Image
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Route
 
 CHROMIUM = Path("/usr/bin/chromium")
 FLAGS = (
@@ -52,7 +54,7 @@ class WatchedPage:
         self.context: BrowserContext = browser.new_context(**context)
         self.context.route("**/*", self._pass)
         self.page: Page = self.context.new_page()
-        self.page.set_default_timeout(20_000)
+        self.page.set_default_timeout(60_000)  # the machine may be busy
         self.problems: list[str] = []
         self.requests: list[str] = []
         self.page.on("pageerror", lambda error: self.problems.append(f"script: {error}"))
@@ -77,7 +79,7 @@ class WatchedPage:
         """The number in the picture that an element shows.  Raises `ValueError` without one."""
         return read_frame_number(self.picture(selector))
 
-    def wait_for_number(self, selector: str, number: int, seconds: float = 20) -> None:
+    def wait_for_number(self, selector: str, number: int, seconds: float = 60) -> None:
         """Wait until an element shows the picture with this number."""
 
         def shown() -> int | None:
@@ -136,7 +138,7 @@ def watched(browser: Browser, origin: str, **context: Any) -> Iterator[WatchedPa
 def wait_until(
     holds: Callable[[], bool],
     complaint: Callable[[], str] = lambda: "it did not become true",
-    seconds: float = 20,
+    seconds: float = 60,
 ) -> None:
     end = time.monotonic() + seconds
     while not holds():

@@ -16,6 +16,7 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.support.stores import new_store
+from tests.support.web_browser import CHROMIUM, FLAGS, WatchedPage, watched
 from tests.support.web_client import RunningServer, serving
 from tests.support.web_footage import web_store
 from tests.support.web_server import WebServer
@@ -23,8 +24,6 @@ from vfsd.api.store import Store
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
-
-    from tests.support.web_browser import WatchedPage
 
 OpenPage = Callable[..., "WatchedPage"]
 
@@ -96,8 +95,6 @@ def browser() -> Iterator[Browser]:
         pytest.skip(missing)
     from playwright.sync_api import sync_playwright
 
-    from tests.support.web_browser import CHROMIUM, FLAGS
-
     with sync_playwright() as playwright:
         launched = playwright.chromium.launch(executable_path=str(CHROMIUM), args=list(FLAGS))
         yield launched
@@ -139,19 +136,15 @@ def _missing() -> str | None:
         import playwright  # noqa: F401
     except ImportError:
         return "Playwright is not there: pip install 'vfsd[test-web]'"
-    from tests.support.web_browser import CHROMIUM
-
     return None if CHROMIUM.exists() else "Chromium is not there: apt install chromium"
 
 
 def _opened(
     stack: ExitStack, browser: Browser, server: WebServer, path: str, **options: Any
 ) -> WatchedPage:
-    from tests.support.web_browser import watched
-
     opening: AbstractContextManager[WatchedPage] = watched(browser, server.origin, **options)
     page = stack.enter_context(opening)
     page.open(f"/#token={server.token}")
-    page.page.locator("[data-test=shell]").wait_for()
+    page.page.locator("[data-test=main]").wait_for()
     page.open(path)
     return page

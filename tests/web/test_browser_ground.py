@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sample_videos import Encoding, Scene, write
+from tests.support.web_browser import WatchedPage, wait_until, watched
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -48,8 +49,6 @@ def origin(folder: Path, browser: Browser) -> Iterator[str]:
 
 
 def test_picture_of_a_video_is_read(folder: Path, browser: Browser, origin: str) -> None:
-    from tests.support.web_browser import watched
-
     (folder / "index.html").write_text(_PAGE.format(script=_LOAD))
     with watched(browser, origin) as page:
         page.open("/")
@@ -70,8 +69,6 @@ def test_picture_of_a_video_is_read(folder: Path, browser: Browser, origin: str)
 def test_fault_of_a_page_is_noticed(
     folder: Path, browser: Browser, origin: str, script: str, problem: str
 ) -> None:
-    from tests.support.web_browser import WatchedPage, wait_until
-
     (folder / "index.html").write_text(_PAGE.format(script=script))
     page = WatchedPage(browser, origin)
     try:
