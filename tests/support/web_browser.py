@@ -34,7 +34,7 @@ FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
-_LOCAL = ("127.0.0.1", "localhost", "::1", None)
+_LOCAL = ("127.0.0.1", "localhost", "rebound.localhost", "::1", None)
 _PICTURE = """async element => {
     const size = element.videoWidth !== undefined
         ? [element.videoWidth, element.videoHeight]
