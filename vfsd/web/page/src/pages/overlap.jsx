@@ -140,8 +140,10 @@ function Overlay({ pair, moment, share }) {
   const right = useStill(pair.right, moment.seconds);
   return (
     <div class="overlay-stage" ref={measure} style={{ height: place ? `${place.height}px` : undefined }} data-test="overlay">
+      <img src={right} alt={`${pair.right} at ${clock(moment.seconds, 1)}`} onLoad={loaded("right")} class="overlay-right" style={place ? { transform: place.right, visibility: "visible" } : {}} />
       <img src={left} alt={`${pair.left} at ${clock(moment.seconds, 1)}`} onLoad={loaded("left")} class="overlay-left" style={place ? { transform: place.left, visibility: "visible" } : {}} />
-      <img src={right} alt={`${pair.right} at ${clock(moment.seconds, 1)}`} onLoad={loaded("right")} class="overlay-right" style={place ? { transform: place.right, opacity: share, visibility: "visible" } : {}} data-test="overlay-right" />
+      {/* Again on top: only the common part mixes. */}
+      <img src={right} alt="" class="overlay-common" style={place ? { transform: place.right, opacity: share, visibility: "visible" } : {}} data-test="overlay-right" />
     </div>
   );
 }
