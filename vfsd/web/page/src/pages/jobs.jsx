@@ -70,7 +70,7 @@ function Job({ job, onChange }) {
         <span class="cut">{job.what}</span>
         <span class="spread" />
         <span class="muted" title={job.started ? date(job.started) : undefined}>{job.ended ? ago(job.ended) : job.started ? `since ${ago(job.started)}` : ""}</span>
-        {job.state === "running" && job.pausable ? <Button kind="quiet" icon="pause" label="Pause" disabled={!may("work")} onClick={() => run(() => post(`/api/1/jobs/${job.id}/pause`))} test="job-pause" /> : null}
+        {job.state === "running" && job.order ? <Button kind="quiet" icon="pause" label="Pause" disabled={!may("work")} onClick={() => run(() => post(`/api/1/jobs/${job.id}/pause`))} test="job-pause" /> : null}
         {job.state === "paused" ? <Button kind="quiet" icon="play" label="Go on" disabled={!may("work")} onClick={() => run(() => post(`/api/1/jobs/${job.id}/resume`))} test="job-resume" /> : null}
         {active ? <Button kind="quiet" icon="close" label="Stop" disabled={!may("work")} onClick={() => run(() => remove(`/api/1/jobs/${job.id}`))} test="job-stop" /> : null}
         {job.order || job.result ? <Button kind="quiet" icon="info" label="Details" expanded={open} onClick={() => setOpen(!open)} test="job-details" /> : null}

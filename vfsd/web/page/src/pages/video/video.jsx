@@ -75,7 +75,7 @@ function Loaded({ info, answer, params, reload }) {
   const lanes = useMemo(() => {
     const made = [keyFrames(table)];
     if (labels.data) made.push(...labelLanes(table, labels.data, allLanes ? 1000 : 5));
-    if (info.damaged.length > 0) made.push(damageLane(table, info.damaged));
+    if (info.damaged?.length > 0) made.push(damageLane(table, info.damaged));
     if (segments.length > 0) made.push(tileLane(table, segments, width * height));
     if (renditions.data?.items.length > 0) made.push(renditionLane(table, renditions.data.items));
     if (reads.data?.items.length > 0) made.push(readLane(table, reads.data.items));
