@@ -139,7 +139,7 @@ def budget_log(call: Call) -> object:
 
 
 def age(call: Call) -> object:
-    """What the policies do now and later; encodes nothing."""
+    """The steps that policies require now and later; encodes nothing."""
     store = call.web.store
     executor = RetentionExecutor(store.parts, list(store.find()))
     with store.catalog.reading() as seen:
@@ -309,7 +309,7 @@ ENDPOINTS = (
         "GET",
         "/api/1/age",
         age,
-        "What the policies do to originals now and later, and what they did. Encodes nothing.",
+        "The steps of policies now and later, and those done. Encodes nothing.",
         {
             **{f"due[].{key}": text for key, text in AGE_FIELDS.items()},
             "later": "list of objects: at (ISO 8601, UTC), dir, stage, reason, videos and bytes; "
