@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vfsd.catalog.detection_query import DetectionQuery, make_filter, require_same_bytes
+from vfsd.catalog.detection_query import (
+    DetectionQuery,
+    boxes_of_videos,
+    make_filter,
+    require_same_bytes,
+)
 from vfsd.catalog.detections import Detections, Progress
 from vfsd.catalog.video_query import require_video
 from vfsd.core.detections import (
@@ -228,6 +233,43 @@ class CatalogDetections:
         chosen = None if frames is None else selected_frames(frames, video.original.frames)
         what = make_filter(labels, chosen, region, source, min_confidence, track, attributes)
         return DetectionQuery(self._catalog.connected, video, what)
+
+    def find_in(
+        self,
+        videos: Sequence[LogicalVideo],
+        labels: Labels | None = None,
+        *,
+        region: Area | None = None,
+        source: str | Source | None = None,
+        min_confidence: float | None = None,
+        attributes: Mapping[str, Any] | None = None,
+    ) -> tuple[Ints, DetectionColumns]:
+        """Return the boxes of several videos that satisfy every given condition, as for `find`.
+
+        The result is the position in `videos` of each box's video, ascending, and the boxes, by
+        frame within a video.  Raises `NotFoundError` if a video no longer exists or has other
+        bytes.
+        """
+        what = make_filter(labels, None, region, source, min_confidence, None, attributes)
+        with self._catalog.connected() as connection:
+            return boxes_of_videos(connection, videos, what)
+
+    def examined_in(
+        self, videos: Sequence[LogicalVideo], source: str | Source | None = None
+    ) -> list[list[Examined]]:
+        """Return the examined frames of each video, by source, then by frame."""
+        with self._catalog.reading() as seen:
+            index = seen.detections
+            found = index.examined_in([one.id for one in videos], _source_ids(index, source))
+        return [found.get(one.id, []) for one in videos]
+
+    def looks_for(self, source: Source, labels: Sequence[str]) -> bool:
+        """Return whether a source looks for one of `labels`.
+
+        True if its parameters name it, or if the source has given it to a box of any video.
+        """
+        with self._catalog.reading() as seen:
+            return seen.detections.detects_any(source, labels)
 
     def unknown_labels(self, labels: Labels | None) -> list[str]:
         """Return the labels of an expression that no box in the store has ever had, sorted."""

@@ -59,6 +59,7 @@ _OUT_OF_RANGE = MAX_COORDINATE + 1
 _FEW_ROWS = 4000
 _FRAMES_AT_ONCE = 500
 _ROWS_AT_ONCE = 1000
+_VIDEOS_AT_ONCE = 400
 
 _Frames = range | tuple[int, ...] | None
 _Rows = sa.FromClause
@@ -207,7 +208,7 @@ class DetectionQuery:
     def __len__(self) -> int:
         """Number of matching boxes."""
         with self._reading() as connection:
-            search = _Search(connection, self._video, self._filter)
+            search = _Search(connection, [self._video], self._filter)
             return sum(
                 connection.execute(sa.select(sa.func.count()).select_from(one.subquery())).scalar()
                 or 0
@@ -220,7 +221,7 @@ class DetectionQuery:
     def first(self) -> Detection | None:
         """Return the first box, or None."""
         with self._reading() as connection:
-            search = _Search(connection, self._video, self._filter)
+            search = _Search(connection, [self._video], self._filter)
             for one in search.statements():
                 found = search.columns([one.limit(1)])
                 if len(found):
@@ -230,7 +231,7 @@ class DetectionQuery:
     def frames(self) -> Ints:
         """Return the numbers of frames with a matching box, ascending, without repeats."""
         with self._reading() as connection:
-            search = _Search(connection, self._video, self._filter)
+            search = _Search(connection, [self._video], self._filter)
             found = [
                 row[0]
                 for one in search.statements(ordered=False)
@@ -243,7 +244,7 @@ class DetectionQuery:
     def columns(self) -> DetectionColumns:
         """Return all boxes as numpy arrays."""
         with self._reading() as connection:
-            search = _Search(connection, self._video, self._filter)
+            search = _Search(connection, [self._video], self._filter)
             return search.columns(search.statements(ordered=False))
 
     def batches(self, rows: int = 65_536) -> Iterator[DetectionColumns]:
@@ -253,13 +254,13 @@ class DetectionQuery:
         caller keeps no transaction open.
         """
         with self._reading() as connection:
-            labels = _Search(connection, self._video, self._filter).label_ids()
+            labels = _Search(connection, [self._video], self._filter).label_ids()
         for label in labels:
             for place in range(_Search.parts(self._filter)):
                 after: tuple[int, int] | None = None
                 while True:
                     with self._reading() as connection:
-                        search = _Search(connection, self._video, self._filter)
+                        search = _Search(connection, [self._video], self._filter)
                         found, after = search.page(label, place, after, rows)
                     if len(found):
                         yield found
@@ -299,16 +300,47 @@ def require_same_bytes(index: Detections, video: LogicalVideo) -> None:
         )
 
 
+def boxes_of_videos(
+    connection: Connection, videos: Sequence[LogicalVideo], what: DetectionFilter
+) -> tuple[Ints, DetectionColumns]:
+    """Return the boxes of several videos that satisfy a filter.
+
+    The result is the position in `videos` of each box's video, and the boxes, by video, then by
+    frame.  Raises `NotFoundError` if a video no longer exists or its bytes have changed.
+    """
+    parts: list[dict[str, Any]] = []
+    search = None
+    for at in range(0, len(videos), _VIDEOS_AT_ONCE):
+        search = _Search(connection, videos[at : at + _VIDEOS_AT_ONCE], what)
+        for one in search.statements(ordered=False):
+            parts += map(_arrays, search.rows(one.add_columns(_BOX.c.video_id)))
+    if search is None or not parts:
+        return np.empty(0, np.int64), DetectionColumns.of([], [], [])
+    positions = {video.id: at for at, video in enumerate(videos)}
+    for part in parts:
+        ids, codes = np.unique(part["video_id"], return_inverse=True)
+        part["video_id"] = np.array([positions[one] for one in ids.tolist()], np.int64)[codes]
+    return search.columns_of_videos(parts)
+
+
 class _Search:
     """One filter, resolved against one snapshot."""
 
-    def __init__(self, connection: Connection, video: LogicalVideo, what: DetectionFilter) -> None:
+    def __init__(
+        self, connection: Connection, videos: Sequence[LogicalVideo], what: DetectionFilter
+    ) -> None:
         self._connection = connection
         self._index = Detections(connection)
-        self._video = video
+        self._ids = [video.id for video in videos]
         self._filter = what
         self._names: dict[int, str] = {}  # labels that the filter itself names
-        require_same_bytes(self._index, video)
+        if len(videos) == 1:
+            require_same_bytes(self._index, videos[0])
+        else:
+            known = self._index.numberings(self._ids)
+            for video in videos:
+                if known.get(video.id) != (video.digest, video.original.id):
+                    require_same_bytes(self._index, video)
 
     def statements(self, *, ordered: bool = True) -> list[sa.Select[Any]]:
         """Return queries whose concatenated results are the result; none if it is empty."""
@@ -326,7 +358,7 @@ class _Search:
     def label_ids(self) -> list[int]:
         """Return the labels that a matching box can have, ascending."""
         if not self._filter.labels:
-            return sorted(self._index.label_ids(self._video.id))
+            return sorted({one for video in self._ids for one in self._index.label_ids(video)})
         clauses = self._clause_ids()
         return sorted(set().union(*clauses)) if all(clauses) else []
 
@@ -350,14 +382,23 @@ class _Search:
             here = sa.tuple_(_BOX.c.frame, _BOX.c.seq)
             query = query.where(here > sa.tuple_(*map(sa.literal, after)))
         query = query.order_by(_BOX.c.frame, _BOX.c.seq).limit(rows)
-        parts = [_arrays(found) for found in self._rows(query)]
+        parts = [_arrays(found) for found in self.rows(query)]
         columns = self._to_columns(parts)
         if len(columns) < rows:
             return columns, None
         return columns, (int(parts[-1]["frame"][-1]), int(parts[-1]["seq"][-1]))
 
     def columns(self, statements: Sequence[sa.Select[Any]]) -> DetectionColumns:
-        return self._to_columns([_arrays(rows) for one in statements for rows in self._rows(one)])
+        return self._to_columns([_arrays(rows) for one in statements for rows in self.rows(one)])
+
+    def columns_of_videos(
+        self, parts: Sequence[Mapping[str, Any]]
+    ) -> tuple[Ints, DetectionColumns]:
+        """Return the videos and the boxes of rows that have a column "video_id"."""
+        found = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        order = np.lexsort((found["seq"], found["frame"], found["video_id"]))
+        found = {name: values[order] for name, values in found.items()}
+        return found.pop("video_id"), self._columns_from(found)
 
     def _to_columns(self, parts: Sequence[Mapping[str, Any]]) -> DetectionColumns:
         if not parts:
@@ -365,7 +406,9 @@ class _Search:
         found = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         # Sorted here: SQLite would sort whole rows, which takes as long as reading them.
         order = np.lexsort((found["seq"], found["frame"]))
-        found = {name: values[order] for name, values in found.items()}
+        return self._columns_from({name: values[order] for name, values in found.items()})
+
+    def _columns_from(self, found: Mapping[str, Any]) -> DetectionColumns:
         labels, codes = np.unique(found["label_id"], return_inverse=True)
         sources, source_codes = np.unique(found["source_id"], return_inverse=True)
         names = self._names or self._index.label_names(labels.tolist())
@@ -383,7 +426,7 @@ class _Search:
             tuple(known[int(number)] for number in sources),
         )
 
-    def _rows(self, statement: sa.Select[Any]) -> Iterator[Sequence[Any]]:
+    def rows(self, statement: sa.Select[Any]) -> Iterator[Sequence[Any]]:
         """Yield the rows in batches, each row with the values of `_COLUMN_TYPES`."""
         with self._connection.execute(statement) as result:
             if self._connection.dialect.name != "sqlite":
@@ -431,7 +474,9 @@ class _Search:
     def _keys(self, rows: _Rows, ids: list[int]) -> list[sa.ColumnElement[bool]]:
         label = rows.c.label_id
         return [
-            rows.c.video_id == self._video.id,
+            rows.c.video_id == self._ids[0]
+            if len(self._ids) == 1
+            else rows.c.video_id.in_(self._ids),
             label == ids[0] if len(ids) == 1 else label.in_(ids),
         ]
 
@@ -528,7 +573,8 @@ def _number(name: str, kind: type[sa.types.TypeEngine[Any]]) -> sa.BindParameter
     return sa.bindparam(name, type_=kind())
 
 
-_COLUMN_TYPES: Mapping[str, Any] = {
+_VIDEO_TYPE: dict[str, Any] = {"video_id": np.int64}
+_COLUMN_TYPES: dict[str, Any] = {
     "frame": np.int64,
     "label_id": np.int64,
     "x1": np.float64,
@@ -583,7 +629,9 @@ _BY_CELL = (
 
 def _arrays(rows: Sequence[Any]) -> dict[str, Any]:
     found = {}
-    for (name, kind), values in zip(_COLUMN_TYPES.items(), zip(*rows, strict=True), strict=True):
+    columns = list(zip(*rows, strict=True))
+    types = _COLUMN_TYPES if len(columns) == len(_COLUMN_TYPES) else _COLUMN_TYPES | _VIDEO_TYPE
+    for (name, kind), values in zip(types.items(), columns, strict=True):
         if kind is object:
             found[name] = np.empty(len(values), object)
             found[name][:] = [parsed_json(one) if isinstance(one, str) else one for one in values]

@@ -14,7 +14,14 @@ from sqlalchemy.engine import Connection, Row
 
 from vfsd.catalog.box_grid import bounds, cells
 from vfsd.catalog.rows import in_batches, parsed_json, reads_row
-from vfsd.catalog.schema import detections, examined, labels, sources, videos
+from vfsd.catalog.schema import (
+    detections,
+    examined,
+    labels,
+    physical_videos,
+    sources,
+    videos,
+)
 from vfsd.core.detections import (
     NO_TRACK,
     DetectionColumns,
@@ -264,6 +271,16 @@ class Detections:
         given = {"id": physical_id, "video": video_id}
         return self._connection.execute(_ORIGINAL, given).first() is not None
 
+    def numberings(self, video_ids: Iterable[int]) -> dict[int, tuple[str, int]]:
+        """Return the digest and the original of videos: boxes refer to frames of both."""
+        query = (
+            sa.select(videos.c.id, videos.c.digest, physical_videos.c.id.label("original"))
+            .join_from(videos, physical_videos, physical_videos.c.video_id == videos.c.id)
+            .where(physical_videos.c.role == "original")
+        )
+        rows = self._by_ids(query, videos.c.id, video_ids)
+        return {row.id: (row.digest, row.original) for row in rows}
+
     def label_ids(self, video_id: int) -> list[int]:
         """Return the ids of the labels of a video, without reading its boxes."""
         rows = self._connection.execute(_LABELS_OF_VIDEO, {"video": video_id})
@@ -362,6 +379,23 @@ class Detections:
         return [
             Examined(known[row.source_id], range(row.first_frame, row.end_frame)) for row in rows
         ]
+
+    def examined_in(
+        self, video_ids: Iterable[int], source_ids: Sequence[int] | None = None
+    ) -> dict[int, list[Examined]]:
+        """Return the examined frames of several videos by id, each as `examined`."""
+        query = sa.select(examined).order_by(
+            examined.c.video_id, examined.c.source_id, examined.c.first_frame
+        )
+        if source_ids is not None:
+            query = query.where(examined.c.source_id.in_(source_ids))
+        rows = list(self._by_ids(query, examined.c.video_id, video_ids))
+        known = self.sources_by_id({row.source_id for row in rows})
+        found: dict[int, list[Examined]] = {}
+        for row in rows:
+            one = Examined(known[row.source_id], range(row.first_frame, row.end_frame))
+            found.setdefault(row.video_id, []).append(one)
+        return found
 
     def detects_any(self, source: Source, names: Sequence[str]) -> bool:
         """Return whether a source detects one of these labels.

@@ -373,7 +373,7 @@ def test_region_query_uses_the_spatial_index(
 ) -> None:
     with catalog._database.reading() as connection:
         what = lookup.make_filter("car", None, (10, 10, 20, 20), None, None, None, None)
-        (one,) = lookup._Search(connection, video, what).statements()
+        (one,) = lookup._Search(connection, [video], what).statements()
         text = one.compile(connection, compile_kwargs={"literal_binds": True})
         plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}").all()
     steps = [row[3] for row in plan]

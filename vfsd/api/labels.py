@@ -28,6 +28,7 @@ from vfsd.read.read_context import VideoContext
 from vfsd.validation import boolean
 
 if TYPE_CHECKING:
+    from vfsd.catalog.catalog_detections import CatalogDetections
     from vfsd.labels import LabeledVideo
     from vfsd.labels.detectors import Detector, Every
     from vfsd.labels.table_input import BoxTuple
@@ -268,10 +269,8 @@ class VideoLabels:
             raise UsageError("give either a span of time or frames, not both")
         chosen = self._numbers(frames) if span is None else self._video.frames_of_span(span)
         catalog = self._video.parts.catalog
-        unknown = catalog.detections.unknown_labels(labels) if labels is not None else []
-        if unknown:
-            text = unknown_labels_text(unknown, catalog.detections.all_labels())
-            warnings.warn(UnknownLabelWarning(text), stacklevel=2)
+        if labels is not None:
+            warn_of_unknown_labels(catalog.detections, [labels])
         return catalog.detections.find(
             self._video.info,
             labels,
@@ -329,3 +328,11 @@ class VideoLabels:
         if isinstance(frames, slice):
             return sliced(range(self._video.original.frames), frames)
         return frames
+
+
+def warn_of_unknown_labels(index: CatalogDetections, several: Iterable[Labels]) -> None:
+    """Issue an `UnknownLabelWarning` for labels that no box in the store has ever had."""
+    unknown = sorted({label for labels in several for label in index.unknown_labels(labels)})
+    if unknown:
+        text = unknown_labels_text(unknown, index.all_labels())
+        warnings.warn(UnknownLabelWarning(text), stacklevel=3)

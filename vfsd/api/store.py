@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     import pyarrow
 
     from vfsd.api.bulk_reads import Request, Scan, ScanOptions
+    from vfsd.api.events import EventList
     from vfsd.api.growing_video import GrowingVideo
     from vfsd.api.reading import ReadOptions
     from vfsd.api.timeline import Timeline
@@ -317,6 +318,21 @@ class Store(Mapping[str, "Video"]):
                 video = self[name]
                 found.setdefault(video.name, video)
         return list(found.values())
+
+    def events(
+        self, event: str, names: str | Iterable[str] = "**", /, **arguments: Any
+    ) -> EventList:
+        """When objects stood to each other as `event` says, in several videos.
+
+            store.events("inside(a, 400x300+600+300) for 5s", "cam1/**", a="person")
+
+        `names` is as for `named`; `arguments` are those of `Video.events`, whose errors this
+        raises, too.  An event is within one video.
+        """
+        from vfsd.api.events import events, split_arguments
+
+        options, variables = split_arguments(arguments)
+        return events(self.named(names), event, variables, **options)
 
     def timeline(self, names: str | Iterable[str]) -> Timeline:
         """The videos of a camera in the order of their recording.

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from vfsd.api.array import Axis, SecondsIndex, VideoArray
     from vfsd.api.bulk_reads import CropOf, RegionScan, Scan
+    from vfsd.api.events import EventList
     from vfsd.api.labels import VideoLabels
     from vfsd.api.policy import VideoBudget, VideoPolicy
     from vfsd.api.tiles import VideoRenditions, VideoTiles
@@ -589,6 +590,69 @@ class Video:
             padding=padding,
             psnr=psnr,
             seen_in=other._context,
+        )
+
+    def events(
+        self,
+        event: str,
+        /,
+        *,
+        within: Seconds | None = None,
+        gap: Seconds = 0,
+        span: Span | None = None,
+        source: str | Source | None = None,
+        min_confidence: float | None = None,
+        regions: Mapping[str, Region] | None = None,
+        predicates: Mapping[str, Callable[..., Any]] | None = None,
+        **variables: Labels,
+    ) -> EventList:
+        """When tracked objects stood to each other as `event` says.
+
+            video.events("near(a, b) for 2s; far(a, b, 3)", a="car|truck", b="person", within=10)
+
+        Steps are separated by ``;`` and follow each other; terms joined by ``&`` hold at the same
+        time, after ``not`` they do not.  ``for 2s`` or ``for 50f`` (examined frames) is the least
+        time of a step, by default one frame.  Different variables are different objects, the same
+        ones in all steps, so boxes need tracks, except for one variable in one step.
+
+        A box counts until its source examines the next frame.  Where a variable has no box, no term
+        with it holds, not even after ``not``; `EventList.unknown` has the frames that no source
+        examined.  With one step, an event is as long as the step holds.  With several, it is the
+        first to end and then the shortest, and the next one of the same objects begins after it.
+
+        Terms are ``near(a, b[, 1])`` and ``far(a, b[, 3])`` (distance of centres in mean widths),
+        ``left_of``, ``right_of``, ``above``, ``below`` (of centres), ``overlaps(a, b[, iou])``,
+        ``inside(a, WxH+X+Y)`` (the centre), ``faster(a, v)`` and ``slower(a, v)`` (v in own widths
+        a second), and those of `predicates`.
+
+        Args:
+            event: The steps.
+            within: Most seconds from the end of a step to that of the next; None: any.
+            gap: Most seconds without the condition that do not end a run of it.
+            span: Seconds to search in, start inclusive and end exclusive.
+            source: The source of the boxes; by default all.
+            min_confidence: The lowest confidence of a box.
+            regions: Regions by the name that terms have for them.
+            predicates: Functions of the boxes of their variables (`vfsd.labels.events.EventBoxes`,
+                N rows that belong together) and their arguments, which return N bools.
+            variables: The labels of each variable, as for `labels.query`.
+
+        Raises `UsageError` for a malformed event or argument, and for lengths in frames where the
+        rate varies.
+        """
+        from vfsd.api.events import events
+
+        return events(
+            [self],
+            event,
+            variables,
+            within=within,
+            gap=gap,
+            span=span,
+            source=source,
+            min_confidence=min_confidence,
+            regions=regions,
+            predicates=predicates,
         )
 
     def crops(

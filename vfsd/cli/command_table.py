@@ -94,6 +94,7 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = MappingProxyType(
             "labels query": Entry("labels", "Find boxes of videos, by frame."),
             "labels ls": Entry("labels", "List the labels of videos, and frames examined."),
             "labels rm": Entry("labels", "Remove boxes of videos."),
+            "events": Entry("events", "Find when objects stood to each other in some way."),
             "dataset export": Entry(
                 "dataset", "Export pictures and boxes of videos as a data set."
             ),

@@ -1,0 +1,420 @@
+"""`EventList`: when objects stood to each other as asked; `Video.events` and `Store.events`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from reprlib import repr as shown
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast, overload
+
+import numpy as np
+
+from vfsd.api.labels import warn_of_unknown_labels
+from vfsd.core.detections import (
+    NO_SOURCE,
+    NO_TRACK,
+    DetectionColumns,
+    Examined,
+    Floats,
+    Ints,
+    Source,
+    contiguous_ranges,
+)
+from vfsd.core.label_query import Labels, clauses_of
+from vfsd.core.timebase import Span, seconds
+from vfsd.errors import OutOfRangeError, UsageError
+from vfsd.labels.events import (
+    EventBoxes,
+    FoundEvents,
+    ObjectBoxes,
+    bind,
+    find_events,
+    parse_event,
+    runs_of_step,
+)
+from vfsd.labels.events.examined_frames import held_until, unexamined
+from vfsd.tiling import Rect
+
+if TYPE_CHECKING:
+    from vfsd.api.video import Video
+    from vfsd.catalog.catalog_detections import CatalogDetections
+    from vfsd.core.timebase import Seconds
+    from vfsd.labels.events.box_relations import Relation
+    from vfsd.read.read_context import VideoContext
+    from vfsd.tiling import Region
+
+_MICRO = 1_000_000
+_ROUNDING = 10
+"""Microseconds from a frame's time within which a time means that frame."""
+
+
+class EventOptions(TypedDict, total=False):
+    """What `Video.events` and `Store.events` take besides the event and its variables."""
+
+    within: Seconds | None
+    gap: Seconds
+    span: Span | None
+    source: str | Source | None
+    min_confidence: float | None
+    regions: Mapping[str, Region] | None
+    predicates: Mapping[str, Relation] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One time at which objects of a video stood to each other as asked."""
+
+    video: str  #: its name
+    frames: range
+    span: tuple[Fraction, Fraction]  #: seconds from the first frame, the end exclusive
+    steps: tuple[range, ...]  #: the frames of each step
+    tracks: Mapping[str, int | None]  #: of each variable; None: a box without a track
+
+    @property
+    def name(self) -> str:
+        """The frames as a key of views: ``video.views.open(event.name + ".mp4")`` plays them."""
+        return f"frames={self.frames.start}-{self.frames.stop}"
+
+
+@dataclass(frozen=True, slots=True)
+class EventList(Sequence[Event]):
+    """Events by video, in the order of the videos, then by time."""
+
+    items: tuple[Event, ...]
+    unknown: Mapping[str, tuple[range, ...]]
+    """Frames that no source of the variables has examined, by name of the video.
+
+    An event there would not be found.
+    """
+
+    @overload
+    def __getitem__(self, at: int) -> Event: ...
+    @overload
+    def __getitem__(self, at: slice) -> tuple[Event, ...]: ...
+    def __getitem__(self, at: int | slice) -> Event | tuple[Event, ...]:
+        return self.items[at]
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __iter__(self) -> Iterator[Event]:
+        return iter(self.items)
+
+
+def events(
+    videos: Sequence[Video],
+    text: str,
+    variables: Mapping[str, Labels],
+    **options: Unpack[EventOptions],
+) -> EventList:
+    """Find an event in `videos`; see `Store.events`."""
+    from vfsd.api.video import context_of
+
+    return _Search(text, variables, **options).find([context_of(video) for video in videos])
+
+
+def split_arguments(arguments: Mapping[str, Any]) -> tuple[EventOptions, dict[str, Labels]]:
+    """Return the options among keyword arguments of `Video.events`, and the variables."""
+    options = {name: arguments[name] for name in EventOptions.__annotations__ if name in arguments}
+    variables = {name: arguments[name] for name in arguments if name not in options}
+    return cast("EventOptions", options), variables
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Seen:
+    """One video, the frames to search, and the frames that sources examined."""
+
+    video: VideoContext
+    chosen: range  #: the frames to search
+    starts: Ints  #: when each frame appears, and when the last one ends, in microseconds
+    examined: Mapping[Source, Ints]  #: frames, ascending
+
+
+class _Search:
+    """One event, looked for in some videos."""
+
+    def __init__(
+        self,
+        text: str,
+        variables: Mapping[str, Labels],
+        within: Seconds | None = None,
+        gap: Seconds = 0,
+        span: Span | None = None,
+        source: str | Source | None = None,
+        min_confidence: float | None = None,
+        regions: Mapping[str, Region] | None = None,
+        predicates: Mapping[str, Relation] | None = None,
+    ) -> None:
+        if not variables:
+            raise UsageError(
+                "an event needs the labels of its variables",
+                hint='for example events("near(a, b) for 2s", a="car|truck", b="person")',
+            )
+        places = {name: Rect.from_value(region) for name, region in (regions or {}).items()}
+        for name, one in (predicates or {}).items():
+            if not callable(one):
+                raise UsageError(f"the predicate {name!r} must be a function, got {shown(one)}")
+        self._steps = bind(parse_event(text), variables, predicates or {}, places)
+        self._variables = dict(variables)
+        self._within = None if within is None else _microseconds(within, "within")
+        self._gap = _microseconds(gap, "gap")
+        self._span, self._source, self._confidence = span, source, min_confidence
+        # Boxes without a track are one object only where nothing has to recognise it.
+        self._needs_tracks = len(self._steps) > 1 or len(variables) > 1
+
+    def find(self, videos: Sequence[VideoContext]) -> EventList:
+        videos = self._within_span(videos)
+        if not videos:
+            return EventList((), {})
+        index = videos[0].parts.catalog.detections
+        warn_of_unknown_labels(index, [*self._variables.values()])
+        infos = [video.info for video in videos]
+        examined = index.examined_in(infos, self._source)
+        seen = [self._seen(video, runs) for video, runs in zip(videos, examined, strict=True)]
+        boxes = {
+            name: _in_span(
+                *index.find_in(infos, wanted, source=self._source, min_confidence=self._confidence),
+                seen,
+            )
+            for name, wanted in self._variables.items()
+        }
+        objects = _Objects()
+        candidates = {
+            name: self._candidates(*found, seen, objects) for name, found in boxes.items()
+        }
+        runs = [runs_of_step(step, candidates, self._gap) for step in self._steps]
+        found = find_events(self._steps, runs, self._within)
+        return EventList(
+            tuple(
+                _event(found, row, seen[int(found.videos[row])], objects.tracks)
+                for row in range(len(found))
+            ),
+            self._unknown(index, seen, boxes),
+        )
+
+    def _within_span(self, videos: Sequence[VideoContext]) -> Sequence[VideoContext]:
+        """Return the videos that last until the span; raises `OutOfRangeError` if none does."""
+        kept, error = [], None
+        for video in videos:
+            try:
+                video.frames_of_span(self._span)
+                kept.append(video)
+            except OutOfRangeError as found:
+                error = found
+        if error is not None and not kept:
+            raise error
+        return kept
+
+    def _seen(self, video: VideoContext, examined: Sequence[Examined]) -> _Seen:
+        if video.original.constant_rate is None and any(step.frames for step in self._steps):
+            raise UsageError(
+                f"lengths in frames need a constant rate, which {video.name} does not have",
+                hint="give lengths in seconds, such as 'for 2s'",
+            )
+        of_source: dict[Source, list[range]] = {}
+        for one in examined:
+            of_source.setdefault(one.source, []).append(one.frames)
+        return _Seen(
+            video,
+            video.frames_of_span(self._span),
+            _frame_starts(video),
+            {source: _numbers(ranges) for source, ranges in of_source.items()},
+        )
+
+    def _candidates(
+        self, videos: Ints, columns: DetectionColumns, seen: Sequence[_Seen], objects: _Objects
+    ) -> ObjectBoxes:
+        """Return the boxes of a variable; new objects get numbers in `objects`."""
+        if self._needs_tracks:
+            rows = np.nonzero(columns.tracks != NO_TRACK)[0]
+            videos, columns = videos[rows], columns.select(rows)
+        codes = columns.source_codes
+        sources = np.full(len(columns), NO_SOURCE, np.int64) if codes is None else codes
+        numbers = objects.numbers(videos, sources, columns)
+        places = (videos << 32) + columns.frames
+        # An object has one box for each of its labels; the first one counts.
+        order = np.lexsort((numbers, places))
+        again = np.zeros(len(order), bool)
+        again[1:] = (np.diff(places[order]) == 0) & (np.diff(numbers[order]) == 0)
+        order = order[~again]
+        videos, numbers, places = videos[order], numbers[order], places[order]
+        columns, sources = columns.select(order), sources[order]
+        starts, ends = np.empty(len(order), np.int64), np.empty(len(order), np.int64)
+        bounds = np.searchsorted(videos, np.arange(len(seen) + 1))
+        for one, first, stop in zip(seen, bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+            if first < stop:
+                frames = columns.frames[first:stop]
+                starts[first:stop] = one.starts[frames]
+                ends[first:stop] = one.starts[_held(one, frames, sources[first:stop], columns)]
+        speeds = _speeds(numbers, starts, columns.boxes)
+        return ObjectBoxes(
+            places,
+            numbers,
+            starts,
+            ends,
+            EventBoxes(columns.frames, columns.boxes, columns.confidences, columns.tracks, speeds),
+        )
+
+    def _unknown(
+        self,
+        index: CatalogDetections,
+        seen: Sequence[_Seen],
+        boxes: Mapping[str, tuple[Ints, DetectionColumns]],
+    ) -> dict[str, tuple[range, ...]]:
+        """Return the frames of each video at which a variable was not looked for."""
+        looks: dict[tuple[Source, str], bool] = {}
+        bounds = {
+            name: np.searchsorted(videos, np.arange(len(seen) + 1)).tolist()
+            for name, (videos, _) in boxes.items()
+        }
+        found = {}
+        for at, one in enumerate(seen):
+            unknown = []
+            for name, (_, columns) in boxes.items():
+                frames = columns.frames[bounds[name][at] : bounds[name][at + 1]]
+                known = [(frames, frames + 1)]
+                for source, numbers in one.examined.items():
+                    if (source, name) not in looks:
+                        wanted = frozenset().union(*clauses_of(self._variables[name]))
+                        looks[source, name] = index.looks_for(source, sorted(wanted))
+                    if looks[source, name]:
+                        end = one.video.original.frames
+                        known.append((numbers, held_until(numbers, numbers, end)))
+                unknown.append(unexamined(one.chosen, known))
+            ranges = contiguous_ranges(np.unique(np.concatenate(unknown)))
+            if ranges:
+                found[one.video.name] = tuple(ranges)
+        return found
+
+
+class _Objects:
+    """Numbers the objects of all videos."""
+
+    def __init__(self) -> None:
+        self.tracks: list[int] = []  #: of each object, or `NO_TRACK`
+        self._known: dict[tuple[int, Source | None, int], int] = {}
+
+    def numbers(self, videos: Ints, sources: Ints, columns: DetectionColumns) -> Ints:
+        """Return the number of each box's object: a track of a source in a video."""
+        # Videos are in order, so that few objects are compared at a time.
+        keys, inverse = np.unique(
+            np.stack([videos, sources, columns.tracks], axis=1), axis=0, return_inverse=True
+        )
+        numbers = np.empty(len(keys), np.int64)
+        for at, (video, source, track) in enumerate(keys.tolist()):
+            key = (video, None if source == NO_SOURCE else columns.sources[source], track)
+            number = self._known.setdefault(key, len(self.tracks))
+            if number == len(self.tracks):
+                self.tracks.append(track)
+            numbers[at] = number
+        found: Ints = numbers[inverse.reshape(-1)]
+        return found
+
+
+def _in_span(
+    videos: Ints, columns: DetectionColumns, seen: Sequence[_Seen]
+) -> tuple[Ints, DetectionColumns]:
+    """Return the boxes on the frames to search."""
+    first = np.array([one.chosen.start for one in seen])[videos]
+    stop = np.array([one.chosen.stop for one in seen])[videos]
+    keep = (first <= columns.frames) & (columns.frames < stop)
+    return (videos, columns) if keep.all() else (videos[keep], columns.select(keep))
+
+
+def _held(seen: _Seen, frames: Ints, sources: Ints, columns: DetectionColumns) -> Ints:
+    """Return the frame at which each box of a video no longer counts."""
+    last = len(seen.starts) - 1
+    found = np.empty(len(frames), np.int64)
+    for code in np.unique(sources).tolist():
+        mine = sources == code
+        source = None if code == NO_SOURCE else columns.sources[code]
+        examined = _NONE if source is None else seen.examined.get(source, _NONE)
+        found[mine] = held_until(frames[mine], examined, last)
+    return found
+
+
+_NONE = np.empty(0, np.int64)
+
+
+def _speeds(objects: Ints, starts: Ints, boxes: Floats) -> Floats:
+    """Return the speed of each centre since the object's box before, in its widths a second.
+
+    The first box of an object has the speed to the second one.
+    """
+    speeds = np.full(len(objects), np.nan)
+    order = np.lexsort((starts, objects))
+    objects, starts, boxes = objects[order], starts[order], boxes[order]
+    centers = (boxes[:, :2] + boxes[:, 2:]) / 2
+    apart = np.hypot(*np.diff(centers, axis=0).T)
+    passed = np.diff(starts) / _MICRO
+    same = (np.diff(objects) == 0) & (passed > 0)
+    moved = np.full(len(apart), np.nan)
+    moved[same] = apart[same] / passed[same] / (boxes[1:, 2] - boxes[1:, 0])[same]
+    found = np.full(len(objects), np.nan)
+    found[1:] = moved
+    is_first = np.isnan(found)
+    found[:-1][is_first[:-1]] = moved[is_first[:-1]]
+    speeds[order] = found
+    return speeds
+
+
+def _numbers(ranges: Sequence[range]) -> Ints:
+    parts = [np.arange(part.start, part.stop, dtype=np.int64) for part in ranges]
+    return np.unique(np.concatenate(parts))
+
+
+def _frame_starts(video: VideoContext) -> Ints:
+    """Return when each frame appears, and when the last one ends, in microseconds."""
+    rate = video.original.constant_rate
+    if rate is not None:
+        # By the rate: time stamps may be rounded, to milliseconds in Matroska.
+        count = video.original.frames
+        return np.arange(count + 1) * (rate.denominator * _MICRO) // rate.numerator
+    snapshot = video.snapshot()
+    original = snapshot.original
+    ticks = np.append(snapshot.table.pts_of(np.arange(len(snapshot))), original.end_pts)
+    base = original.time_base
+    return (ticks - original.first_pts) * base.numerator * _MICRO // base.denominator
+
+
+def _microseconds(value: Seconds, what: str) -> int:
+    found = seconds(value)
+    if found < 0:
+        raise UsageError(f"{what} must be 0 or more seconds, got {shown(value)}")
+    return round(found * _MICRO)
+
+
+def _event(found: FoundEvents, row: int, seen: _Seen, tracks: Sequence[int]) -> Event:
+    steps = tuple(
+        _frames_between(seen.starts, int(start), int(end))
+        for start, end in zip(found.starts[row], found.ends[row], strict=True)
+    )
+    frames = range(steps[0].start, steps[-1].stop)
+    numbers = [tracks[int(one)] for one in found.objects[row]]
+    return Event(
+        seen.video.name,
+        frames,
+        (_seconds_at(seen, frames.start), _seconds_at(seen, frames.stop)),
+        steps,
+        {
+            name: None if track == NO_TRACK else track
+            for name, track in sorted(zip(found.variables, numbers, strict=True))
+        },
+    )
+
+
+def _frames_between(starts: Ints, start: int, end: int) -> range:
+    first = int(np.searchsorted(starts, start + _ROUNDING, "right")) - 1
+    stop = int(np.searchsorted(starts, end - _ROUNDING, "left"))
+    return range(first, max(stop, first + 1))
+
+
+def _seconds_at(seen: _Seen, frame: int) -> Fraction:
+    """Return when a frame appears, or when the video ends."""
+    original = seen.video.original
+    if original.constant_rate is not None:
+        return frame / original.constant_rate
+    if frame == original.frames:
+        return original.duration
+    return (seen.video.table.frame_pts(frame) - original.first_pts) * original.time_base
