@@ -27,10 +27,22 @@ from vfsd.api.video import Video
 from vfsd.catalog import ROOT
 from vfsd.cli import doctor
 from vfsd.core.model import LogicalVideo
+from vfsd.disk import mount_queries
 from vfsd.disk.tempfiles import new_name
 from vfsd.mount.fs import Filesystem
 
 TRAFFIC = "cam1/traffic.mp4"
+
+
+@pytest.fixture(autouse=True)
+def without_other_mounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hide mounts of other tests from `vfsd doctor`, since some of them are stopped on purpose."""
+    every = mount_queries.mounts
+
+    def here() -> list[mount_queries.MountEntry]:
+        return [one for one in every() if one.place.is_relative_to(tmp_path) or not one.is_ours]
+
+    monkeypatch.setattr(mount_queries, "mounts", here)
 
 
 def the_object(run: Run, place: Path) -> Path:
