@@ -181,14 +181,14 @@ def check(store: Store, place: Place, lasted: float) -> None:
         assert numbers == [(numbers[0] + n) % FRAMES for n in range(len(numbers))], part
         shown.append((part.origin_ns, part.clock, part.video.codec, numbers))
     gaps, lost = line.gaps(at_least=0.5), 0
-    for (at, clock, codec, numbers), (later, _, next_codec, following) in pairwise(shown):
+    for (at, clock, codec, numbers), (later, later_clock, next_codec, following) in pairwise(shown):
         if codec != next_codec:
             continue  # another camera, whose numbers begin again
         passed = round((later - at) / NS * RATE) - len(numbers)
         missing = (following[0] - numbers[-1] - 1) % FRAMES
         # Without a gap no frame is missing, and as many as a gap is long are.  A video whose
         # recorder was killed has the time in its container, in whole seconds.
-        slack = 2 if clock is CaptureClock.RTCP else 2 + RATE
+        slack = 2 if {clock, later_clock} == {CaptureClock.RTCP} else 2 + RATE
         apart = (passed - missing + slack) % FRAMES
         assert passed >= -slack, (place.name, passed)
         assert apart <= 2 * slack, (place.name, missing, passed)
