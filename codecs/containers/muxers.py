@@ -207,6 +207,10 @@ _OTHER_SAMPLE = 0x0101_0000  # sample_depends_on = 1, sample_is_non_sync_sample
 _SAMPLE = np.dtype([("duration", ">u4"), ("size", ">u4"), ("flags", ">u4"), ("shift", ">i4")])
 # Bytes of a segment's boxes: moof 8, mfhd 16, traf 8, tfhd 16, tfdt 20, trun 20, mdat 8.
 _FIXED_BYTES = 96
+# Offsets of fields in a segment: mfhd follows the head of moof, and tfdt those of traf and tfhd.
+_ORDINAL_AT = 8 + 12
+_FIRST_TRAF = 8 + 16
+_TIME_IN_TRAF = 8 + 16 + 12
 _AUDIO_SAMPLE = np.dtype([("duration", ">u4"), ("size", ">u4")])
 # Additional bytes of a segment with audio: traf 8, tfhd 16, tfdt 20, trun 20.
 _AUDIO_BYTES = 64
@@ -233,6 +237,24 @@ class Fmp4Muxer:
         self._sound = sound
         self._timescale = _timescale(track)
         self._factor = track.time_base * self._timescale
+
+    @property
+    def timescale(self) -> int:
+        """Ticks per second in the file."""
+        return self._timescale
+
+    def moved(self, segment: bytes, ordinal: int, ticks: int, samples: int) -> bytes:
+        """Return a result of `segment` as segment `ordinal` of a file in which it comes later.
+
+        Pictures are moved by `ticks` of the track, and sound by `samples`.
+        """
+        data = bytearray(segment)
+        struct.pack_into(">I", data, _ORDINAL_AT, ordinal + 1)
+        _add(data, _FIRST_TRAF + _TIME_IN_TRAF, self._one(ticks))
+        second = _FIRST_TRAF + int.from_bytes(data[_FIRST_TRAF : _FIRST_TRAF + 4], "big")
+        if second < int.from_bytes(data[:4], "big"):
+            _add(data, second + _TIME_IN_TRAF, samples)
+        return bytes(data)
 
     def header(self, index: SegmentIndex | None = None, *, spare: int = 0) -> bytes:
         brands = b"iso6" + struct.pack(">I", 0x200) + b"iso6iso5iso2mp41"
@@ -408,6 +430,12 @@ class Fmp4Muxer:
         entries[:, 2] = np.where(index.starts_with_key, 0x9000_0000, 0)
         fields = struct.pack(">IIQQHH", 1, self._timescale, int(starts[0]), 0, 0, len(index.sizes))
         return make_full_box(b"sidx", 1, 0, fields + entries.tobytes())
+
+
+def _add(data: bytearray, at: int, amount: int) -> None:
+    """Add to a number of 64 bits."""
+    (before,) = struct.unpack_from(">Q", data, at)
+    struct.pack_into(">Q", data, at, before + amount)
 
 
 def _clean_aperture(track: VideoTrack) -> bytes:

@@ -201,6 +201,9 @@ def test_example(place: Path, name: str, example: str, request: pytest.FixtureRe
         _film(place)
     if name in ("overlap ls", "overlap split") and "west.mp4" in example:
         assert run_command("-s", "videos", "overlap", "join", *JOINED).code == 0
+    if name == "timeline save":
+        when = ("captured", TRAFFIC, "--from", "2026-05-01T10:00:00Z")
+        assert run_command("-s", "videos", *when).code == 0
     if name == "tune undo":
         _decide(place)
     if name.startswith("work "):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import math
+import os
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
 from fractions import Fraction
@@ -16,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vfsd.core.capture_time import (
+    GAPS,
     NS,
     CaptureClock,
     from_ns,
@@ -24,19 +28,32 @@ from vfsd.core.capture_time import (
 from vfsd.core.frames import Frame, Frames
 from vfsd.core.pixel_array import PixelArray, Pixels
 from vfsd.core.timebase import frame_rate
+from vfsd.core.view_request import ViewForm, with_sound
+from vfsd.disk.tempfiles import atomic_file
 from vfsd.errors import NotFoundError, UsageError
-from vfsd.validation import not_one_of, seconds_or_more
+from vfsd.validation import boolean, local_path, not_one_of, seconds_or_more
+from vfsd.views import (
+    TimelinePiece,
+    open_timeline,
+    save_timeline,
+    timeline_view,
+    view_input_of,
+)
 
 if TYPE_CHECKING:
     from vfsd.api.video import Video
     from vfsd.core.timebase import Seconds
     from vfsd.core.view_request import Size
+    from vfsd.disk.object_store import Progress
+    from vfsd.read.read_context import VideoContext
     from vfsd.tiling import Region
+    from vfsd.views.joined_views import JoinedView
 
 TimeSpan = tuple[datetime, datetime]
 """``start <= t < end``, both with a time zone."""
 
 MISSING = ("raise", "skip")
+_BUFFER = 1 << 20
 _SHORTEST_GAP = 1.0
 
 
@@ -210,6 +227,85 @@ class Timeline:
         count = math.ceil(Fraction(end - start, NS) * rate)
         grid = [start + math.floor(number * NS / rate) for number in range(count)]
         return self._read_times(grid, "skip", options)
+
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        span: TimeSpan | None = None,
+        gaps: str = "keep",
+        sound: str | None = None,
+        replace: bool = False,
+        on_progress: Progress | None = None,
+    ) -> int:
+        """Save the frames of a span as one mp4 file.  Returns its size in bytes.
+
+        Packets are copied.  Only frames before the first key frame, and after the last one whose
+        packets can be cut, are encoded.  The first frame is at 0 in the file.  The frames are those
+        of `read` with this span.
+
+        Args:
+            path: The file, with the ending .mp4.
+            span: ``span[0] <= t < span[1]``; default: all.
+            gaps: "keep": times in the file follow the clock, and the frame before a gap stays on
+                the screen; "close": no time passes in a gap; "raise": a gap of a second or more is
+                an error.
+            sound: "no" for none; "aac" or "opus" to transcode it; default: as the views of videos.
+            replace: Whether `path` may exist.
+            on_progress: Called with the number of bytes written since the last call.
+
+        Raises:
+            NotFoundError: No frame in that time, or a gap.
+            UsageError: An argument is malformed, or one file cannot hold the videos, for example of
+                different sizes or codecs.
+        """
+        target = local_path(path, "a file")
+        if target.suffix.lower() != ".mp4":
+            raise UsageError(f"the file of a timeline must end in .mp4, got {target.name!r}")
+        with ExitStack() as held:
+            context, rendered = self._file(span, gaps, sound, held)
+            with atomic_file(target, boolean(replace, "replace")) as file:
+                return save_timeline(context.parts, context.tools, rendered, file, on_progress)
+
+    def open(
+        self, *, span: TimeSpan | None = None, gaps: str = "keep", sound: str | None = None
+    ) -> io.BufferedReader:
+        """Open the file that `save` writes.  Its bytes are made as they are read.
+
+        The caller closes it.  Raises as `save`.
+        """
+        with ExitStack() as held:
+            context, rendered = self._file(span, gaps, sound, held)
+            opened = open_timeline(context.parts, context.tools, rendered, self.name, held)
+        return io.BufferedReader(opened, _BUFFER)
+
+    def _file(
+        self, span: TimeSpan | None, gaps: str, sound: str | None, held: ExitStack
+    ) -> tuple[VideoContext, JoinedView]:
+        """Plan the file of a span, and keep its videos until `held` is closed."""
+        from vfsd.api.video import context_of
+
+        if gaps not in GAPS:
+            raise not_one_of("gaps", gaps, GAPS)
+        form = with_sound(ViewForm("mp4"), sound)
+        start, end = self._span_ns(span)
+        if gaps == "raise":
+            self._require_covered(start, end)
+        pieces = []
+        chosen = list(self._parts_in(start, end))
+        if not chosen:
+            raise self._missing_error(from_ns(start))
+        for part in chosen:
+            context = context_of(part.video)
+            held.enter_context(context.parts.originals.held(context.info.original))
+            low, high = max(start, part.start_ns), min(end, part.end_ns)
+            within = (part.seconds_at(low), min(part.seconds_at(high), part.video.duration))
+            source = view_input_of(context.parts, context.tools, context.info)
+            origin = Fraction(part.origin_ns - chosen[0].origin_ns, NS)
+            pieces.append(TimelinePiece(part.video.name, source, within, origin))
+        context = context_of(chosen[0].video)
+        close = gaps == "close"
+        return context, timeline_view(pieces, context.tools, form, close_gaps=close)
 
     def _read_times(
         self, moments: Sequence[int], missing: str, options: TimelineReadOptions

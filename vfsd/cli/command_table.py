@@ -34,6 +34,7 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = MappingProxyType(
             "tag": Entry("files", "Show or change the tags and metadata of videos."),
             "captured": Entry("timeline", "Show or set when videos were recorded."),
             "timeline": Entry("timeline", "List the videos of a camera by time, and gaps."),
+            "timeline save": Entry("timeline", "Save a span of time as one file, across videos."),
             "mv": Entry("files", "Rename or move a file or directory."),
             "rm": Entry("files", "Remove files and directories from the store."),
         },
@@ -161,6 +162,7 @@ ENTRIES: Mapping[str, Entry] = MappingProxyType(
 
 TOPICS: Mapping[str, str] = MappingProxyType(
     {
+        "timeline": "Videos of a camera by time.",
         "tune": "Make tiles for what is read, and take them back.",
         "layout": "Show, compare and delete the tiles of a video.\n\n`vfsd retile` makes tiles.",
         "rendition": "List and delete the renditions of a video: its frames in other sizes.\n\n"

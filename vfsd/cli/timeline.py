@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from vfsd.cli.command import define
-from vfsd.cli.options import capture_value, require_zone_needed
-from vfsd.cli.output import print_json, print_table, printable
+from vfsd.cli.options import capture_value, moment_value, require_zone_needed
+from vfsd.cli.output import Progress, print_json, print_table, printable
 from vfsd.cli.session import Session, select_videos
-from vfsd.core.capture_time import NS, capture_record
-from vfsd.core.timebase import clock_text
-from vfsd.errors import NotFoundError, UsageError
+from vfsd.core.capture_time import GAPS, NS, capture_record
+from vfsd.core.timebase import clock_text, human_bytes
+from vfsd.errors import ExistsError, NotFoundError, UsageError
 from vfsd.records.timeline_records import TIMELINE_FIELDS, TimelineRow, timeline_rows
 from vfsd.records.video_records import CAPTURED_FIELD
 
@@ -127,3 +128,66 @@ def _text_row(row: TimelineRow) -> tuple[str, ...]:
 
 def _second_text(ns: int) -> str:
     return datetime.fromtimestamp(ns / NS).strftime("%Y-%m-%d %H:%M:%S")
+
+
+@define(
+    "timeline save",
+    examples=[
+        "vfsd -s videos timeline save cam1 -o clip.mp4 --from 2026-05-01T10:00:01Z "
+        "--to 2026-05-01T10:00:03Z",
+    ],
+    fields={
+        "output": "the file",
+        "bytes": "its size",
+    },
+    exits=[NotFoundError, ExistsError],
+)
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="The file, with the ending .mp4.",
+)
+@click.option("--from", "first", type=moment_value, metavar="TIME", help="Default: the start.")
+@click.option(
+    "--to", "last", type=moment_value, metavar="TIME", help="Exclusive. Default: the end."
+)
+@click.option(
+    "--gaps",
+    type=click.Choice(GAPS),
+    default="keep",
+    show_default=True,
+    help="keep: times in the file follow the clock; close: no time passes in a gap; raise: fail.",
+)
+@click.option(
+    "--sound", type=click.Choice(("no", "aac", "opus")), help="No sound, or sound in that codec."
+)
+@click.option("--force", is_flag=True, help="Replace FILE.")
+def timeline_save(
+    session: Session,
+    names: tuple[str, ...],
+    output: Path,
+    first: datetime | None,
+    last: datetime | None,
+    gaps: str,
+    sound: str | None,
+    force: bool,
+) -> None:
+    """Save a span of time as one file, across videos.
+
+    A NAME is a directory, a name or a pattern. Packets are copied; only frames before the first key
+    frame, and after the last packets that can be cut, are encoded. The videos must have one codec
+    and one size. A time without Z is in the local time zone.
+    """
+    root, paths = session.places(names)
+    with session.opened(root) as store:
+        found = store.timeline(paths)
+        span = (first or found.start, last or found.end)
+        with Progress(f"saving {output}", None, shown=session.shows_progress):
+            size = found.save(output, span=span, gaps=gaps, sound=sound, replace=force)
+    session.report(
+        {"output": str(output), "bytes": size}, f"{printable(str(output))}: {human_bytes(size)}"
+    )

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from vfsd.core.model import LogicalVideo
 
 NS = 1_000_000_000
+GAPS = ("keep", "close", "raise")
+"""The treatment of times without a video in files of a timeline, see `vfsd.api.timeline`."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # Cameras without a battery start in 1970, 1980 or 2000; no container with such a tag is older.
 _EARLIEST = datetime(2000, 1, 2, tzinfo=UTC)

@@ -10,27 +10,36 @@ once, prefetches for sequential readers and keeps the results (`render_cache`, `
 
 from vfsd.views.playable import PlayableView, playable_view
 from vfsd.views.rendered_view import ViewAudioSummary
+from vfsd.views.timeline_view import TimelinePiece, timeline_view
 from vfsd.views.view_explanation import ViewExplanation
+from vfsd.views.view_input import view_input_of
 from vfsd.views.views import (
     Views,
     ViewUpload,
     explain_path,
     explain_view,
+    open_timeline,
     open_view,
     render,
+    save_timeline,
     summarize_view_audio,
 )
 
 __all__ = [
     "PlayableView",
+    "TimelinePiece",
     "ViewAudioSummary",
     "ViewExplanation",
     "ViewUpload",
     "Views",
     "explain_path",
     "explain_view",
+    "open_timeline",
     "open_view",
     "playable_view",
     "render",
+    "save_timeline",
     "summarize_view_audio",
+    "timeline_view",
+    "view_input_of",
 ]

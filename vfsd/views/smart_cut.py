@@ -301,6 +301,27 @@ def find_smart_cut(
     return SmartCutView(key, form, timeline, stream, runs, reorder, sound)
 
 
+def encoded_like(
+    key: str,
+    source: ViewInput,
+    form: ViewForm,
+    timeline: ViewTimeline,
+    sound: ViewAudio | None,
+) -> SmartCutView | str:
+    """Return a view that is encoded as the ends of smart cuts of the same video are, or the reason
+    why it cannot be.
+
+    It can follow or precede copied packets of the video in one file.
+    """
+    media = source.physical.media
+    stream = smart_cut_source(media)
+    if isinstance(stream, str):
+        return stream
+    run = _encoded_end(f"{key}/whole", source, timeline, stream)
+    reorder = max(media.reorder_delay, stream.reorder)
+    return SmartCutView(key, form, timeline, stream, [run], reorder, sound)
+
+
 def _encoded_end(
     key: str, source: ViewInput, timeline: ViewTimeline, stream: SmartCutSource
 ) -> SegmentedEncode:
@@ -434,18 +455,19 @@ class SmartCutView:
         reorder: int,
         sound: ViewAudio | None,
     ) -> None:
-        """Combine `runs`, which follow each other; exactly one of them is copied.
+        """Combine `runs`, which follow each other; at most one of them is copied.
 
         `reorder` is the number of frames that a decoder may have to hold back.
         """
         self.memory = 4 * timeline.memory + (sound.memory if sound else 0)
-        self._sound_track = sound.track if sound else None
+        self.sound_track = sound.track if sound else None
         self._container = form.container
         self._timeline = timeline
         self._stream = stream
         self._reorder = reorder
         self._parts = list(_placed_runs(runs, timeline))
-        self.marks = side_data_of_smart_cut(self._copied.source.physical.media, form.container)
+        self._source = runs[0].source
+        self.marks = side_data_of_smart_cut(self._source.physical.media, form.container)
         shown = np.concatenate([part.run.shown + part.ticks for part in self._parts])
         keys = np.concatenate([part.run.keys for part in self._parts])
         self._starts = np.concatenate([part.run.starts + part.first for part in self._parts])
@@ -470,7 +492,7 @@ class SmartCutView:
         )
         # The header depends on all sizes, so other sizes need another key.
         self.key = blake3(f"{key} spliced".encode() + sizes.tobytes()).hexdigest()
-        self.digest = self._copied.source.digest
+        self.digest = self._source.digest
 
     def make(self, slot: int, context: RenderContext) -> bytes:
         sets, codec = self._encoded_sets(), self._stream.codec
@@ -501,7 +523,7 @@ class SmartCutView:
         ]
         if not frames:
             return None
-        source = self._copied.source
+        source = self._source
         form = even_picture_form(source.physical.media, View(), "yuv420p")
         return DecodedFrames(source, np.concatenate(frames), form)
 
@@ -513,8 +535,9 @@ class SmartCutView:
         return found
 
     @property
-    def _copied(self) -> CopiedRun:
-        return next(part.run for part in self._parts if isinstance(part.run, CopiedRun))
+    def track(self) -> VideoTrack:
+        """The video track with the parameter sets of copied and encoded pictures."""
+        return self._track(self._stream.codec_configuration(self._encoded_sets()))
 
     def _at(self, slot: int) -> tuple[_PlacedRun, int]:
         """Return the run of a segment, and the segment's index in it."""
@@ -527,17 +550,21 @@ class SmartCutView:
         return self._stream.encoded_sets(run.settings, self._reorder)
 
     def _muxer(self, configuration: bytes) -> Muxer:
-        timeline, media = self._timeline, self._copied.source.physical.media
-        track = VideoTrack(
+        return muxer_for(self._container, self._track(configuration), self.sound_track)
+
+    def _track(self, configuration: bytes) -> VideoTrack:
+        timeline, media = self._timeline, self._source.physical.media
+        copied = [part.run for part in self._parts if isinstance(part.run, CopiedRun)]
+        return VideoTrack(
             codec=self._stream.codec,
             width=media.width,
             height=media.height,
             configuration=configuration,
             time_base=timeline.time_base,
             duration=timeline.end,
-            longest=max(timeline.longest(self._starts), self._copied.farthest),
+            longest=max([timeline.longest(self._starts), *(run.farthest for run in copied)]),
             pixel_format=media.pixel_format,
-            reorder=self._copied.reorder,
+            reorder=max((run.reorder for run in copied), default=0),
             rate=timeline.rate,
             rotation=media.rotation,
             mirrored=media.mirrored,
@@ -545,7 +572,6 @@ class SmartCutView:
             colors=media_color_codes(media),
             marks=self.marks,
         )
-        return muxer_for(self._container, track, self._sound_track)
 
 
 def _placed_runs(

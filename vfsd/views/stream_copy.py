@@ -137,7 +137,9 @@ class CopiedView:
             _track(run.source.physical.media, timeline, run.framing, run.reorder, longest),
             marks=self.marks,
         )
-        self._muxer = muxer = muxer_for(form.container, track, sound.track if sound else None)
+        self.track = track
+        self.sound_track = sound.track if sound else None
+        self._muxer = muxer = muxer_for(form.container, track, self.sound_track)
         self._sound = SegmentedAudio(sound, muxer, run.shown, run.starts, timeline.time_base)
         totals = run.sizes + muxer.overheads(run.shown, run.keys, run.starts)
         totals += self._sound.sizes

@@ -47,6 +47,7 @@ from vfsd.read.read_context import ReadContext, VideoContext
 from vfsd.read.read_log import ReadTiming
 from vfsd.read.read_plan import select_frames
 from vfsd.storage.context import StoreContext
+from vfsd.views.joined_views import JoinedView
 from vfsd.views.layout_files import LAYOUT_DIR, LAYOUT_FILE, layout_names
 from vfsd.views.render_cache import RenderHistory
 from vfsd.views.rendered_view import (
@@ -540,6 +541,31 @@ def open_view(parts: StoreContext, tools: ReadContext, info: LogicalVideo, path:
         with closing(ViewResolver(parts, tools, finished)) as resolver:
             rendered = resolver.resolve(*resolver.locate_in(resolver.from_record(info), path))
         return ViewReader(f"{info.name}@/{path}", renderer, rendered, stack)
+
+
+def save_timeline(
+    parts: StoreContext,
+    tools: ReadContext,
+    rendered: JoinedView,
+    out: BinaryIO,
+    on_progress: Progress | None = None,
+) -> int:
+    """Write a file from `timeline_view` and return the number of bytes; see `render`."""
+    renderer = Renderer(parts, tools)
+    try:
+        return write_view(renderer, rendered, out, on_progress)
+    finally:
+        renderer.close()
+
+
+def open_timeline(
+    parts: StoreContext, tools: ReadContext, rendered: JoinedView, name: str, held: ExitStack
+) -> ViewReader:
+    """Open a file from `timeline_view`; `held` keeps its videos and is closed with the file."""
+    with ExitStack() as stack:
+        stack.push(held.pop_all())
+        renderer = stack.enter_context(closing(Renderer(parts, tools)))
+        return ViewReader(name, renderer, rendered, stack)
 
 
 class ViewReader(io.RawIOBase):
