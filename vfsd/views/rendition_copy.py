@@ -171,7 +171,7 @@ class RenditionView:
         totals = self._bytes + _PACKET_GROWTH * counts + repeated
         totals += self._muxer.overheads(timeline.starts, keys, self._starts)
         totals += MIN_PADDING + self._sound.sizes
-        self._index = SegmentIndex(
+        self.segment_index = SegmentIndex(
             sizes=totals,
             starts=timeline.starts[self._starts],
             starts_with_key=np.ones(len(totals), np.int64),
@@ -182,7 +182,7 @@ class RenditionView:
 
     def make(self, slot: int, context: RenderContext) -> bytes:
         if not slot:
-            return self._muxer.header(self._index)
+            return self._muxer.header(self.segment_index)
         size = self.slots[slot].size
         number = slot - 1
         try:
