@@ -22,10 +22,13 @@ from vfsd.web import (
     storage_api,
     video_api,
 )
-from vfsd.web.endpoint import Endpoint
+from vfsd.web.endpoint import Endpoint, json_response
+from vfsd.web.event_stream import ROUTES as EVENT_ROUTES
 from vfsd.web.http_errors import HttpError
+from vfsd.web.job_api import ENDPOINTS as JOB_ENDPOINTS
 from vfsd.web.media import get_media
 from vfsd.web.metrics import metrics_registry, metrics_text
+from vfsd.web.openapi import openapi_document
 from vfsd.web.request_guard import RequestGuard
 from vfsd.web.static_files import static_routes
 from vfsd.web.uploads import delete_media, put_media
@@ -33,6 +36,7 @@ from vfsd.web.web_context import WebContext
 
 ENDPOINTS: tuple[Endpoint, ...] = (
     *session_api.ENDPOINTS,
+    *JOB_ENDPOINTS,
     *video_api.ENDPOINTS,
     *library_api.ENDPOINTS,
     *camera_api.ENDPOINTS,
@@ -58,6 +62,8 @@ def _routes() -> Iterable[BaseRoute]:
     yield Route("/healthz", _healthz, methods=["GET"])
     yield Route("/metrics", _metrics, methods=["GET"])
     yield from session_api.ROUTES
+    yield from EVENT_ROUTES
+    yield Route("/api/1/openapi.json", _openapi, methods=["GET"])
     # A name takes all of a path, so paths that go on after it come first.
     yield from (one.route() for one in sorted(ENDPOINTS, key=lambda one: _is_open_ended(one.path)))
     yield Route("/v/{path:path}", get_media, methods=["GET"])
@@ -91,3 +97,7 @@ async def _metrics(request: Request) -> Response:
 
 async def _healthz(request: Request) -> Response:
     return PlainTextResponse("ok\n", headers={"Cache-Control": "no-store"})
+
+
+async def _openapi(request: Request) -> Response:
+    return json_response(request, openapi_document(ENDPOINTS))

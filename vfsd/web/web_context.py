@@ -16,7 +16,9 @@ from vfsd.views import Views
 from vfsd.web.audit_log import AuditLog
 from vfsd.web.camera_index import CameraIndex
 from vfsd.web.crop_sheets import CropSheets
+from vfsd.web.event_hub import EventHub
 from vfsd.web.http_errors import HttpError
+from vfsd.web.jobs import Jobs
 from vfsd.web.metrics import RequestCounts
 from vfsd.web.request_limits import ClientCounts, FailedLogins, WorkQueue
 from vfsd.web.settings import ServeOptions
@@ -62,6 +64,8 @@ class WebContext:
         self.thumbnails = Thumbnails(store)
         self.crop_sheets = CropSheets()
         self.requests = RequestCounts(self.work, self.clients)
+        self.jobs = Jobs(store)
+        self.events = EventHub(store, self.cameras, self.jobs)
         self.stopping = threading.Event()  #: set when the server ends; long responses end then
         threads = available_cores() + _EXTRA_THREADS
         # Two pools: readers that wait for an encoder must not delay the API.
@@ -93,5 +97,6 @@ class WebContext:
     def close(self) -> None:
         """Wait for the threads; the caller closes the store and its views."""
         self.stopping.set()
+        self.jobs.close()
         self._media.shutdown(cancel_futures=True)
         self._api.shutdown(cancel_futures=True)
