@@ -57,8 +57,6 @@ class CapturedVideo(NamedTuple):
     end_ns: int  #: Unix time at which its last frame ends
     clock: str
     frames: int
-    codec: str
-    sound: str | None  #: codec of its sound
     state: str  #: another one after each change of its bytes or its frame table
 
 
@@ -265,8 +263,6 @@ class VideoLists:
                 physical_videos.c.time_base_num,
                 physical_videos.c.time_base_den,
                 physical_videos.c.frames,
-                physical_videos.c.codec,
-                sounds.c.codec,
                 video_rows.c.digest,
                 physical_videos.c.packets,
                 physical_videos.c.verified,
@@ -291,12 +287,10 @@ class VideoLists:
                 start + max(1, (end - first) * over * NS // under),
                 clock or "",
                 frames,
-                codec,
-                sound,
                 f"{digest}/{frames}/{first}/{end}/{state}",
             )
             for number, ino, start, clock, first, end, over, under, *rest in rows
-            for frames, codec, sound, digest, *state in (rest,)
+            for frames, digest, *state in (rest,)
             if ino in names
         ]
 

@@ -28,6 +28,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
             name = f"cam/{clip}"
             store.ingest(FOLDER / clip, name)
             store.set_captured(name, START + timedelta(minutes=number))
+        store.ingest(FOLDER / "av1.mp4", "other/av1.mp4")
         with serving(store) as running:
             yield running
 
@@ -102,8 +103,18 @@ def test_a_camera_is_one_playlist(server: RunningServer) -> None:
 
 
 def test_a_codec_that_the_player_lacks_is_encoded(server: RunningServer) -> None:
-    text = server.client().get("/v/cam/traffic.mp4@/index.m3u8?can=av1").body.decode()
-    assert "codec%3Dh264.mp4" in text
+    text = server.client().get("/v/other/av1.mp4@/index.m3u8?can=h264").body.decode()
+    (uri, *_), *_ = ranges(text)
+    assert "codec%3Dh264" in uri
+    assert "&v=" in uri
+    assert server.client().get(uri, range="bytes=0-7").status == 206
+
+
+def test_urls_of_other_bytes_are_refused(server: RunningServer) -> None:
+    client = server.client()
+    (uri, *_), *_ = ranges(client.get("/v/cam/traffic.mp4@/index.m3u8").body.decode())
+    assert client.get(uri.replace("size=", "size=1")).status == 412
+    assert client.get(uri.replace("digest=", "digest=f0f0")).status == 412
 
 
 def test_ffmpeg_plays_a_video(server: RunningServer) -> None:

@@ -5,7 +5,7 @@ Planning a view fixes its bytes, so that a playlist is made without opening or r
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Protocol, runtime_checkable
 
@@ -19,6 +19,7 @@ from vfsd.errors import UsageError
 from vfsd.read.read_context import ReadContext
 from vfsd.storage.context import StoreContext
 from vfsd.views.rendered_view import RenderedView, plan_view
+from vfsd.views.stream_copy import CopiedView
 from vfsd.views.view_input import view_input_of
 
 _INDEX_BYTES, _INDEX_ENTRY_BYTES = 40, 12
@@ -40,6 +41,8 @@ class SegmentLayout:
     offsets: Ints  #: first byte of each run; one more element: the size of the file
     starts: Ints  #: ticks from the first frame; one more element: the end of the last frame
     time_base: Fraction  #: seconds of a tick
+    version: str | None = None
+    """Identifies the bytes of a view that tiles may change; None: the video alone decides."""
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -56,7 +59,7 @@ class SegmentLayout:
             kept.append(at)
             at = max(at + 1, int(np.searchsorted(starts[:-1], starts[at] + ticks)))
         chosen = np.array([*kept, len(self)], np.int64)
-        return SegmentLayout(self.header, self.offsets[chosen], starts[chosen], self.time_base)
+        return replace(self, offsets=self.offsets[chosen], starts=starts[chosen])
 
 
 def segment_layout(
@@ -79,4 +82,5 @@ def segment_layout(
         offsets[np.concatenate((decodable, last))],
         np.append(index.starts[decodable], index.end),
         info.original.time_base,
+        None if isinstance(view, CopiedView) else view.key,
     )

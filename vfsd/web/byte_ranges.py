@@ -7,7 +7,10 @@ import re
 import time
 from collections.abc import Mapping
 from email.utils import formatdate, parsedate_to_datetime
+from hashlib import blake2b
 from urllib.parse import quote
+
+from vfsd import __version__
 
 _ONE_RANGE = re.compile(r"bytes=[ \t]*(?:([0-9]+)-([0-9]*)|-([0-9]+))[ \t]*", re.IGNORECASE)
 _ENTITY_TAG = re.compile(r'(?:W/)?"[^"]*"')
@@ -93,3 +96,8 @@ def disposition(kind: str, name: str) -> str:
 def http_date(seconds: int) -> str:
     """Return a time as in HTTP; never in the future."""
     return formatdate(min(seconds, int(time.time())), usegmt=True)
+
+
+def view_tag(version: str, size: int) -> str:
+    """Return the entity tag of a view, without quotes."""
+    return blake2b(f"{__version__} {version} {size}".encode(), digest_size=16).hexdigest()

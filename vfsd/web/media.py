@@ -5,18 +5,16 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from dataclasses import dataclass
-from hashlib import blake2b
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from vfsd import __version__
 from vfsd.api.store_files import ByteReader, FoundFile
 from vfsd.core.model import FileState, LogicalVideo
 from vfsd.core.view_request import ViewFile
 from vfsd.errors import NotFoundError
-from vfsd.web.byte_ranges import disposition, is_unchanged, matches
+from vfsd.web.byte_ranges import disposition, is_unchanged, matches, view_tag
 from vfsd.web.endpoint import json_response
 from vfsd.web.http_errors import HttpError
 from vfsd.web.range_response import FileHead, RangeResponse
@@ -89,7 +87,23 @@ async def get_media(request: Request) -> ASGIApp:
         with web.working_clients.counted(request.state.client):
             async with web.work.turn():
                 opened = await web.read(lambda: _open(web, found, path, is_attached))
+    try:
+        await web.read(lambda: _require_expected(web, found, opened.file.size, request))
+    except HttpError:
+        opened.file.close()
+        raise
     return _response(web, opened, request)
+
+
+def _require_expected(web: WebContext, found: FoundFile, size: int, request: Request) -> None:
+    """Raises `HttpError` for a URL of a playlist that was made for other bytes."""
+    query = request.query_params
+    if found.view is None or "digest" not in query:
+        return
+    with web.store.catalog.reading() as seen:
+        digest = seen.videos.by_inode(found.node.ino).digest
+    if not digest.startswith(query["digest"]) or query.get("size", str(size)) != str(size):
+        raise HttpError(412, "the video has changed since this URL was made")
 
 
 def _response(web: WebContext, opened: _Opened, request: Request) -> ASGIApp:
@@ -126,8 +140,7 @@ def _open(web: WebContext, found: FoundFile, path: str, is_attached: bool) -> _O
         try:
             if found.view is not None:
                 assert isinstance(file, ViewFile)
-                version = f"{__version__} {file.version} {file.size}"
-                head.tag = f'"{blake2b(version.encode(), digest_size=16).hexdigest()}"'
+                head.tag = f'"{view_tag(file.version, file.size)}"'
                 return _Opened(head, file)
             # The bytes are those of the tag unless the name got others in between.
             again = web.files.find(path)

@@ -13,6 +13,7 @@ from urllib.parse import quote
 from vfsd.core.capture_time import NS
 from vfsd.core.timebase import iso_time
 from vfsd.views.segment_layout import SegmentLayout
+from vfsd.web.byte_ranges import view_tag
 
 SEGMENT_SECONDS = 4
 """Least duration of the segments of a playlist; key frames may be farther apart."""
@@ -27,6 +28,7 @@ class PlaylistPart:
     longest: Fraction  #: seconds of the longest segment
     lines: tuple[str, ...]  #: of each segment
     seconds: tuple[Fraction, ...]  #: start of each segment on the video's own timeline, and the end
+    is_lasting: bool  #: whether the bytes stay the same as long as the video has its bytes
 
     @classmethod
     def of(cls, uri: str, layout: SegmentLayout) -> PlaylistPart:
@@ -39,7 +41,8 @@ class PlaylistPart:
             f"#EXT-X-BYTERANGE:{offsets[at + 1] - offsets[at]}@{offsets[at]}\n{uri}"
             for at, each in enumerate(lasting)
         )
-        return cls(uri, layout.header, max(lasting), tuple(lines), tuple(seconds))
+        is_lasting = layout.version is None
+        return cls(uri, layout.header, max(lasting), tuple(lines), tuple(seconds), is_lasting)
 
     def between(self, start: Fraction, end: Fraction) -> range:
         """Return the numbers of the segments that show ``start <= t < end``."""
@@ -53,9 +56,11 @@ class PlaylistPart:
         return range(numbers[0], numbers[-1] + 1) if numbers else range(0)
 
 
-def view_uri(name: str, view: str, digest: str) -> str:
-    """Return the URI of a view, which fails once the video has other bytes."""
-    return f"/v/{quote(os.fsencode(name))}@/{quote(view)}?digest={digest[:16]}"
+def view_uri(name: str, view: str, digest: str, layout: SegmentLayout) -> str:
+    """Return the URI of a view, which fails once the view has other bytes."""
+    size = int(layout.offsets[-1])
+    uri = f"/v/{quote(os.fsencode(name))}@/{quote(view)}?digest={digest[:16]}&size={size}"
+    return uri if layout.version is None else f"{uri}&v={view_tag(layout.version, size)}"
 
 
 def video_playlist(part: PlaylistPart) -> str:
