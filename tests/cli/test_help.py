@@ -234,11 +234,16 @@ def test_example(place: Path, name: str, example: str, request: pytest.FixtureRe
         example = example.replace("s3://bucket", bucket).replace("backup-20261128", "backup-2")
         if name != "backup":
             assert run_command("-s", "videos", "backup", f"{bucket}/backups").code == 0
-    if name == "push":
+    if name == "ingest" and "--captured 'name:" in example:
+        (place / "footage" / "notes.txt").unlink()
+        (place / "footage" / "2026-05-01").mkdir()
+        for file in list((place / "footage").glob("*.*")):
+            file.rename(place / "footage" / "2026-05-01" / f"10-00-{file.stem}{file.suffix}")
+    if name == "push" or example.endswith("fsck --objects"):
         pytest.importorskip("obstore")
         bucket = f"file://{place / 'bucket'}"
         example = example.replace("s3://bucket", bucket)
-        if "--objects" not in example:
+        if name == "fsck" or "--objects" not in example:
             assert run_command("-s", "videos", "push", "--objects", bucket).code == 0
     if name == "record":
         camera = str(place / "footage" / "traffic.mp4")
