@@ -23,9 +23,7 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = MappingProxyType(
             "ingest": Entry("ingest", "Add videos to the store."),
             "write": Entry("write", "Make a video from pixels, pictures or a stream."),
             "record": Entry("record", "Record a camera's stream as videos, without encoding."),
-            "cameras import": Entry(
-                "cameras", "Add the archive of another recorder, with its times."
-            ),
+            "cameras import": Entry("cameras", "Add the archive of another recorder."),
             "recover": Entry("write", "Make videos of unfinished recordings."),
             "ls": Entry("listing", "List a directory, by name."),
             "find": Entry("listing", "Find videos by name and contents."),
