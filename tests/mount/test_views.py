@@ -248,6 +248,9 @@ def test_views_are_files(here: Path) -> None:
     reason = here / "v.mp4@/why/t=20-30.mp4"
     assert "20:30" in reason.read_text() or "20-30" in reason.read_text()
     assert reason.stat().st_size == len(reason.read_bytes())
+    told = here / "v.mp4@/why/full.mp4.txt"
+    assert "Its packets are copied" in told.read_text()
+    assert told.stat().st_size == len(told.read_bytes())
     with pytest.raises(FileNotFoundError):
         (here / "v.mp4@/no such view").stat()
     with pytest.raises(OSError, match="Read-only file system"):

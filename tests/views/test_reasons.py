@@ -1,7 +1,8 @@
-"""``README_FILE.txt`` and ``why/``: names of views explained below ``NAME@/``."""
+"""``README.txt`` and ``why/``: names of views explained below ``NAME@/``, and how each is made."""
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from sample_videos import CLIPS
 from tests.support.selection import one_in
 from tests.views.conftest import Shelf
+from vfsd.core.timebase import human_bytes
 from vfsd.errors import NotFoundError, VfsdError
 from vfsd.views import rendering
 
@@ -20,9 +22,9 @@ def test_readme_examples(shelf: Shelf, name: str) -> None:
     assert shelf.size(name, "README.txt") == len(text.encode())
     assert f"{len(video)} frames (0 to {len(video) - 1})" in text
     assert f"of {video.width}x{video.height} pixels" in text
-    own = text.partition("Examples for this video:\n")[2].partition("\nIf a view")[0]
+    own = text.partition("Examples for this video:\n")[2].partition("\nTo learn how")[0]
     names = re.findall(r"^    (\S+)  ", own, re.MULTILINE)
-    assert len(names) == 11
+    assert len(names) == 13
     for view in names:
         assert shelf.size(name, view) > 0
     assert "size=WxH" in text
@@ -62,7 +64,56 @@ def test_reason_of_good_view(shelf: Shelf, path: str, monkeypatch: pytest.Monkey
         raise AssertionError("a picture is made for a reason")
 
     monkeypatch.setattr(rendering.Renderer, "measured", refuse)
-    assert shelf.read("traffic.mp4", f"why/{path}").decode() == f"{path} can be opened.\n"
+    text = shelf.read("traffic.mp4", f"why/{path}").decode()
+    assert re.match(rf"{re.escape(path)} can be opened[.:]", text)
+    assert shelf.read("traffic.mp4", f"why/{path}.txt").decode() == text
+
+
+def test_error_is_the_same_with_suffix(shelf: Shelf) -> None:
+    for path in ("t=20-30.mp4", "nonsense", "frames/120.png"):
+        text = shelf.read("traffic.mp4", f"why/{path}.txt").decode()
+        assert text.startswith(f"{path} cannot be opened: ")
+        assert shelf.read("traffic.mp4", f"why/{path}").decode() == text
+    assert shelf.read("traffic.mp4", "why/README.txt") == b"README.txt can be opened.\n"
+
+
+@pytest.mark.parametrize(
+    ("view", "words"),
+    [
+        ("full.mp4", ["copied from the stored", "copy frames 0-119 from the original (h264)"]),
+        (
+            "frames=20-110.mp4",
+            ["except at the ends", "decode frames 20-29 from", "encode frames 20-29 to h264"],
+        ),
+        ("size=160x120.mkv", ["160x120 pixels", "Not copied: ", "encode frames 0-119 to h264"]),
+        ("frames/000007.png", ["1 frame of 320x240", "decode frame 7 from the original"]),
+        ("full.rgb", ["No sound: ", "no video is encoded"]),
+    ],
+)
+def test_text_agrees_with_the_explanation(shelf: Shelf, view: str, words: list[str]) -> None:
+    text = shelf.read("traffic.mp4", f"why/{view}.txt").decode()
+    for one in words:
+        assert one in text
+    told = json.loads(shelf.read("traffic.mp4", f"explain/{view}.json"))
+    seconds = sum(step["seconds"] for step in told["steps"])
+    taken = f"{seconds:.3f} s, of all" if seconds else "none beyond copying"
+    assert f"Predicted CPU time: {taken}" in text
+    assert text.count("\n  ") == len(told["steps"])
+    for step in told["steps"]:
+        assert human_bytes(step["bytes"]) in text
+    assert told["why"] is None or f"Not copied: {told['why']}.\n" in text
+    assert f"Lost: {told['lost'] or 'nothing'}.\n" in text
+
+
+def test_text_follows_the_tiles(fresh: Shelf) -> None:
+    path = "why/roi=64x64+0+0.rgb.txt"
+    before = fresh.read("traffic.mp4", path).decode()
+    fresh.video("traffic.mp4").tiles.retile("uniform:2x2")
+    after = fresh.read("traffic.mp4", path).decode()
+    assert "tiles" not in before.lower()
+    assert "Tiles not used, 4 segments: " in after or "from tiles (" in after
+    with fresh.video("traffic.mp4").views.open(path) as file:
+        assert file.read().decode() == after
 
 
 @pytest.mark.parametrize("path", ["why/.hidden", "why/why", "why/why/full.mp4", "README.txt/x"])

@@ -251,9 +251,9 @@ def readme_text(video: LogicalVideo, table: FrameTable) -> bytes:
         "",
         *(f"    {name:{width}}  {what}" for name, what in examples),
         "",
-        "If a view cannot be opened, read why/ and its name for the reason, as in:",
+        "To learn how a view is made, or why it cannot be opened, read why/, its name and .txt:",
         "",
-        f"    cat why/{examples[0][0]}",
+        f"    cat why/{examples[0][0]}.txt",
         "",
         (view_request.__doc__ or "").strip(),
     ]
@@ -291,6 +291,8 @@ def _examples(video: LogicalVideo, table: FrameTable) -> Iterator[tuple[str, str
     yield named(View(frames=(first, end, 1)), ViewForm("y4m")), "uncompressed frames"
     yield f"frames/{first:06}.png", f"frame {first}; .jpg and .npy as well"
     yield f"explain/{named(View(span))}.json", "how a view is made, and what that costs"
+    yield f"why/{named(View(span))}.txt", "the same in sentences"
+    yield "layout.png", "the tiles, labels and reads over a frame"
     yield "info.json", "properties of the video"
     yield "frame_mappings.json", "times and key frames, for torchcodec"
 

@@ -1,7 +1,7 @@
 """`ViewResolver` turns a path below `NAME@/` into a `RenderedView` and keeps recent ones in memory.
 
 `ObjectTree` is the tree `objects/`: crops of detections and clips of tracks. Files below `why/`
-contain the error for a path.
+tell how the view at a path is made, or why it cannot be opened.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ from vfsd.errors import NotFoundError, StoreError, VfsdError
 from vfsd.read.read_context import ReadContext
 from vfsd.storage.context import StoreContext
 from vfsd.tiling import Rect
+from vfsd.views.explanation_text import explanation_text
 from vfsd.views.info_files import frame_mappings_json, info_json, readme_text
 from vfsd.views.layout_files import LAYOUT_DIR, LAYOUT_FILE, layout_view
 from vfsd.views.render_cache import RenderHistory
 from vfsd.views.rendered_view import RenderedView, StillView, TextView, plan_view, require_frame
-from vfsd.views.view_explanation import EXPLAIN_DIR, explain_file
+from vfsd.views.view_explanation import EXPLAIN_DIR, explain_file, explain_view_path
 from vfsd.views.view_input import (
     OtherStreams,
     ViewInput,
@@ -40,10 +41,12 @@ from vfsd.views.view_input import (
 )
 
 WHY_DIR = "why"
+_TEXT_SUFFIX = ".txt"
 INFO_FILE = "info.json"
 README_FILE = "README.txt"
 MAPPINGS_FILE = "frame_mappings.json"
 FRAMES_DIR = "frames"
+_FACTS = (README_FILE, INFO_FILE, MAPPINGS_FILE, LAYOUT_FILE)
 _MAX_KNOWN_VIDEOS = 64
 _RECENT_VIEW_BYTES = 32 << 20
 # Memory of the smallest view with its key and cache entry.
@@ -70,18 +73,20 @@ def path_in_question(path: str) -> str:
     return path.removeprefix(WHY_DIR).removeprefix("/")
 
 
-def reason_text(path: str, plan: Callable[[str], object]) -> TextView:
-    """Return the file at `path` in ``why/``.
+def reason_text(path: str, explain: Callable[[str], str]) -> TextView:
+    """Return the file at `path` in ``why/``; the suffix .txt may be left out.
 
-    `plan` raises what opening its argument, a path below ``NAME@/``, would.  Errors of the whole
-    store are raised here too.  Raises `NotFoundError` for names that begin with a dot, which shells
-    and file managers look for in every directory.
+    `explain` returns how its argument, a path below ``NAME@/``, is made, and raises what opening it
+    would.  Errors of the whole store are raised here too.  Raises `NotFoundError` for names that
+    begin with a dot, which shells and file managers look for in every directory.
     """
     asked = path_in_question(path)
+    if asked != README_FILE:  # the one path below NAME@/ that ends so itself
+        asked = asked.removesuffix(_TEXT_SUFFIX)
     if asked.startswith(".") or is_below(asked, WHY_DIR):
         raise NotFoundError(f"no such view: {path!r}")
     try:
-        plan(asked)
+        text = explain(asked)
     except StoreError:
         raise
     except VfsdError as error:
@@ -89,9 +94,8 @@ def reason_text(path: str, plan: Callable[[str], object]) -> TextView:
         if error.hint is not None:
             lines.append(f"hint: {error.hint}")
         lines.append("README.txt describes the names of views.")
-    else:
-        lines = [f"{asked} can be opened."]
-    return TextView(("\n".join(lines) + "\n").encode("utf-8", "replace"))
+        text = "\n".join(lines) + "\n"
+    return TextView(text.encode("utf-8", "replace"))
 
 
 Key = TypeVar("Key")
@@ -257,11 +261,9 @@ class ViewResolver:
         if path == MAPPINGS_FILE:
             return TextView(frame_mappings_json(source.table))
         if is_below(path, WHY_DIR):
-            return reason_text(path, lambda asked: self._planned(known, asked))
+            return reason_text(path, lambda asked: self._explained(known, asked))
         if is_below(path, EXPLAIN_DIR):
-            # The file is cached, so it must not include the state of the cache.
-            facts = RenderHistory(self._parts.catalog.encode_costs(host_name()))
-            return explain_file(known.info.name, source, self._tools, path, facts)
+            return explain_file(known.info.name, source, self._tools, path, self._costs())
         folder, slash, name = path.rpartition("/")
         if not slash:
             return plan_view(source, view_request.parse_view_path(name), self._tools)
@@ -270,6 +272,21 @@ class ViewResolver:
         index, suffix = view_request.parse_still_name(name)
         require_frame(source, index)
         return StillView(source, index, source.physical.media.frame_rect, suffix)
+
+    def _explained(self, known: KnownVideo, path: str) -> str:
+        """Return how a view is made, or for any other file that it exists.
+
+        Raises what opening it would.
+        """
+        self._planned(known, path)
+        if path in _FACTS or path.rpartition("/")[0] not in ("", FRAMES_DIR):
+            return f"{path} can be opened.\n"
+        found = explain_view_path(known.source, self._tools, path, self._costs())
+        return explanation_text(path, found)
+
+    def _costs(self) -> RenderHistory:
+        # Explanations are cached as files, so they must not include the state of the cache.
+        return RenderHistory(self._parts.catalog.encode_costs(host_name()))
 
     def _planned(self, known: KnownVideo, path: str) -> RenderedView:
         """Like `resolve`, without encoding a picture only for its size."""
