@@ -15,6 +15,7 @@ from vfsd.core.capture_time import (
     from_ns,
     name_pattern,
     parse_moment,
+    parse_span_name,
     time_zone,
     to_ns,
 )
@@ -127,3 +128,47 @@ def test_arguments() -> None:
             parse_moment(text)
     with pytest.raises(UsageError, match="time zone"):
         to_ns(datetime(2026, 5, 1))
+
+
+@pytest.mark.parametrize(
+    ("name", "start", "end"),
+    [
+        ("10:00:00Z-10:05:00Z", "2026-05-01T10:00:00Z", "2026-05-01T10:05:00Z"),
+        ("10-00-00Z-10-05-00Z", "2026-05-01T10:00:00Z", "2026-05-01T10:05:00Z"),
+        ("10-00-00-05-00-10-05-00", "2026-05-01T15:00:00Z", "2026-05-01T15:05:00Z"),
+        ("23:59:59.5+0200-00:00:00.25", "2026-05-01T21:59:59.5Z", "2026-05-01T22:00:00.25Z"),
+        ("10:00:00Z-2026-05-03T10:00:00Z", "2026-05-01T10:00:00Z", "2026-05-03T10:00:00Z"),
+        ("23:30:00Z-01:45:00+02:00", "2026-05-01T23:30:00Z", "2026-05-01T23:45:00Z"),
+        ("10:00:00Z-10:00:00Z", "2026-05-01T10:00:00Z", "2026-05-02T10:00:00Z"),
+    ],
+)
+def test_names_of_spans(name: str, start: str, end: str) -> None:
+    found = parse_span_name(f"t=2026-05-01T{name}.mp4")
+    assert found == (to_ns(parse_moment(start)), to_ns(parse_moment(end)))
+
+
+def test_names_of_spans_have_nanoseconds() -> None:
+    start, end = parse_span_name("t=1970-01-01T00:00:00.000000001Z-00:00:01.123456789Z.mp4")
+    assert (start, end) == (1, 1_123_456_789)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "t=1-2.mp4",
+        "t=2026-05-01T10:00:00-10:05:00.mp4",
+        "t=2026-05-01T10:00:00Z-10:05:00Z.mkv",
+        "t=2026-05-01T10:00Z-10:05Z.mp4",
+        "t=2026-05-01T10:00:00Z-10:75:00Z.mp4",
+        "t=2026-02-30T10:00:00Z-10:05:00Z.mp4",
+        "t=2026-05-01T10:00:00+25:00-10:05:00.mp4",
+        "t=2026-05-01T10:00:00+01:75-10:05:00.mp4",
+        "t=2026-05-01T10:00:00Z-2026-05-01T10:00:00Z.mp4",
+        "t=2026-05-01T10:00:00.1234567890Z-10:05:00Z.mp4",
+        "t=0001-01-01T00:00:00+23:00-00:00:01.mp4",
+        "t=9999-12-31T23:59:59Z-00:00:00Z.mp4",
+    ],
+)
+def test_malformed_names_of_spans(name: str) -> None:
+    with pytest.raises(UsageError, match="names no span of time"):
+        parse_span_name(name)

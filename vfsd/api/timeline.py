@@ -5,14 +5,11 @@ from __future__ import annotations
 import io
 import math
 import os
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from fractions import Fraction
-from heapq import heappop, heappush
-from itertools import pairwise
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import numpy as np
@@ -27,17 +24,16 @@ from vfsd.core.capture_time import (
 )
 from vfsd.core.frames import Frame, Frames
 from vfsd.core.pixel_array import PixelArray, Pixels
+from vfsd.core.recordings import SHORTEST_GAP, RecordedPart, Recordings
 from vfsd.core.timebase import frame_rate
 from vfsd.core.view_request import ViewForm, with_sound
 from vfsd.disk.tempfiles import atomic_file
 from vfsd.errors import NotFoundError, UsageError
 from vfsd.validation import boolean, local_path, not_one_of, seconds_or_more
 from vfsd.views import (
-    TimelinePiece,
     open_timeline,
     save_timeline,
     timeline_view,
-    view_input_of,
 )
 
 if TYPE_CHECKING:
@@ -54,7 +50,6 @@ TimeSpan = tuple[datetime, datetime]
 
 MISSING = ("raise", "skip")
 _BUFFER = 1 << 20
-_SHORTEST_GAP = 1.0
 
 
 class TimelineReadOptions(TypedDict, total=False):
@@ -125,23 +120,14 @@ class Timeline:
 
     def __init__(self, name: str, videos: Iterable[Video]) -> None:
         """Use `Store.timeline`."""
+        opened = {video.name: video for video in videos}
         self.name = name  #: the pattern that it was made from
-        known: list[TimelinePart] = []
-        unknown: list[str] = []
-        for video in videos:
-            captured = video.info.captured
-            if captured is None:
-                unknown.append(video.name)
-                continue
-            end = captured.ns + math.floor(video.duration * NS)
-            known.append(TimelinePart(video, captured.ns, captured.ns, end, captured.clock))
-        known.sort(key=lambda part: (part.start_ns, part.video.name))
-        self.unknown = tuple(unknown)  #: names of videos without a time of recording
-        self.parts = tuple(_without_overlaps(known))  #: in the order of their starts
-        seen = {part.video.name for part in self.parts}
-        self.overlapped = tuple(part for part in known if part.video.name not in seen)
+        self.recordings = Recordings(name, [video.info for video in opened.values()])
+        """The same, as the catalog describes it."""
+        self.unknown = self.recordings.unknown  #: names of videos without a time of recording
+        self.parts = _opened(self.recordings.parts, opened)  #: in the order of their starts
+        self.overlapped = _opened(self.recordings.overlapped, opened)
         """Videos without a frame that counts, since others cover them; each is one part."""
-        self._starts = [part.start_ns for part in self.parts]
 
     def __repr__(self) -> str:
         if not self.parts:
@@ -152,30 +138,26 @@ class Timeline:
     @property
     def start(self) -> datetime:
         """The time of the first frame, in UTC.  Raises `NotFoundError` for an empty timeline."""
-        return self._require_parts()[0].start
+        return from_ns(self.recordings.require_parts()[0].start_ns)
 
     @property
     def end(self) -> datetime:
         """The end of the last video, in UTC.  Raises `NotFoundError` for an empty timeline."""
-        return self._require_parts()[-1].end
+        return from_ns(self.recordings.require_parts()[-1].end_ns)
 
-    def gaps(self, at_least: float = _SHORTEST_GAP) -> list[TimeSpan]:
+    def gaps(self, at_least: float = SHORTEST_GAP) -> list[TimeSpan]:
         """Return the times without a video, of `at_least` seconds each, in order.
 
         Recorders lose some milliseconds between two files, so the default leaves short ones out.
         """
         least = seconds_or_more(at_least, "at_least") * NS
-        return [
-            (before.end, after.start)
-            for before, after in zip(self.parts, self.parts[1:], strict=False)
-            if after.start_ns - before.end_ns >= max(least, 1)
-        ]
+        return [(from_ns(start), from_ns(end)) for start, end in self.recordings.gaps_ns(least)]
 
     def part_at(self, moment: datetime) -> TimelinePart:
         """Return the part that shows a time.  Raises `NotFoundError` in a gap and outside."""
-        place = self._place_of(to_ns(moment))
+        place = self.recordings.place_at(to_ns(moment))
         if place is None:
-            raise self._missing_error(moment)
+            raise self.recordings.missing_error(to_ns(moment))
         return self.parts[place]
 
     def frame_at(self, moment: datetime, *, region: Region | None = None) -> Frame:
@@ -291,32 +273,26 @@ class Timeline:
         start, end = self._span_ns(span)
         if gaps == "raise":
             self._require_covered(start, end)
-        pieces = []
-        chosen = list(self._parts_in(start, end))
-        if not chosen:
-            raise self._missing_error(from_ns(start))
+        chosen = self.recordings.require_between(start, end)
+        context = context_of(self.parts[0].video)
         for part in chosen:
-            context = context_of(part.video)
-            held.enter_context(context.parts.originals.held(context.info.original))
-            low, high = max(start, part.start_ns), min(end, part.end_ns)
-            within = (part.seconds_at(low), min(part.seconds_at(high), part.video.duration))
-            source = view_input_of(context.parts, context.tools, context.info)
-            origin = Fraction(part.origin_ns - chosen[0].origin_ns, NS)
-            pieces.append(TimelinePiece(part.video.name, source, within, origin))
-        context = context_of(chosen[0].video)
+            held.enter_context(context.parts.originals.held(part.video.original))
         close = gaps == "close"
-        return context, timeline_view(pieces, context.tools, form, close_gaps=close)
+        view = timeline_view(
+            context.parts, context.tools, chosen, (start, end), form, close_gaps=close
+        )
+        return context, view
 
     def _read_times(
         self, moments: Sequence[int], missing: str, options: TimelineReadOptions
     ) -> TimelineFrames:
         chosen: dict[int, list[int]] = {}
         for number, ns in enumerate(moments):
-            place = self._place_of(ns)
+            place = self.recordings.place_at(ns)
             if place is not None:
                 chosen.setdefault(place, []).append(number)
             elif missing == "raise":
-                raise self._missing_error(from_ns(ns))
+                raise self.recordings.missing_error(ns)
         found, order = [], []
         for place, numbers in sorted(chosen.items()):
             part = self.parts[place]
@@ -336,17 +312,12 @@ class Timeline:
             frames = part.video.read(span=span, **options)
             yield _of_part(part, frames)
 
-    def _parts_in(self, start: int, end: int) -> Iterator[TimelinePart]:
-        first = max(0, bisect_right(self._starts, start) - 1)
-        for part in self.parts[first:]:
-            if part.start_ns >= end:
-                return
-            if part.end_ns > start:
-                yield part
+    def _parts_in(self, start: int, end: int) -> list[TimelinePart]:
+        return [self.parts[place] for place in self.recordings.places(start, end)]
 
     def _span_ns(self, span: TimeSpan | None) -> tuple[int, int]:
         if span is None:
-            parts = self._require_parts()
+            parts = self.recordings.require_parts()
             return parts[0].start_ns, parts[-1].end_ns
         if not isinstance(span, (tuple, list)) or len(span) != 2:
             raise UsageError(f"span must be (start, end), got {span!r}")
@@ -359,64 +330,20 @@ class Timeline:
         """Raises `NotFoundError` if a second or more of a span has no video."""
         at = start
         for part in self._parts_in(start, end):
-            if part.start_ns - at >= _SHORTEST_GAP * NS:
+            if part.start_ns - at >= SHORTEST_GAP * NS:
                 break
             at = part.end_ns
-        if end - at >= _SHORTEST_GAP * NS or at == start:
-            raise self._missing_error(from_ns(at))
+        if end - at >= SHORTEST_GAP * NS or at == start:
+            raise self.recordings.missing_error(at)
 
-    def _place_of(self, ns: int) -> int | None:
-        place = bisect_right(self._starts, ns) - 1
-        return place if place >= 0 and ns < self.parts[place].end_ns else None
 
-    def _require_parts(self) -> tuple[TimelinePart, ...]:
-        if self.parts:
-            return self.parts
-        raise NotFoundError(
-            f"the timeline {self.name!r} has no video with a time of recording",
-            hint="`vfsd captured` sets it",
+def _opened(parts: Sequence[RecordedPart], videos: Mapping[str, Video]) -> tuple[TimelinePart, ...]:
+    return tuple(
+        TimelinePart(
+            videos[part.video.name], part.origin_ns, part.start_ns, part.end_ns, part.clock
         )
-
-    def _missing_error(self, moment: datetime) -> NotFoundError:
-        self._require_parts()
-        return NotFoundError(
-            f"the timeline {self.name!r} has no video at {moment.isoformat()}",
-            hint='`Timeline.gaps` lists times without a video; missing="skip" leaves them out',
-        )
-
-
-def _without_overlaps(whole: Sequence[TimelinePart]) -> list[TimelinePart]:
-    """Return the parts that count, in order: of several at one time, the last in `whole`."""
-    spans = [(part.start_ns, part.end_ns) for part in whole]
-    return [
-        replace(whole[place], start_ns=start, end_ns=end) for place, start, end in span_parts(spans)
-    ]
-
-
-def span_parts(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int, int]]:
-    """Return (place in `spans`, start, end) of the parts that count, in order.
-
-    `spans` is sorted by start, half-open; of several at one time, the last one counts.  One with
-    another inside becomes two parts.
-    """
-    points = sorted({at for span in spans for at in span})
-    found: list[tuple[int, int, int]] = []
-    active: list[int] = []  # a heap of negative places; the last span is first
-    begun = 0
-    for start, end in pairwise(points):
-        while begun < len(spans) and spans[begun][0] <= start:
-            heappush(active, -begun)
-            begun += 1
-        while active and spans[-active[0]][1] <= start:
-            heappop(active)
-        if not active:
-            continue
-        place = -active[0]
-        if found and found[-1][0] == place and found[-1][2] == start:
-            found[-1] = (place, found[-1][1], end)
-        else:
-            found.append((place, start, end))
-    return found
+        for part in parts
+    )
 
 
 def _of_part(part: TimelinePart, frames: Frames) -> TimelineFrames:

@@ -13,9 +13,9 @@ from vfsd.cli.options import capture_value, moment_value, require_zone_needed
 from vfsd.cli.output import Progress, print_json, print_table, printable
 from vfsd.cli.session import Session, select_videos
 from vfsd.core.capture_time import GAPS, NS, capture_record
+from vfsd.core.recordings import TIMELINE_FIELDS, TimelineRow, timeline_rows
 from vfsd.core.timebase import clock_text, human_bytes
 from vfsd.errors import ExistsError, NotFoundError, UsageError
-from vfsd.records.timeline_records import TIMELINE_FIELDS, TimelineRow, timeline_rows
 from vfsd.records.video_records import CAPTURED_FIELD
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def timeline(session: Session, names: tuple[str, ...], gap: float) -> None:
     root, paths = session.places(names)
     with session.opened(root) as store:
         found = store.timeline(paths)
-        rows = timeline_rows(found, gap)
+        rows = timeline_rows(found.recordings, gap)
     if session.json:
         for row in rows:
             print_json(row._asdict())

@@ -1,4 +1,7 @@
-"""When a video was recorded: Unix time in nanoseconds, and the clock that says so."""
+"""When a video was recorded: Unix time in nanoseconds, and the clock that says so.
+
+Also names of spans of time: ``t=2026-05-01T10:00:00Z-10:05:00Z.mp4``.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -224,4 +227,74 @@ def capture_source(
     raise UsageError(
         f'captured must be a time, "container", "name:PATTERN" or None, got {captured!r}',
         hint='for example "name:%Y-%m-%d/%H-%M-%S"',
+    )
+
+
+_DAY_TEXT = r"\d{4}-\d{2}-\d{2}"
+# Colons are not allowed in names on Windows.
+_CLOCK_TEXT = r"\d{2}[:-]\d{2}[:-]\d{2}(?:\.\d{1,9})?"
+_ZONE_TEXT = r"Z|[+-]\d{2}[:-]?\d{2}"
+_SPAN_NAME = re.compile(
+    rf"t=(?P<day>{_DAY_TEXT})T(?P<start>{_CLOCK_TEXT})(?P<zone>{_ZONE_TEXT})"
+    rf"-(?:(?P<end_day>{_DAY_TEXT})T)?(?P<end>{_CLOCK_TEXT})(?P<end_zone>{_ZONE_TEXT})?\.mp4",
+    re.ASCII,
+)
+_ONE_DAY = timedelta(days=1)
+
+
+def is_span_name(name: str) -> bool:
+    """Return whether a name is meant as a span of time; it may be malformed."""
+    return name.startswith("t=")
+
+
+def parse_span_name(name: str) -> tuple[int, int]:
+    """Return the span that a name gives: Unix time in nanoseconds, half-open.
+
+    An end without a zone has that of the start; one without a date is the first such time after
+    the start.  Raises `UsageError`.
+    """
+    found = _SPAN_NAME.fullmatch(name)
+    if found is None:
+        raise _span_error(name, "it is malformed")
+    try:
+        zone = _zone_of(found["zone"])
+        day = date.fromisoformat(found["day"])
+        start = _clock_ns(day, found["start"], zone)
+        end_zone = zone if found["end_zone"] is None else _zone_of(found["end_zone"])
+        if found["end_day"] is not None:
+            end = _clock_ns(date.fromisoformat(found["end_day"]), found["end"], end_zone)
+        else:
+            day = from_ns(start).astimezone(end_zone).date()
+            end = _clock_ns(day, found["end"], end_zone)
+            if end <= start:
+                end = _clock_ns(day + _ONE_DAY, found["end"], end_zone)
+    except (ValueError, OverflowError) as error:
+        raise _span_error(name, str(error)) from None
+    if end <= start:
+        raise _span_error(name, "its end must be after its start")
+    return start, end
+
+
+def _clock_ns(day: date, clock: str, zone: tzinfo) -> int:
+    whole, _, fraction = clock.partition(".")
+    hours, minutes, seconds = int(whole[:2]), int(whole[3:5]), int(whole[6:])
+    moment = datetime(day.year, day.month, day.day, hours, minutes, seconds, tzinfo=zone)
+    return to_ns(moment) + int(fraction.ljust(9, "0"))
+
+
+def _zone_of(text: str) -> tzinfo:
+    if text == "Z":
+        return UTC
+    hours, minutes = int(text[1:3]), int(text[-2:])
+    if minutes > 59:
+        raise ValueError("minutes of a zone must be in 0..59")
+    passed = timedelta(hours=hours, minutes=minutes)
+    return timezone(-passed if text[0] == "-" else passed)
+
+
+def _span_error(name: str, why: str) -> UsageError:
+    return UsageError(
+        f"{name!r} names no span of time: {why}",
+        hint="use t=2026-05-01T10:00:00Z-10:05:00Z.mp4; Z may be an offset like +02:00, "
+        "and colons may be hyphens",
     )

@@ -588,6 +588,7 @@ class ViewStat:
     size: int  #: bytes; 0 for a directory
     mtime_ns: int  #: that of the video
     is_writable: bool = False  #: frames may be written to it
+    readers: int = 0o444  #: permission bits to keep: others lack a part of what it is made from
 
 
 @runtime_checkable

@@ -26,7 +26,7 @@ from vfsd.core.process_control import (
 from vfsd.core.view_request import CancelCheck, ViewFile, ViewStat
 from vfsd.errors import NotFoundError, VfsdError
 from vfsd.storage.quarantine import QuarantineEntry
-from vfsd.views import Views, ViewUpload
+from vfsd.views import TimelineFiles, Views, ViewUpload
 
 if TYPE_CHECKING:
     from vfsd.storage.remote_objects import RemoteObjects
@@ -86,7 +86,7 @@ class ForegroundReads:
 class ObservedViews:
     """Views whose readers are counted in `ForegroundReads`."""
 
-    def __init__(self, views: Views, foreground: ForegroundReads) -> None:
+    def __init__(self, views: Views | TimelineFiles, foreground: ForegroundReads) -> None:
         self._views = views
         self._foreground = foreground
 

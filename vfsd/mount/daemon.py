@@ -152,6 +152,7 @@ def _serve(
         filesystem = Filesystem(
             store.parts,
             views=ObservedViews(views, foreground),
+            timelines=ObservedViews(views.timelines, foreground),
             reports={
                 TUNER: lambda: "off" if tuner is None else tuner.state,
                 STATS: lambda: statistics.now(_rendering(renders)).text(),

@@ -10,9 +10,8 @@ once, prefetches for sequential readers and keeps the results (`render_cache`, `
 
 from vfsd.views.playable import PlayableView, playable_view
 from vfsd.views.rendered_view import ViewAudioSummary
-from vfsd.views.timeline_view import TimelinePiece, timeline_view
+from vfsd.views.timeline_files import TimelineFiles, timeline_view
 from vfsd.views.view_explanation import ViewExplanation
-from vfsd.views.view_input import view_input_of
 from vfsd.views.views import (
     Views,
     ViewUpload,
@@ -27,7 +26,7 @@ from vfsd.views.views import (
 
 __all__ = [
     "PlayableView",
-    "TimelinePiece",
+    "TimelineFiles",
     "ViewAudioSummary",
     "ViewExplanation",
     "ViewUpload",
@@ -41,5 +40,4 @@ __all__ = [
     "save_timeline",
     "summarize_view_audio",
     "timeline_view",
-    "view_input_of",
 ]

@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import NamedTuple, Protocol
 from weakref import WeakKeyDictionary
@@ -432,6 +432,19 @@ class RenderedFile:
             self._whole = None
         self._renderer.reader_closed(self._rendered, self._read)
         self._renderer.note(self._rendered, self._read, ReadTiming(self._opened_ns, self._waited))
+
+
+class HeldFile(RenderedFile):
+    """An open view that runs a cleanup when it is closed."""
+
+    def __init__(self, renderer: Renderer, rendered: RenderedView, until_closed: ExitStack) -> None:
+        """Take over the cleanup that `until_closed` has collected."""
+        super().__init__(renderer, rendered)
+        self._until_closed = until_closed.pop_all()
+
+    def close(self) -> None:
+        with self._until_closed:
+            super().close()
 
 
 class SlotRequest(NamedTuple):

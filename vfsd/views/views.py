@@ -60,7 +60,8 @@ from vfsd.views.rendered_view import (
     audio_summary,
     plan_view,
 )
-from vfsd.views.rendering import RemoteRenderer, RemoteViews, RenderedFile, Renderer
+from vfsd.views.rendering import HeldFile, RemoteRenderer, RemoteViews, RenderedFile, Renderer
+from vfsd.views.timeline_files import TimelineFiles
 from vfsd.views.view_explanation import (
     EXPLAIN_DIR,
     EXPLAIN_DIRS,
@@ -158,24 +159,13 @@ class OpenViews:
         with ExitStack() as stack:
             stack.callback(self._close, key)
             stack.enter_context(self._parts.originals.held(video.original))
-            return _OpenView(renderer, rendered, stack)
+            return HeldFile(renderer, rendered, stack)
 
     def _close(self, key: tuple[int, str, str]) -> None:
         with self._guard:
             held, count = self._open.pop(key)
             if count > 1:
                 self._open[key] = (held, count - 1)
-
-
-class _OpenView(RenderedFile):
-    def __init__(self, renderer: Renderer, rendered: RenderedView, until_closed: ExitStack) -> None:
-        """Take over the cleanup that `until_closed` has collected."""
-        super().__init__(renderer, rendered)
-        self._until_closed = until_closed.pop_all()
-
-    def close(self) -> None:
-        with self._until_closed:
-            super().close()
 
 
 def _open_view_key(video: LogicalVideo, path: str) -> tuple[int, str, str]:
@@ -215,6 +205,8 @@ class Views:
         self._renderer = Renderer(parts, tools, self._remote, whole_bytes, are_reads_waiting)
         self._resolver = ViewResolver(parts, tools, self._finished)
         self._opened = OpenViews(parts)
+        self.timelines = TimelineFiles(parts, tools, self._renderer)
+        """The files below ``DIRECTORY@/``, with the same methods."""
 
     def stat(self, ino: int, path: str) -> ViewStat:
         known, inner = self._resolver.locate(ino, path)
@@ -283,6 +275,7 @@ class Views:
     def close(self) -> None:
         self._renderer.close()
         self._resolver.close()
+        self.timelines.close()
 
     def _view_at(self, known: KnownVideo, path: str) -> RenderedView:
         resolve = partial(self._resolver.resolve, known, path)

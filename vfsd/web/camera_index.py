@@ -15,9 +15,9 @@ from datetime import date, datetime, timedelta, tzinfo
 from functools import cached_property
 
 from vfsd.api.store import Store
-from vfsd.api.timeline import span_parts
 from vfsd.catalog.video_pages import CapturedVideo
 from vfsd.core.capture_time import NS, to_ns
+from vfsd.core.recordings import span_parts
 from vfsd.errors import NotFoundError
 
 SHORTEST_GAP = 1.0

@@ -76,6 +76,7 @@ class Filesystem:
         context: StoreContext,
         *,
         views: ViewSource | None = None,
+        timelines: ViewSource | None = None,
         reports: Mapping[str, Callable[[], str]] = MappingProxyType({}),
         syncs_names: bool = False,
     ) -> None:
@@ -83,7 +84,8 @@ class Filesystem:
 
         Args:
             context: The open store.
-            views: Serves the paths below ``NAME@/``; None disables them.
+            views: Serves the paths below ``NAME@/`` of videos; None disables all ``NAME@/``.
+            timelines: Serves those of directories; None disables them.
             reports: Functions that compute extended attributes of the root, by name. They appear in
                 no listing.
             syncs_names: Whether each change of a name survives a power failure once it returns.
@@ -118,7 +120,7 @@ class Filesystem:
         self._xattrs = ExtendedAttributes(
             context, self._names, self._open_inodes, self._classifier, reports
         )
-        self._views = ViewDirectories(self._names, self._classifier, views)
+        self._views = ViewDirectories(self._names, self._classifier, views, timelines)
         self._directories: dict[int, Node | ViewPath] = {}
         self._numbers = itertools.count(1)
 
@@ -364,7 +366,8 @@ class Filesystem:
             if flags & os.O_TRUNC:
                 upload.expect()
             return self._files.add(upload)
-        kept = self._files.keep_video(found.video, caller)
+        is_timeline = found.video.is_dir  # its source keeps the videos
+        kept = ExitStack() if is_timeline else self._files.keep_video(found.video, caller)
         try:
             return self._files.add(self._views.open(found, kept))
         except BaseException as error:

@@ -1,4 +1,5 @@
-"""The directories ``NAME@/`` of videos, with files that are rendered when they are read.
+"""The directories ``NAME@/`` of videos, and of directories with videos of known times, with files
+that are rendered when they are read.
 
 They are in no listing, so copying a tree copies only real files. Renditions can be written there;
 see `vfsd.views.views`.
@@ -13,12 +14,13 @@ import stat
 import threading
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
 
 from vfsd.core.model import FileState, Node
 from vfsd.core.view_request import CancelCheck, ViewFile, ViewStat
+from vfsd.errors import NotFoundError
 from vfsd.mount.fs.classify import Classifier
 from vfsd.mount.fs.dentry_cache import DentryCache, require_short
 from vfsd.mount.fs.open_inodes import PassthroughFile
@@ -83,9 +85,9 @@ class ViewSource(Protocol):
 
 @dataclass(frozen=True)
 class ViewPath:
-    """A path in the directory of a video, whether or not a view exists there."""
+    """A path in ``NAME@/``, whether or not a view exists there."""
 
-    video: Node
+    video: Node  #: or the directory of a timeline
     path: str
 
     @cached_property
@@ -211,11 +213,17 @@ class ViewDirectories:
     """The view directories of all videos. Takes no lock while a view is rendered."""
 
     def __init__(
-        self, names: DentryCache, classifier: Classifier, source: ViewSource | None
+        self,
+        names: DentryCache,
+        classifier: Classifier,
+        source: ViewSource | None,
+        timelines: ViewSource | None,
     ) -> None:
+        """`source` has the views of videos, `timelines` those of directories."""
         self._names = names
         self._classifier = classifier
         self._source = source
+        self._timelines = timelines
         self._uploads = UploadCounts()
         # By path, with `DentryCache.change_serial` at that time.
         self._found: dict[str, tuple[int, ViewPath]] = {}
@@ -251,7 +259,7 @@ class ViewDirectories:
                 continue
             if node.state is FileState.SPOOLED:
                 node = self._classifier.settle(node.ino, _SETTLE_SECONDS)
-            if node is not None and node.state is FileState.VIDEO:
+            if node is not None and (node.state is FileState.VIDEO or self._has_timeline(node)):
                 below = [part for part in parts[at + 1 :] if part]
                 for name in below:
                     require_short(name)
@@ -260,7 +268,7 @@ class ViewDirectories:
 
     def attributes(self, view: ViewPath) -> Attributes:
         """Return the attributes of a view or of a view directory."""
-        info = self._require_source().stat(view.video.ino, view.path)
+        view, info = self._examined(view)
         if not info.is_dir:
             writable = info.is_writable
             return _file_attributes(view, info.size, info.mtime_ns, is_writable=writable)
@@ -272,7 +280,7 @@ class ViewDirectories:
 
     def list(self, view: ViewPath) -> list[tuple[str, int, int]]:
         """Return (name, inode number, type as in `st_mode`) of each entry."""
-        entries = self._require_source().list(view.video.ino, view.path)
+        entries = self._source_of(view).list(view.video.ino, view.path)
         return [
             (
                 name,
@@ -284,12 +292,14 @@ class ViewDirectories:
 
     def open(self, view: ViewPath, kept: Closeable) -> ViewHandle:
         """Open a view for reading. `kept` keeps the video and is closed with the handle."""
-        file = self._require_source().open(view.video.ino, view.path)
+        if view.video.is_dir:
+            view = self._examined(view)[0]
+        file = self._source_of(view).open(view.video.ino, view.path)
         return ViewHandle(view, file, self._uploads.so_far(view.ino), kept)
 
     def open_upload(self, view: ViewPath) -> UploadHandle:
         """Open a view for writing. Raises `ReadOnlyError` for a view that cannot be written."""
-        upload = self._require_source().open_upload(view.video.ino, view.path)
+        upload = self._source_of(view).open_upload(view.video.ino, view.path)
         return UploadHandle(view, upload, self._uploads.begin(view.ino))
 
     def _follow(self, parts: Sequence[str]) -> Node | None:
@@ -332,9 +342,25 @@ class ViewDirectories:
         except OSError:
             return None
 
-    def _require_source(self) -> ViewSource:
-        assert self._source is not None, "`find` returns no view without a source"
-        return self._source
+    def _has_timeline(self, node: Node) -> bool:
+        """Return whether a node is a directory with videos of known times."""
+        if self._timelines is None or not node.is_dir:
+            return False
+        try:
+            return self._timelines.stat(node.ino, "").is_dir
+        except NotFoundError:
+            return False
+
+    def _examined(self, view: ViewPath) -> tuple[ViewPath, ViewStat]:
+        """Return a view with the permissions and the time that it has, and its attributes."""
+        info = self._source_of(view).stat(view.video.ino, view.path)
+        mode = view.video.mode & ~_READ | view.video.mode & info.readers
+        return ViewPath(replace(view.video, mode=mode, mtime_ns=info.mtime_ns), view.path), info
+
+    def _source_of(self, view: ViewPath) -> ViewSource:
+        source = self._timelines if view.video.is_dir else self._source
+        assert source is not None, "`find` returns no view without its source"
+        return source
 
 
 def _steps(link: Node) -> list[str]:
