@@ -25,6 +25,7 @@ from vfsd.catalog.schema.columns import IdType
 from vfsd.core.model import error_from_psnr
 from vfsd.core.retention_policy import (
     Action,
+    AgeClock,
     Fate,
     Hold,
     OriginalLogEntry,
@@ -285,18 +286,24 @@ _HOLDS = (
 
 def _policy_to_row(policy: RetentionPolicy) -> dict[str, Any]:
     return {name: getattr(policy, name) for name in _PLAIN_COLUMNS} | {
-        "original": policy.original.value
+        "original": policy.original.value,
+        "clock": policy.clock.value,
     }
 
 
 @reads_row(policies)
 def policy_from_row(row: Row[Any]) -> RetentionPolicy:
     return RetentionPolicy(
-        Fate(row.original), **{name: getattr(row, name) for name in _PLAIN_COLUMNS}
+        Fate(row.original),
+        **{name: getattr(row, name) for name in _PLAIN_COLUMNS},
+        clock=AgeClock(row.clock),
     )
 
 
-_PLAIN_COLUMNS = tuple(field.name for field in fields(RetentionPolicy) if field.name != "original")
+_ENUM_COLUMNS = ("original", "clock")
+_PLAIN_COLUMNS = tuple(
+    field.name for field in fields(RetentionPolicy) if field.name not in _ENUM_COLUMNS
+)
 
 
 @reads_row(holds)

@@ -336,6 +336,13 @@ policies = Table(
         BigInteger,
         comment="bytes: delete the oldest while the videos under this policy take more",
     ),
+    Column(
+        "clock",
+        String(16),
+        nullable=False,
+        server_default="latest",
+        comment="time from which ages count: latest or recording",
+    ),
     CheckConstraint("original IN ('keep', 'replaceable')", name="original"),
     comment="Retention policies that were set on files and directories.",
 )

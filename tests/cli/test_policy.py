@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 import time
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -142,6 +143,23 @@ def test_age_dry_run_and_apply(run: Run, old: None) -> None:
     assert (done["action"], done["reason"]) == ("deleted", "delete after 60d")
     assert run("info", TRAFFIC).code == 3
     assert run("age", "log", TRAFFIC, "--json").objects[0]["action"] == "deleted"
+
+
+def test_age_names_the_clock_that_counts(run: Run, old: None) -> None:
+    run("policy", "set", TRAFFIC, "delete-after=60d")
+    arrived = run("info", TRAFFIC, "--json").object["created"]
+    (told,) = run("age", "--json").objects
+    assert (told["clock"], told["since"]) == ("arrival", arrived)
+    with Store.open("videos") as store:
+        store.set_captured(TRAFFIC, datetime(2020, 5, 1, tzinfo=UTC))
+    (shown,) = run("policy", "set", TRAFFIC, "delete-after=60d,clock=recording", "--json").objects
+    assert shown["clock"] == "recording"
+    (told,) = run("age", "--json").objects
+    assert (told["clock"], told["since"][:10]) == ("recording", "2020-05-01")
+    assert "its age counts from 2020-05-01 (recording)" in run("age").out
+    run("hold", "add", TRAFFIC, "--reason", "case 17")
+    (held,) = run("age", "--json").objects
+    assert (held["stage"], held["clock"]) == ("held", "recording")
 
 
 def test_clock_that_jumped_ahead_needs_the_option_once(

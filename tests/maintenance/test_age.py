@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import shutil
@@ -10,6 +11,7 @@ import struct
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace as replaced
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from vfsd.api.video import Video
 from vfsd.catalog.retention import OriginalPolicies
 from vfsd.catalog.schema import nodes, videos
 from vfsd.catalog.tree import Tree
+from vfsd.core.capture_time import CaptureClock, CaptureTime
 from vfsd.core.retention_policy import Action, OriginalLogEntry, Share, TrustedClock
 from vfsd.errors import (
     ForbiddenError,
@@ -36,7 +39,7 @@ from vfsd.errors import (
 )
 from vfsd.maintenance import age, fsck
 from vfsd.maintenance.age import DirectoryUsage, RetentionExecutor
-from vfsd.maintenance.due_rules import DueStep, RetentionStage
+from vfsd.maintenance.due_rules import NS, AgeSource, DueStep, RetentionStage
 from vfsd.mount.fs import Filesystem
 from vfsd.storage import reclaim
 from vfsd.storage.original_guard import set_policy
@@ -122,6 +125,42 @@ def test_replaced_once_then_deleted(store: Store) -> None:
         assert [one.name for one in seen.retention.log()] == ["b.mp4", "a.mp4"]
     assert fsck.run(store.parts, deep=True) == []
     assert fsck.collect(store.parts, dry_run=True).objects == []
+
+
+def test_archive_is_deleted_by_recording_only_on_request(store: Store) -> None:
+    put(store, "cam1/2020-05-01.mp4", 0, "delete-after=30d")
+    put(store, "cam1/old.mp4", 0, "delete-after=30d,clock=recording")
+    with store.catalog.writing() as change:  # as if a container said so
+        when = CaptureTime(1_588_291_200 * NS, CaptureClock.CONTAINER)
+        change.videos.set_captured(store["cam1/old.mp4"].info.id, when)
+    store.set_captured("cam1/2020-05-01.mp4", datetime(2020, 5, 1, tzinfo=UTC))
+    assert ager(store).plan().due == ()
+    store["cam1/2020-05-01.mp4"].policy.set("delete-after=30d,clock=recording")
+    (due,) = ager(store).plan().due
+    born, source = due.candidate.born(time.time_ns())
+    seconds = store["cam1/2020-05-01.mp4"].duration
+    assert (born, source) == (1_588_291_200 * NS + math.ceil(seconds * NS), AgeSource.RECORDING)
+    executor = ager(store)
+    (due,) = executor.plan().due
+    store.set_captured("cam1/2020-05-01.mp4", None)
+    with pytest.raises(OutdatedError):
+        executor.apply(due, quietly)
+    store.set_captured("cam1/2020-05-01.mp4", datetime(2020, 5, 1, tzinfo=UTC))
+    (entry,) = run(store)
+    assert entry.reason == "delete after 30d from its recording (given)"
+    assert list(store) == ["cam1/old.mp4"]
+
+
+def test_new_bytes_restart_the_age_of_a_recording(store: Store, tmp_path: Path) -> None:
+    put(store, "a.mp4", 40, "delete-after=30d,clock=recording")
+    store.set_captured("a.mp4", datetime(2020, 5, 1, tzinfo=UTC))
+    (due,) = ager(store).plan().due
+    assert due.stage is RetentionStage.DELETE
+    it = Driver(Filesystem(store.parts))
+    it.write("/a.mp4", (FOLDER / "portrait.mp4").read_bytes())
+    assert it.state("/a.mp4") == "video"
+    assert store["a.mp4"].captured_at is not None
+    assert ager(store).plan().due == ()
 
 
 @pytest.mark.thorough

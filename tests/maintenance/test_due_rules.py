@@ -5,11 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from vfsd.core.capture_time import CaptureClock, CaptureTime
 from vfsd.core.retention_policy import Fate, RetentionPolicy, Share, most_protective
 from vfsd.errors import ForbiddenError, UsageError
 from vfsd.maintenance.due_rules import (
     NS,
+    AgeSource,
     DueStep,
     FreedSpace,
     FreeSpace,
@@ -18,6 +22,7 @@ from vfsd.maintenance.due_rules import (
     current_reason,
     due_by_age,
     due_for_room,
+    is_still_due,
     require_few_deletions,
     stage_of,
 )
@@ -81,6 +86,8 @@ def test_stages_by_age(days: float, stage: RetentionStage | None) -> None:
         ("delete-above=1G", "delete-below=1G", "original=keep"),
         ("reads=35", "reads=32", "original=keep,reads=35"),
         ("reads=35", "original=keep", "original=keep"),
+        ("delete-after=1d,clock=recording", "delete-after=2d", "delete-after=2d"),
+        ("delete-after=1d,clock=recording",) * 3,
     ],
 )
 def test_most_protective_policy_applies(one: str, other: str, both: str) -> None:
@@ -109,6 +116,93 @@ def test_ages_count_from_the_later_time() -> None:
     assert aged(0, modified_ns=new, created_ns=old).age_ns(NOW) == 2 * DAY * NS
     assert aged(0, modified_ns=NOW + 50 * DAY * NS, created_ns=old).age_ns(NOW) == 100 * DAY * NS
     assert aged(0, modified_ns=0, created_ns=new).age_ns(NOW) == 2 * DAY * NS
+
+
+RECORDED = RetentionPolicy.parse("delete-after=30d,clock=recording")
+ARRIVED = RetentionPolicy.parse("delete-after=30d")
+
+
+def recorded(days: float, clock: CaptureClock = CaptureClock.NAME) -> CaptureTime:
+    return CaptureTime(NOW - round(days * DAY * NS), clock)
+
+
+@pytest.mark.parametrize("clock", CaptureClock)
+def test_recordings_of_an_archive_count_only_by_trusted_clocks(clock: CaptureClock) -> None:
+    years_ago = recorded(1000, clock)
+    assert due_by_age([aged(0, ARRIVED, recorded=years_ago)], NOW) == []
+    dues = due_by_age([aged(0, RECORDED, recorded=years_ago)], NOW)
+    if clock in (CaptureClock.RTCP, CaptureClock.CONTAINER):
+        assert dues == []
+    else:
+        assert [one.reason for one in dues] == [
+            f"delete after 30d from its recording ({clock.value})"
+        ]
+
+
+@pytest.mark.parametrize(
+    ("policy", "captured", "changes", "days", "source"),
+    [
+        (ARRIVED, recorded(900), {}, 40, AgeSource.ARRIVAL),
+        (ARRIVED, recorded(3), {}, 3, AgeSource.RECORDING),
+        (RECORDED, None, {}, 40, AgeSource.ARRIVAL),
+        (RECORDED, recorded(900), {}, 900, AgeSource.RECORDING),
+        (RECORDED, recorded(900), {"modified_ns": NOW}, 900, AgeSource.RECORDING),
+        (RECORDED, recorded(3), {}, 3, AgeSource.RECORDING),
+        # Implausible: in the future, and before 2000.
+        (RECORDED, recorded(-1), {}, 40, AgeSource.ARRIVAL),
+        (RECORDED, recorded(-1), {"modified_ns": NOW}, 0, AgeSource.CHANGE),
+        (RECORDED, CaptureTime(DAY * NS, CaptureClock.NAME), {}, 40, AgeSource.ARRIVAL),
+        # Written over, or added while the clock was behind.
+        (RECORDED, recorded(900), {"not_before_ns": NOW - DAY * NS}, 1, AgeSource.CORRECTION),
+    ],
+)
+def test_clock_that_counts(
+    policy: RetentionPolicy,
+    captured: CaptureTime | None,
+    changes: dict[str, object],
+    days: int,
+    source: AgeSource,
+) -> None:
+    one = aged(40, policy, recorded=captured, **changes)
+    assert one.born(NOW) == (NOW - days * DAY * NS, source)
+    assert one.age_ns(NOW) == days * DAY * NS
+
+
+@given(
+    days=st.floats(0, 500),
+    captured=st.none() | st.builds(recorded, st.floats(-2000, 9000), st.sampled_from(CaptureClock)),
+    correction=st.none() | st.floats(0, 500),
+)
+def test_recordings_delete_early_only_on_request(
+    days: float, captured: CaptureTime | None, correction: float | None
+) -> None:
+    not_before = 0 if correction is None else NOW - round(correction * DAY * NS)
+    without = aged(days, ARRIVED, not_before_ns=not_before)
+    latest = replace(without, recorded=captured)
+    assert 0 <= latest.age_ns(NOW) <= without.age_ns(NOW)
+    asked = replace(latest, policy=RECORDED)
+    assert asked.age_ns(NOW) >= 0
+    if captured is None or not captured.is_trusted or captured.ns > NOW:
+        assert asked.born(NOW) == without.born(NOW)
+    else:
+        assert asked.age_ns(NOW) == NOW - max(captured.ns, not_before)
+
+
+def test_oldest_recording_makes_room_first() -> None:
+    rules = RetentionPolicy.parse("delete-below=1G,clock=recording")
+    videos = [aged(3, rules, recorded=recorded(5)), aged(9, rules, recorded=recorded(4)), aged(1)]
+    gone = due_for_room(videos, FreeSpace((1 << 30) - 50), NOW)
+    assert [one.candidate.name for one in gone] == ["3"]
+    later = replace(gone[0].candidate, recorded=recorded(-1))
+    gone = due_for_room([later, *videos[1:]], FreeSpace(0), NOW)
+    assert [one.candidate.name for one in gone] == ["9", "3", "1"]
+
+
+def test_step_is_not_due_once_another_clock_counts() -> None:
+    one = aged(400, RECORDED, recorded=recorded(500))
+    (due,) = due_by_age([one], NOW)
+    assert is_still_due(due, one, NOW)
+    assert not is_still_due(due, replace(one, recorded=None), NOW)
 
 
 def test_held_and_linked_videos_stay_and_the_oldest_come_first() -> None:
@@ -239,6 +333,8 @@ def test_policy_descriptions() -> None:
         assert RetentionPolicy.parse(str(one)) == one
     given = RetentionPolicy(Fate.REPLACEABLE, decay_after=90 * DAY, keep="car,truck")
     assert RetentionPolicy.parse(str(given)).keep == "car|truck"
+    assert str(RECORDED) == "original=keep,delete-after=30d,clock=recording"
+    assert RetentionPolicy.parse(str(RECORDED)) == RECORDED
     with pytest.raises(UsageError) as refused:
         RetentionPolicy.parse(f"{decay}car,truck")
     assert "keep=car|truck" in str(refused.value.hint)
@@ -256,6 +352,8 @@ def test_policy_descriptions() -> None:
         "delete-after=30",
         "delete-after=0d",
         "delete-below=10x",
+        "delete-after=1y,clock=arrival",
+        "reads=35,clock=recording",
         "original=replaceable,codec=vp9",
         "colour=blue",
     ):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ from tests.support.stores import new_store
 from tests.support.web_client import RunningServer, serving
 from vfsd.api.store import Store
 from vfsd.cli.app import cli
+
+BY_RECORDING = "original=keep,delete-after=30d,clock=recording"
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +88,12 @@ def test_ageing_says_what_goes_and_when(store: Store, running: RunningServer) ->
         ("yard", "delete", 2)
     ]
     assert [one["name"] for one in client.get("/api/1/policy").json["items"]] == ["yard"]
+    name = "yard/west.mp4"
+    store.set_captured(name, datetime(2020, 5, 1, tzinfo=UTC))
+    put = client.send("PUT", "/api/1/policy", {"name": "yard", "policy": BY_RECORDING})
+    assert put.json["clock"] == "recording"
+    (due,) = client.get("/api/1/age").json["due"]
+    assert (due["name"], due["clock"], due["since"][:10]) == (name, "recording", "2020-05-01")
     cleared = client.send("PUT", "/api/1/policy", {"name": "yard", "policy": None})
     assert cleared.status == 200
     assert client.get("/api/1/age").json["later"] == []

@@ -97,9 +97,10 @@ def age(
     """Replace and delete old videos according to their policies.
 
     A PATH is a video, a pattern, or a directory with everything below it; the default is all
-    videos. The age counts from the last change of a file, or from its arrival in the store if that
-    was later. The oldest videos come first. Videos with a hold, or indexed in place, are not
-    changed.
+    videos. The age counts from the end of the recording, the arrival in the store, or the last
+    change of the file, whichever is latest; with clock=recording in the policy, from the recording.
+    The output names the time that counted. The oldest videos come first. Videos with a hold, or
+    indexed in place, are not changed.
 
     The command refuses to work by a clock that is behind the newest time in the store, or more than
     30 days after the last run with --apply (before the first run: after the first video was
@@ -193,38 +194,36 @@ def _print_forecasts(
                 forecast = executor.forecast(due, progress.step)
             except IMPOSSIBLE_ERRORS as error:
                 with progress.hidden():
-                    _print_left(session, due, str(error))
+                    _print_left(session, due, plan.now_ns, str(error))
                 continue
             except VfsdError as error:
                 why = str(error)
         if forecast is not None and forecast.stays:
             with progress.hidden():
-                _print_left(session, due, forecast.refused)
+                _print_left(session, due, plan.now_ns, forecast.refused)
             continue
-        record = forecast_record(due, forecast, why, freed_so_far, made)
+        record = forecast_record(due, forecast, why, freed_so_far, made, plan.now_ns)
         total += record["saved"] or 0
         with progress.hidden():
             session.print_result(record, _forecast_text(due, record))
     with progress.hidden():
         for held in plan.held:
             session.print_result(
-                unchanged_record(held.name, "held", None, held.size),
+                unchanged_record(held, "held", None, plan.now_ns),
                 f"held: {printable(held.name)}",
             )
         for left in plan.left:
-            _print_left(session, left)
+            _print_left(session, left, plan.now_ns)
         session.remark(
             f"about {human_bytes(total)} would be saved" if plan.due else _nothing_due_text(plan)
         )
 
 
-def _print_left(session: Session, due: DueStep, why: str | None = None) -> None:
+def _print_left(session: Session, due: DueStep, now_ns: int, why: str | None = None) -> None:
     """Print a video that stays unchanged. `why` is set if the reason was found in this run."""
     candidate = due.candidate
     if session.json:
-        print_json(
-            {**unchanged_record(candidate.name, "left", due.reason, candidate.size), "failed": why}
-        )
+        print_json({**unchanged_record(candidate, "left", due.reason, now_ns), "failed": why})
     elif why is not None:
         print_line(f"left: {printable(candidate.name)}: {due.reason}; {why}")
 
@@ -246,7 +245,8 @@ def _nothing_due_text(plan: RetentionPlan) -> str:
 
 
 def _forecast_text(due: DueStep, record: dict[str, Any]) -> str:
-    parts = [f"{printable(due.candidate.name)}: {due.reason}"]
+    since = f"its age counts from {record['since'][:10]} ({record['clock']})"
+    parts = [f"{printable(due.candidate.name)}: {due.reason}", since]
     saved = record["saved"]
     if saved is not None and saved < 0:
         parts.append(f"about {human_bytes(-saved)} more, as another file has these bytes")

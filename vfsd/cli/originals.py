@@ -82,6 +82,7 @@ def policy_show(session: Session, names: tuple[str, ...]) -> None:
         "vfsd -s videos policy set cam1 original=keep,delete-after=365d",
         "vfsd -s videos policy set cam7/ original=replaceable",
         "vfsd -s videos policy set cam8/ delete-above=500G",
+        "vfsd -s videos policy set cam9/ delete-after=30d,clock=recording",
         "vfsd -s videos policy set cam1 'original=replaceable,psnr=38,replace-after=30d,"
         "decay-after=90d,keep=car|truck,delete-after=1y'",
         "vfsd -s videos policy set cam1 original=keep,reads=34",
@@ -110,6 +111,12 @@ def policy_set(session: Session, names: tuple[str, ...], policy: str) -> None:
     less is free on the disk), delete-above=BYTES (for a directory: delete the oldest while the
     videos under this policy have more), codec=h264, hevc or av1. An AGE is 12h, 30d, 2w or 1y. This
     command alone changes no video.
+
+    Ages count from the end of the recording, the arrival in the store, or the last change of the
+    file, whichever is latest: an archive imported today is new. With clock=recording they count
+    from the end of the recording, so `vfsd age --apply` may delete an imported archive at once.
+    Only times of recording that a user, the name or the recording host gave count, after 2000 and
+    not in the future; the clocks of cameras and containers do not. Without one, the latest counts.
 
     reads=DB, 0 to 100, is the minimum luma PSNR of tiles, renditions and joined data for reads and
     views without a psnr. It replaces the setting minimum_psnr of the store.

@@ -38,12 +38,24 @@ class CaptureClock(StrEnum):
     CONTAINER = "container"  #: a tag of the container; some programs write the time of an edit
 
 
+_TRUSTED_CLOCKS = (CaptureClock.GIVEN, CaptureClock.NAME, CaptureClock.ARRIVAL)
+
+
 @dataclass(frozen=True, slots=True)
 class CaptureTime:
     """The time of a video's first frame."""
 
     ns: int  #: Unix time
     clock: CaptureClock
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether ages may count from it.
+
+        A camera that lost its time starts at some plausible date, for example that of its
+        firmware, so its clock and the tags of containers are not trusted.
+        """
+        return self.clock in _TRUSTED_CLOCKS and self.ns >= to_ns(_EARLIEST)
 
 
 def capture_record(captured: CaptureTime | None) -> dict[str, object] | None:

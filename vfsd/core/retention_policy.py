@@ -39,6 +39,13 @@ class Fate(Enum):
     REPLACEABLE = "replaceable"  #: an encoding of sufficient quality may replace it
 
 
+class AgeClock(Enum):
+    """The time from which the ages of a policy count."""
+
+    LATEST = "latest"  #: the latest of recording, arrival in the store and change of the file
+    RECORDING = "recording"  #: the end of the recording if a trusted clock says it, else LATEST
+
+
 @dataclass(frozen=True, slots=True)
 class RetentionPolicy:
     """Rules for the original of a video, or for the originals in a directory, and the default
@@ -61,6 +68,7 @@ class RetentionPolicy:
     """Bytes: delete the oldest while the videos of the policy's directory take more."""
     reads: float | None = None
     """Minimum luma dB of tiles for reads that request none; None: the default of the store."""
+    clock: AgeClock = AgeClock.LATEST  #: the time from which ages count
 
     @classmethod
     def parse(cls, text: str) -> RetentionPolicy:
@@ -81,10 +89,11 @@ class RetentionPolicy:
             except UsageError:
                 raise
             except ValueError:
-                hint = f"must be {' or '.join(one.value for one in Fate)}"
+                choices: Mapping[str, type[Enum]] = {"original": Fate, "clock": AgeClock}
+                known = " or ".join(one.value for one in choices.get(name, ()))
                 raise UsageError(
                     f"{key} has an invalid value: {value!r}",
-                    hint=hint if key == "original" else None,
+                    hint=f"must be {known}" if known else None,
                 ) from None
         chosen = cls(**found)
         for name in ("psnr", "codec"):
@@ -93,6 +102,11 @@ class RetentionPolicy:
                     f"{name} applies to replacements, but the policy keeps the original",
                     hint="add original=replaceable",
                 )
+        if "clock" in found and not found.keys() & _AGED:
+            raise UsageError(
+                "clock applies to ages, but the policy has no rule for them",
+                hint="for example delete-after=30d,clock=recording",
+            )
         return chosen
 
     def __post_init__(self) -> None:
@@ -150,6 +164,8 @@ class RetentionPolicy:
             parts.append(f"delete-above={self.delete_above}")
         if self.reads is not None:
             parts.append(f"reads={self.reads:g}")
+        if self.clock is not AgeClock.LATEST:
+            parts.append(f"clock={self.clock.value}")
         return ",".join(parts)
 
 
@@ -179,6 +195,9 @@ def most_protective(policies: Sequence[RetentionPolicy]) -> RetentionPolicy:
         reads=None
         if any(one.reads is None for one in policies)
         else max(one.reads or 0 for one in policies),
+        clock=AgeClock.RECORDING
+        if all(one.clock is AgeClock.RECORDING for one in policies)
+        else AgeClock.LATEST,
     )
 
 
@@ -239,7 +258,9 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "delete_below": _bytes,
     "delete_above": _bytes,
     "reads": float,
+    "clock": AgeClock,
 }
+_AGED = {"replace_after", "decay_after", "delete_after", "delete_below", "delete_above"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ reason. `DirectoryUsage` tracks the contents of directories with a size limit.
 
 from __future__ import annotations
 
+import math
 import shutil
 import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -12,6 +13,7 @@ from functools import partial
 
 from vfsd.api.video import Video
 from vfsd.catalog import Transaction
+from vfsd.core.capture_time import CaptureTime
 from vfsd.core.model import LogicalVideo
 from vfsd.core.retention_policy import (
     REPLACED_BYTES_KEYWORD,
@@ -32,6 +34,7 @@ from vfsd.errors import (
     UsageError,
 )
 from vfsd.maintenance.due_rules import (
+    NS,
     DueStep,
     FreeSpace,
     RetentionCandidate,
@@ -163,6 +166,7 @@ class RetentionPlan:
         tuple[int, RetentionCandidate], ...
     ]  #: (ns until its next step, video), the soonest first
     may_free_space: bool  #: some videos may be deleted to make room
+    now_ns: int  #: Unix time at which this was found
 
 
 class RetentionExecutor:
@@ -228,7 +232,9 @@ class RetentionExecutor:
         )
         self._trusted, self._not_before = TrustedClock(now, known), not_before
         may_free_space = any(may_make_room(one) for one in candidate)
-        return RetentionPlan(tuple(due), tuple(held), tuple(left), tuple(waiting), may_free_space)
+        return RetentionPlan(
+            tuple(due), tuple(held), tuple(left), tuple(waiting), may_free_space, now
+        )
 
     def _held(
         self,
@@ -468,7 +474,16 @@ def _candidate_of(
         is_missing=may_go and not parts.objects.exists(original.object_key or ""),
         not_before_ns=not_before_ns,
         limited_by=() if policy.delete_above is None else tuple(seen.retention.limiting(video.ino)),
+        recorded=_recording_end(video),
     )
+
+
+def _recording_end(video: LogicalVideo) -> CaptureTime | None:
+    """Return when the last frame was recorded; None if that is unknown."""
+    captured = video.captured
+    if captured is None:
+        return None
+    return CaptureTime(captured.ns + math.ceil(video.original.duration * NS), captured.clock)
 
 
 def _not_due_error(video: LogicalVideo, due: DueStep) -> OutdatedError:

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from vfsd.core.retention_policy import Fate, RetentionPolicy, Share, age_text
+from vfsd.core.capture_time import CaptureTime
+from vfsd.core.retention_policy import AgeClock, Fate, RetentionPolicy, Share, age_text
 from vfsd.errors import ForbiddenError
 
 NS = 1_000_000_000
@@ -21,6 +22,15 @@ class RetentionStage(Enum):
     REPLACE = "replace"
     DECAY = "decay"
     DELETE = "delete"
+
+
+class AgeSource(Enum):
+    """The origin of the time from which an age counts."""
+
+    ARRIVAL = "arrival"  #: the video was added to the store
+    CHANGE = "change"  #: its file was changed
+    RECORDING = "recording"  #: it was recorded
+    CORRECTION = "correction"  #: it was written over, or added while the clock was behind
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +56,33 @@ class RetentionCandidate:
     limited_by: tuple[int, ...] = ()
     """Inodes of the directories with a size limit that it counts towards; empty if no size limit
     applies to it."""
+    recorded: CaptureTime | None = None  #: end of its recording; None: unknown
 
-    def age_ns(self, now_ns: int) -> int:
-        """Return the time since its last change, or since it was added if that was later.
+    def born(self, now_ns: int) -> tuple[int, AgeSource]:
+        """Return the Unix time from which its age counts, and the origin of that time.
 
-        Ignores a modification time in the future, and times from a clock that was behind.
+        Ignores times of recording and modification in the future, times from a clock that was
+        behind, and times of recording by a clock that is not trusted.
         """
         # The latest time counts: footage copied in with an old mtime must not be deleted the same
         # night, and the clocks of cameras are often wrong.
-        born = max(self.created_ns, self.not_before_ns)
+        correction = (self.not_before_ns, AgeSource.CORRECTION)
+        times = [(self.created_ns, AgeSource.ARRIVAL), correction]
         if self.modified_ns <= now_ns:
-            born = max(born, self.modified_ns)
-        return now_ns - born
+            times.append((self.modified_ns, AgeSource.CHANGE))
+        recorded = self.recorded
+        if recorded is not None and recorded.is_trusted and recorded.ns <= now_ns:
+            found = (recorded.ns, AgeSource.RECORDING)
+            # A time that a user gave stays when other bytes are written over the video, and the
+            # host whose clock was behind may have recorded it: the correction counts for both.
+            times = (
+                [found, correction] if self.policy.clock is AgeClock.RECORDING else [*times, found]
+            )
+        return max(times, key=lambda each: each[0])
+
+    def age_ns(self, now_ns: int) -> int:
+        """Return the time since `born`."""
+        return now_ns - self.born(now_ns)[0]
 
 
 class FreedSpace:
@@ -112,7 +137,7 @@ def due_by_age(videos: Iterable[RetentionCandidate], now_ns: int) -> list[DueSte
             continue
         stage = stage_of(candidate, now_ns)
         if stage is not None:
-            found.append(DueStep(candidate, stage, _reason_text(candidate.policy, stage)))
+            found.append(DueStep(candidate, stage, _reason_text(candidate, stage, now_ns)))
     return found
 
 
@@ -281,7 +306,8 @@ def require_few_deletions(dues: Sequence[DueStep], videos: int, *, is_trusted: b
         )
 
 
-def _reason_text(policy: RetentionPolicy, stage: RetentionStage) -> str:
+def _reason_text(candidate: RetentionCandidate, stage: RetentionStage, now_ns: int) -> str:
+    policy = candidate.policy
     age = {
         RetentionStage.REPLACE: policy.replace_after,
         RetentionStage.DECAY: policy.decay_after,
@@ -289,6 +315,10 @@ def _reason_text(policy: RetentionPolicy, stage: RetentionStage) -> str:
     }[stage]
     assert age is not None
     after = f"{stage.value} after {age_text(age)}"
+    if policy.clock is AgeClock.RECORDING and candidate.recorded is not None:
+        source = candidate.born(now_ns)[1]
+        if source is AgeSource.RECORDING:
+            after += f" from its recording ({candidate.recorded.clock.value})"
     if stage is RetentionStage.DELETE:
         return after
     kept = f", keeping {policy.keep}" if stage is RetentionStage.DECAY else ""

@@ -11,7 +11,7 @@ from vfsd.core.timebase import iso_time
 if TYPE_CHECKING:
     from vfsd.core.retention_policy import Hold, OriginalLogEntry, RetentionPolicy
     from vfsd.derive.reencode import ReencodeForecast
-    from vfsd.maintenance.due_rules import DueStep, FreedSpace
+    from vfsd.maintenance.due_rules import DueStep, FreedSpace, RetentionCandidate
 
 
 POLICY_FIELDS: Mapping[str, str] = MappingProxyType(
@@ -34,6 +34,8 @@ POLICY_FIELDS: Mapping[str, str] = MappingProxyType(
         "has more; or null",
         "reads": "minimum luma dB of tiles for reads without a minimum of their own; null for "
         "the setting minimum_psnr",
+        "clock": "the time from which ages count: latest (of recording, arrival and change) or "
+        "recording",
     }
 )
 
@@ -54,6 +56,7 @@ def policy_record(name: str, policy: RetentionPolicy, own: bool) -> dict[str, An
         "delete_below": policy.delete_below,
         "delete_above": policy.delete_above,
         "reads": policy.reads,
+        "clock": policy.clock.value,
     }
 
 
@@ -121,6 +124,9 @@ AGE_FIELDS: Mapping[str, str] = MappingProxyType(
         "stage": "replace, decay or delete; held: due, but protected by a hold; left: "
         "impossible, or nothing would be saved",
         "reason": "rule of the policy; null for held",
+        "since": "ISO 8601, UTC: the time from which its age counts",
+        "clock": "the origin of that time: recording, arrival (in the store), change (of the "
+        "file) or correction (written over, or added while the clock was wrong)",
         "bytes": "size of the file",
         "saved": "estimated bytes freed: 0 if another file has the same bytes; negative if they "
         "stay in addition to the new ones; null: not known",
@@ -139,12 +145,24 @@ def forecast_record(
     why: str | None,
     freed_so_far: FreedSpace,
     made: set[object],
+    now_ns: int,
 ) -> dict[str, Any]:
+    """The values of `AGE_FIELDS` for a step of a plan.
+
+    Args:
+        due: the step.
+        forecast: its forecast; None: nothing was encoded.
+        why: why nothing could be encoded.
+        freed_so_far: the bytes that the steps before it free; this one is added.
+        made: the encodings that the steps before it make; this one's is added.
+        now_ns: Unix time of the plan.
+    """
     saved = _saved_bytes(due, forecast, freed_so_far, made)
     return {
         "name": due.candidate.name,
         "stage": due.stage.value,
         "reason": due.reason,
+        **_born_record(due.candidate, now_ns),
         "bytes": due.candidate.size,
         "saved": saved,
         "psnr": None if forecast is None or forecast.psnr == float("inf") else forecast.psnr,
@@ -174,14 +192,23 @@ def _saved_bytes(
     return None if freed is None else freed - added
 
 
-def unchanged_record(name: str, stage: str, reason: str | None, size: int) -> dict[str, Any]:
+def unchanged_record(
+    candidate: RetentionCandidate, stage: str, reason: str | None, now_ns: int
+) -> dict[str, Any]:
+    """The values of `AGE_FIELDS` for a video that stays as it is."""
     return {
-        "name": name,
+        "name": candidate.name,
         "stage": stage,
         "reason": reason,
-        "bytes": size,
+        **_born_record(candidate, now_ns),
+        "bytes": candidate.size,
         "saved": 0,
         "psnr": None,
         "frames": 0,
         "failed": None,
     }
+
+
+def _born_record(candidate: RetentionCandidate, now_ns: int) -> dict[str, Any]:
+    at_ns, source = candidate.born(now_ns)
+    return {"since": iso_time(at_ns), "clock": source.value}

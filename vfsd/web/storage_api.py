@@ -162,11 +162,11 @@ def _due_records(plan: RetentionPlan) -> Iterable[dict[str, object]]:
     freed = FreedSpace()
     made: set[object] = set()
     for due in plan.due:
-        yield forecast_record(due, None, None, freed, made)
+        yield forecast_record(due, None, None, freed, made, plan.now_ns)
     for held in plan.held:
-        yield unchanged_record(held.name, "held", None, held.size)
+        yield unchanged_record(held, "held", None, plan.now_ns)
     for left in plan.left:
-        yield unchanged_record(left.candidate.name, "left", left.reason, left.candidate.size)
+        yield unchanged_record(left.candidate, "left", left.reason, plan.now_ns)
 
 
 def _later(waiting: Sequence[tuple[int, RetentionCandidate]]) -> list[dict[str, object]]:

@@ -1,0 +1,1 @@
+../../../../catalog/migrations/versions/v12_policy_clock.py
