@@ -9,6 +9,7 @@ import pickle
 import subprocess
 import sys
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -91,6 +92,28 @@ def test_views(fs: Any, video: str) -> None:
     assert not fs.exists(f"{video}@/t=1-.webm")
     with pytest.raises(OSError, match="is a view"):
         fs.pipe_file(f"{video}@/t=1-2.mp4", b"")
+
+
+def test_spans_of_a_timeline(fs: Any, video: str) -> None:
+    start = datetime(2026, 5, 1, 10, tzinfo=UTC)
+    path = "site@/t=2026-05-01T10:00:00.5Z-10:00:01.5Z.mp4"
+    assert not fs.exists("site@")
+    fs.store.set_captured(video, start)
+    span = start + timedelta(seconds=0.5), start + timedelta(seconds=1.5)
+    with fs.store.timeline("site").open(span=span) as file:
+        expected = file.read()
+    assert fs.cat_file(path) == expected
+    assert fs.info(path)["size"] == len(expected)
+    names = ("README.txt", "timeline.json", "why")
+    assert fs.ls("site@", detail=False) == [f"site@/{name}" for name in names]
+    assert fs.isdir("site@")
+    assert not fs.exists("site@/t=2026-05-01T11:00:00Z-11:00:01Z.mp4")
+    before = fs.ukey(path)
+    fs.store.set_captured(video, start + timedelta(seconds=0.04))
+    assert fs.ukey(path) != before
+    assert fs.find("") == [video]
+    with pytest.raises(OSError, match="is a view"):
+        fs.pipe_file(path, b"")
 
 
 def test_overwrite(fs: Any, video: str) -> None:

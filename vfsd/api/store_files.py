@@ -47,9 +47,11 @@ class PrivateBytes:
 
 
 class ViewTree(Protocol):
-    """The part of `vfsd.views.Views` that `StoreFiles` uses."""
+    """The part of `vfsd.views.Views` and `vfsd.views.TimelineFiles` that `StoreFiles` uses."""
 
     def stat(self, ino: int, path: str) -> ViewStat: ...
+
+    def list(self, ino: int, path: str) -> list[tuple[str, bool]]: ...
 
     def open(self, ino: int, path: str) -> ViewFile: ...
 
@@ -65,9 +67,11 @@ class FoundFile(NamedTuple):
 class StoreFiles:
     """Finds and opens files of a store by the paths of a mount.  Thread-safe."""
 
-    def __init__(self, store: Store, views: ViewTree) -> None:
+    def __init__(self, store: Store, views: ViewTree, timelines: ViewTree | None = None) -> None:
+        """`views` has the files below ``NAME@/`` of videos, `timelines` those of directories."""
         self._store = store
         self._views = views
+        self._timelines = timelines
 
     def find(self, path: str) -> FoundFile:
         """Return the node or view at a path.  Raises `NotFoundError`."""
@@ -79,16 +83,22 @@ class StoreFiles:
             for count, name in enumerate(names, 1):
                 if name.endswith(_MARK) and name != _MARK:
                     video = "/".join(names[:count]).removesuffix(_MARK)
-                    if video in self._store:
+                    if video in self._store or self._has_timeline(video):
                         view = "/".join(names[count:])
                         return FoundFile(self._store.node(video), view, video)
             raise
+
+    def tree_of(self, found: FoundFile) -> ViewTree:
+        """Return the tree that has the view of `found`."""
+        tree = self._timelines if found.node.is_dir else self._views
+        assert tree is not None, "`find` returns no view without its tree"
+        return tree
 
     def is_folder(self, found: FoundFile) -> bool:
         """Whether it is a directory.  Raises `NotFoundError` for an unknown view."""
         if found.view is None:
             return found.node.is_dir
-        return self._views.stat(found.node.ino, found.view).is_dir
+        return self.tree_of(found).stat(found.node.ino, found.view).is_dir
 
     def open(self, path: str) -> ByteReader:
         """Open the bytes at a path.
@@ -104,7 +114,7 @@ class StoreFiles:
     def open_found(self, found: FoundFile, path: str) -> ByteReader:
         """Open what `find` has returned for `path`; a view is not a directory."""
         if found.view is not None:
-            return self._views.open(found.node.ino, found.view)
+            return self.tree_of(found).open(found.node.ino, found.view)
         parts = self._store.parts
         for _ in range(2):
             node = found.node
@@ -125,6 +135,16 @@ class StoreFiles:
             except FileNotFoundError:
                 found = self.find(path)  # a mount has just made it a video
         raise NotFoundError(f"the bytes of {path!r} are missing", hint="run `vfsd fsck`")
+
+    def _has_timeline(self, path: str) -> bool:
+        """Return whether a directory has videos of known times."""
+        if self._timelines is None:
+            return False
+        try:
+            node = self._store.node(path)
+            return node.is_dir and self._timelines.stat(node.ino, "").is_dir
+        except NotFoundError:
+            return False
 
 
 def open_private(parts: StoreContext, node: Node) -> int:

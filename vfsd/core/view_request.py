@@ -588,6 +588,7 @@ class ViewStat:
     size: int  #: bytes; 0 for a directory
     mtime_ns: int  #: that of the video
     is_writable: bool = False  #: frames may be written to it
+    version: str = ""  #: as `ViewFile.version`; only of files of a timeline
     readers: int = 0o444  #: permission bits to keep: others lack a part of what it is made from
 
 

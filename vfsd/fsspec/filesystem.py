@@ -51,7 +51,8 @@ class _OpenStore:
 
     @property
     def files(self) -> StoreFiles:
-        return StoreFiles(self.store, self.views)
+        views = self.views
+        return StoreFiles(self.store, views, views.timelines)
 
     def close(self) -> None:
         if self._views is not None and self._views[0] == os.getpid():
@@ -221,7 +222,8 @@ class VfsdFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no
         info = self.info(path)
         if "digest" in info:
             return str(info["digest"])
-        keys = ("video", "name", "size") if "video" in info else ("ino", "size", "mtime", "created")
+        source = next((key for key in ("video", "version") if key in info), None)
+        keys = (source, "name", "size") if source else ("ino", "size", "mtime", "created")
         return str(tokenize([info[key] for key in keys]))
 
     def _find(self, path: str) -> FoundFile:
@@ -260,10 +262,12 @@ class VfsdFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no
 
     def _view_info(self, path: str, found: FoundFile) -> dict[str, Any]:
         assert found.view is not None
-        shown = self._shared.views.stat(found.node.ino, found.view)
+        shown = self._shared.files.tree_of(found).stat(found.node.ino, found.view)
         kind, mode = (stat.S_IFDIR, 0o555) if shown.is_dir else (stat.S_IFREG, 0o444)
-        with self.store.parts.catalog.reading() as seen:
-            video = seen.videos.by_inode(found.node.ino)
+        more = {"version": shown.version}
+        if not found.node.is_dir:
+            with self.store.parts.catalog.reading() as seen:
+                more = {"video": seen.videos.by_inode(found.node.ino).digest}
         return {
             "name": path,
             "size": shown.size,
@@ -271,18 +275,18 @@ class VfsdFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no
             "mode": kind | mode,
             "mtime": shown.mtime_ns / 1e9,
             "created": found.node.ctime_ns / 1e9,
-            "video": video.digest,
+            **more,
         }
 
     def _list_view(self, path: str, found: FoundFile) -> list[dict[str, Any]]:
         assert found.view is not None
-        views, info = self._shared.views, self._view_info(path, found)
+        tree, info = self._shared.files.tree_of(found), self._view_info(path, found)
         if info["type"] == "file":
             return [info]
         start = f"{found.view}/" if found.view else ""
         return [
             self._view_info(f"{path}/{name}", found._replace(view=f"{start}{name}"))
-            for name, _ in views.list(found.node.ino, found.view)
+            for name, _ in tree.list(found.node.ino, found.view)
         ]
 
     # -- bytes

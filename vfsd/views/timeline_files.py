@@ -92,9 +92,11 @@ class TimelineFiles:
 
     def stat(self, ino: int, path: str) -> ViewStat:
         known = self._lookup(ino)
-        is_dir = path in ("", WHY_DIR)
-        size = 0 if is_dir else self._resolve(ino, known, path).slots.size
-        return ViewStat(is_dir, size, known.modified_ns, readers=known.readers)
+        if path in ("", WHY_DIR):
+            return ViewStat(True, 0, known.modified_ns, readers=known.readers)
+        made = self._resolve(ino, known, path)
+        size, version = made.slots.size, made.key
+        return ViewStat(False, size, known.modified_ns, version=version, readers=known.readers)
 
     def list(self, ino: int, path: str) -> list[tuple[str, bool]]:
         """Return (name, whether it is a directory) of each entry."""
