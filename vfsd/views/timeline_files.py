@@ -203,7 +203,8 @@ class TimelineFiles:
 
 
 def _readme(found: Recordings) -> bytes:
-    start, end = found.parts[0].start_ns, found.parts[-1].end_ns
+    start = found.parts[0].start_ns
+    end = found.parts[-1].end_ns + NS - 1  # a whole second that is not before the end
     first, last = (from_ns(ns).strftime("%Y-%m-%dT%H:%M:%SZ") for ns in (start, end))
     example = f"t={first}-{last}.mp4"
     text = _README.format(name=found.name, start=first, end=last, example=example)
