@@ -6,7 +6,7 @@ import dataclasses
 import io
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
@@ -19,6 +19,7 @@ import av
 import numpy as np
 import numpy.typing as npt
 from av.error import FFmpegError
+from av.filter import Graph
 from av.video.codeccontext import VideoCodecContext
 from av.video.reformatter import ColorRange, Colorspace, VideoReformatter
 
@@ -485,6 +486,128 @@ def uncompressed_png(pixels: RgbArray) -> bytes:
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     body = _png_chunk(b"IDAT", b"".join(parts))
     return b"".join((_SIGNATURE, _png_chunk(b"IHDR", header), body, _png_chunk(b"IEND", b"")))
+
+
+# Tried in turn; 16 colors, two pixels a byte, always fit.
+_PALETTE_SIZES = (256, 128, 64, 32, 16)
+_PALETTE_LEVEL = 6
+# Signature 8, IHDR 25, PLTE 12 + 768, IDAT 12, padding 12, IEND 12.
+_PALETTE_PNG_BYTES = 849
+_PALETTE_BYTES = 768
+# Private, and editors may copy it.
+_PADDING = b"paDd"
+# Colors are matched with 6 bits a channel, so that each color is matched only once.
+_SHIFT = 2
+# Bayer's matrix, scaled to steps that hide the bands in skies and walls.
+_DITHER = (
+    np.array([[0, 8, 2, 10], [12, 4, 14, 6], [3, 11, 1, 9], [15, 7, 13, 5]], np.int16) // 2 - 4
+)
+
+
+def palette_png_size(width: int, height: int) -> int:
+    """Return the size in bytes of the result of `palette_png`.
+
+    It is that of 16 colors without compression, a sixth of RGB.  Most pictures keep more colors,
+    because they are compressed into the same size.
+    """
+    rows = height * (1 + -(-width // 2))
+    # zlib's bound for data that cannot be compressed.
+    return _PALETTE_PNG_BYTES + rows + (rows >> 12) + (rows >> 14) + (rows >> 25) + 13
+
+
+def palette_png(pixels: RgbArray, exact: Sequence[tuple[int, int, int]] = ()) -> bytes:
+    """Return a PNG file of `exact` colors, the important ones first, and of those that fit best.
+
+    The file has as many colors as `palette_png_size` has space for.  At most half of them are of
+    `exact`, whose pixels are not dithered.
+    """
+    height, width, _ = pixels.shape
+    size = palette_png_size(width, height)
+    for colors in _PALETTE_SIZES:
+        kept = np.array(exact[: colors // 2], np.uint8).reshape(-1, 3)
+        palette = np.concatenate([kept, _best_colors(pixels, colors - len(kept))])
+        data = _compressed_indices(_nearest(pixels, palette, kept), 4 if colors == 16 else 8)
+        room = size - _PALETTE_PNG_BYTES - len(data) + _PALETTE_BYTES - 3 * len(palette)
+        if room >= 0:
+            break
+    header = struct.pack(">IIBBBBB", width, height, 4 if colors == 16 else 8, 3, 0, 0, 0)
+    return b"".join(
+        (
+            _SIGNATURE,
+            _png_chunk(b"IHDR", header),
+            _png_chunk(b"PLTE", palette.tobytes()),
+            _png_chunk(b"IDAT", data),
+            _png_chunk(_PADDING, bytes(room)),
+            _png_chunk(b"IEND", b""),
+        )
+    )
+
+
+def _compressed_indices(indices: npt.NDArray[np.uint8], bits: int) -> bytes:
+    """Return the rows of indices, each after filter type 0, which suits palettes best."""
+    height, width = indices.shape
+    if bits == 4:
+        pairs = np.zeros((height, width + width % 2), np.uint8)
+        pairs[:, :width] = indices
+        indices = (pairs[:, ::2] << np.uint8(4)) | pairs[:, 1::2]
+    rows = np.zeros((height, 1 + indices.shape[1]), np.uint8)
+    rows[:, 1:] = indices
+    return zlib.compress(rows.tobytes(), _PALETTE_LEVEL)
+
+
+def _best_colors(pixels: RgbArray, count: int) -> npt.NDArray[np.uint8]:
+    """Return at most `count` colors, x 3."""
+    frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(pixels), format="rgb24")
+    frame.pts = 0
+    graph = Graph()
+    source = graph.add_buffer(
+        width=frame.width, height=frame.height, format=frame.format, time_base=Fraction(1, 25)
+    )
+    options = f"max_colors={max(2, count)}:reserve_transparent=0"
+    maker, sink = graph.add("palettegen", options), graph.add("buffersink")
+    source.link_to(maker)
+    maker.link_to(sink)
+    graph.configure()
+    graph.push(frame)
+    graph.push(None)
+    made = graph.pull()
+    assert isinstance(made, av.VideoFrame)
+    # Of 256 entries, those that are not used repeat the last one.
+    colors: npt.NDArray[np.uint8] = made.to_ndarray(format="rgb24").reshape(-1, 3).astype(np.uint8)
+    return np.unique(colors, axis=0)[:count]
+
+
+def _nearest(
+    pixels: RgbArray, palette: npt.NDArray[np.uint8], kept: npt.NDArray[np.uint8]
+) -> npt.NDArray[np.uint8]:
+    """Return the index of the nearest color of `palette` for each pixel.
+
+    Pixels are dithered, except those of the colors `kept`, the first ones of `palette`.
+    """
+    height, width, _ = pixels.shape
+    offsets = np.tile(_DITHER, (-(-height // 4), -(-width // 4)))[:height, :width, None]
+    codes = _color_codes(np.clip(pixels.astype(np.int16) + offsets, 0, 255))
+    used = np.flatnonzero(np.bincount(codes.reshape(-1), minlength=1 << 18))
+    colors = np.stack([used >> 12, used >> 6 & 63, used & 63], axis=-1).astype(np.float32)
+    colors = colors * (1 << _SHIFT) + (1 << _SHIFT) / 2 - 0.5
+    wanted = palette.astype(np.float32)
+    table = np.zeros(1 << 18, np.uint8)
+    # |p|^2 - 2 c p orders the palette as the distance does.
+    squares = (wanted**2).sum(axis=1)
+    for start in range(0, len(used), 1 << 14):
+        part = slice(start, start + (1 << 14))
+        table[used[part]] = (squares - 2 * colors[part] @ wanted.T).argmin(axis=1)
+    indices: npt.NDArray[np.uint8] = table[codes]
+    given = pixels.astype(np.int32) @ np.array([1 << 16, 1 << 8, 1], np.int32)
+    for index, color in enumerate(kept.astype(np.int32) @ np.array([1 << 16, 1 << 8, 1])):
+        indices[given == color] = index
+    return indices
+
+
+def _color_codes(pixels: npt.NDArray[np.int16]) -> npt.NDArray[np.int32]:
+    reduced = pixels.astype(np.int32) >> _SHIFT
+    codes: npt.NDArray[np.int32] = reduced[:, :, 0] << 12 | reduced[:, :, 1] << 6 | reduced[:, :, 2]
+    return codes
 
 
 def npy_file_size(width: int, height: int) -> int:

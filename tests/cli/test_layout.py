@@ -11,6 +11,7 @@ import pytest
 from tests.cli.conftest import Run
 from tests.cli.test_process import ROOT, VFSD, at_a_terminal
 from vfsd.tiling import Rect
+from vfsd.views.layout_files import frame_place, picture_size
 
 TRAFFIC = "cam1/traffic.mp4"
 TWO, THREE = "160+160x128+112", "112+96+112x80+80+80"
@@ -83,10 +84,10 @@ def test_show_draws_the_layout(tiled: Run, place: Path) -> None:
     assert "frame 45" in done.err
     picture = cv2.imread("tiles.png")
     assert picture is not None
-    height, width = picture.shape[:2]
-    assert width == 960
-    assert height > 720  # three times as large, and a headline
-    edge = picture[height - 720 + 384, :, :].astype(int)  # the boundary between the two rows
+    place_of_frame = frame_place(320, 240)  # three times as large
+    assert picture.shape[:2] == picture_size(320, 240)[::-1]
+    columns = slice(place_of_frame.x1, place_of_frame.x2)
+    edge = picture[place_of_frame.y1 + 384, columns].astype(int)  # between the two rows
     assert (abs(edge - (40, 220, 255)).max(axis=1) < 3).mean() > 0.9
     assert tiled("layout", "show", TRAFFIC, "-o", "tiles.png").code == 4
     assert tiled("layout", "show", TRAFFIC, "-o", "tiles.png", "--replace").code == 0

@@ -248,6 +248,8 @@ def test_views_are_files(here: Path) -> None:
     reason = here / "v.mp4@/why/t=20-30.mp4"
     assert "20:30" in reason.read_text() or "20-30" in reason.read_text()
     assert reason.stat().st_size == len(reason.read_bytes())
+    drawn = here / "v.mp4@/layout.png"
+    assert len(drawn.read_bytes()) == drawn.stat().st_size
     told = here / "v.mp4@/why/full.mp4.txt"
     assert "Its packets are copied" in told.read_text()
     assert told.stat().st_size == len(told.read_bytes())

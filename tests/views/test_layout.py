@@ -9,6 +9,7 @@ import dataclasses
 import io
 import json
 from collections.abc import Iterator
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -23,19 +24,26 @@ from tests.support.stores import new_store
 from tests.views.conftest import Shelf
 from vfsd.api.store import Store
 from vfsd.api.video import context_of
+from vfsd.codecs.cells.cell_encoders import tile_codec
+from vfsd.codecs.encoding.encoder import palette_png, palette_png_size, uncompressed_png_size
 from vfsd.core.detections import Detection
-from vfsd.core.text_image import Picture
-from vfsd.core.view_request import format_view_path, parse_view_path
+from vfsd.core.view_request import View, format_view_path, parse_view_path
+from vfsd.derive.tile_encoder import PlannedSegment
 from vfsd.read.explain_read import explanation_json
+from vfsd.read.read_executor import PlanExecutor
+from vfsd.read.read_plan import plan_frames
 from vfsd.tiling import Rect
-from vfsd.views.layout_files import (
+from vfsd.tiling.layout import uniform_layout
+from vfsd.views.layout_facts import (
+    EDGE_COLOR,
     LayoutFacts,
-    draw_layout,
+    Picture,
+    exact_colors,
+    heat_ticks,
     layout_facts,
-    layout_text,
-    picture_size,
     read_counts,
 )
+from vfsd.views.layout_files import draw_layout, frame_place, layout_text, picture_size
 
 NAME = "traffic.mp4"
 
@@ -61,8 +69,9 @@ def test_layout_image_shows_the_first_tiled_second(fresh: Shelf) -> None:
     )
     expected = draw_layout(context_of(video).table, fresh.store.tools, facts)
     assert facts.frames == range(30, 60)
-    assert (shown(fresh.read(NAME, "layout.png")) == expected).all()
-    assert (shown(fresh.read(NAME, "layout/1.5.png")) == expected).all()
+    first = shown(fresh.read(NAME, "layout.png"))
+    assert (first == shown(palette_png(expected, exact_colors()))).all()
+    assert (shown(fresh.read(NAME, "layout/1.5.png")) == first).all()
     later = shown(fresh.read(NAME, "layout/2.png"))
     assert later.shape == expected.shape
     assert (later != expected).any()
@@ -223,8 +232,20 @@ def facts_without_boxes(store: Store, frame: int) -> LayoutFacts:
 
 
 def frame_of(picture: Picture) -> Picture:
-    """The image without its headline."""
-    return picture[-240 * SCALE :]
+    """The image without its margins."""
+    place = frame_place(320, 240)
+    assert (place.width, place.height) == (320 * SCALE, 240 * SCALE)
+    return picture[place.y1 : place.y2, place.x1 : place.x2]
+
+
+def enlarged(store: Store, frame: int) -> Picture:
+    """The frame of traffic.mp4 alone, as large as in the image."""
+    video = store["traffic.mp4"]
+    table = context_of(video).table
+    plan = plan_frames(np.array([frame]), View(), video.original, table)
+    size = (320 * SCALE, 240 * SCALE)
+    pixels = PlanExecutor(table, store.tools).execute(plan)[0]
+    return np.asarray(cv2.resize(pixels, size, interpolation=cv2.INTER_CUBIC), np.uint8)
 
 
 def test_overlapping_areas_are_counted() -> None:
@@ -292,6 +313,105 @@ def test_only_read_areas_are_colored(store: Store) -> None:
     most, some, none = (change[:, at : at + 80 * SCALE].mean() for at in (0, 240, 480))
     assert most > some > 10
     assert none == 0
+
+
+def test_tile_edges_are_visible_and_numbers_hide_little(store: Store) -> None:
+    video = store["traffic.mp4"]
+    plain = frame_of(draw_layout(context_of(video).table, store.tools, facts_of(store, frame=10)))
+    video.tiles.retile("uniform:3x5", span=(0, 1))
+    facts = facts_of(store, frame=10)
+    assert facts.segment is not None
+    table = context_of(video).table
+    whole = draw_layout(table, store.tools, facts)
+    coded = shown(palette_png(whole, exact_colors()))
+    for picture in (frame_of(whole), frame_of(coded)):
+        for cell in facts.segment.cells:
+            x1, y1, x2, y2 = (SCALE * end for end in astuple(cell.rect))
+            assert (picture[y1 + 40 : y2, x1] == EDGE_COLOR).mean() > 0.9
+            assert (picture[y1, x1 + 40 : x2] == EDGE_COLOR).mean() > 0.9
+    whole = draw_layout(table, store.tools, facts_of(store, frame=10))
+    source = enlarged(store, 10)
+    hidden = (frame_of(whole) != source).any(axis=2)
+    for cell in facts.segment.cells:
+        x1, y1, x2, y2 = (SCALE * end for end in astuple(cell.rect))
+        assert hidden[y1:y2, x1:x2].mean() < 0.15
+    assert (plain != source).any(axis=2).mean() > 0.95  # nothing is stored: dimmed
+
+
+def test_area_without_tiles_is_dim_and_gray(store: Store) -> None:
+    video = store["traffic.mp4"]
+    table = context_of(video).table
+    layout = uniform_layout(320, 240, 2, 2, tile_codec("fast", video.original.media).rules)
+    video.tiles.retile([PlannedSegment(range(30), layout, tiles=(0, 3))])
+    full = enlarged(store, 10)
+    part = frame_of(draw_layout(table, store.tools, facts_of(store, frame=10)))
+    for cell_of, is_stored in ((0, True), (1, False), (2, False), (3, True)):
+        row, column = divmod(cell_of, 2)
+        x1, y1 = SCALE * sum(layout.widths[:column]), SCALE * sum(layout.heights[:row])
+        inside = (slice(y1 + 60, y1 + 200), slice(x1 + 60, x1 + 200))
+        if is_stored:
+            assert (part[inside] == full[inside]).all()
+            continue
+        assert part[inside].mean() < 0.65 * full[inside].mean()
+        assert (np.ptp(part[inside], axis=2) == 0).all()
+        # The hatching: brighter lines that the footage does not have.
+        lines = part[inside][:, :, 0].astype(float) - 0.48 * cv2.cvtColor(
+            full[inside], cv2.COLOR_RGB2GRAY
+        )
+        assert 0.05 < (lines > 12).mean() < 0.3
+
+
+def test_heat_scale_is_drawn_with_reads_only(store: Store) -> None:
+    video = store["traffic.mp4"]
+    place, table = frame_place(320, 240), context_of(video).table
+
+    def below() -> Picture:
+        return draw_layout(table, store.tools, facts_of(store, frame=10))[place.y2 :, place.x1 :]
+
+    assert (np.ptp(below()[:40], axis=2) == 0).all()  # gray text
+    with Store.open(store.path) as other:
+        for _ in range(12):
+            other["traffic.mp4"].read(frames=range(5), region=(0, 0, 80, 240))
+    row = below()[20, :220].astype(int)
+    assert row[0, 2] > row[0, 0] + 20  # blue: once
+    assert row[-1, 0] > row[-1, 2] + 60  # red: often
+    for most in (1, 2, 7, 40, 127, 98765):
+        ticks = heat_ticks(most)
+        assert ticks == sorted(set(ticks))
+        assert (ticks[0], ticks[-1]) == (1, most)
+        assert len(ticks) <= 6
+
+
+@pytest.mark.parametrize("size", [(1, 1), (7, 5), (640, 480), (1921, 33)])
+def test_palette_png_keeps_its_size(size: tuple[int, int]) -> None:
+    """Noise cannot be compressed: the file falls back to 16 colors."""
+    width, height = size
+    rng = np.random.default_rng(3)
+    noise = rng.integers(0, 256, (height, width, 3), dtype=np.uint8)
+    flat = np.full((height, width, 3), EDGE_COLOR, np.uint8)
+    for pixels in (noise, flat):
+        data = palette_png(pixels, exact_colors())
+        assert len(data) == palette_png_size(width, height)
+        assert shown(data).shape == pixels.shape
+    assert (shown(palette_png(flat, exact_colors())) == flat).all()
+    if width * height > 100_000:
+        assert 6 * len(palette_png(noise)) < 1.02 * uncompressed_png_size(width, height)
+
+
+def test_image_is_a_sixth_and_like_the_drawn_one(fresh: Shelf) -> None:
+    fresh.video(NAME).tiles.retile("uniform:2x2", span=(0, 1))
+    data = fresh.read(NAME, "layout.png")
+    width, height = picture_size(320, 240)
+    assert len(data) == fresh.size(NAME, "layout.png") == palette_png_size(width, height)
+    assert 5.9 * len(data) < uncompressed_png_size(width, height)
+    video = fresh.video(NAME)
+    table = context_of(video).table
+    (segment,) = fresh.store.catalog.segments(video.info)
+    facts = layout_facts(fresh.store.catalog, video.info, table, segment, segment.frames, None)
+    drawn = draw_layout(table, fresh.store.tools, facts).astype(int)
+    error = np.abs(shown(data).astype(int) - drawn)
+    assert error.mean() < 4
+    assert np.percentile(error, 99) < 24
 
 
 @pytest.mark.thorough

@@ -215,7 +215,8 @@ def _draw_layout(
 ) -> None:
     """Draw one segment: of several that share the frame, the newest."""
     from vfsd.api.video import context_of
-    from vfsd.views.layout_files import draw_layout, layout_facts
+    from vfsd.views.layout_facts import layout_facts
+    from vfsd.views.layout_files import draw_layout
 
     path = picture_path(out)
     if not found:

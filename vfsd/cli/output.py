@@ -23,7 +23,7 @@ from vfsd.errors import UsageError
 if TYPE_CHECKING:
     import rich.progress
 
-    from vfsd.core.text_image import Picture
+    from vfsd.views.layout_facts import Picture
 
 
 SCHEMA = 1

@@ -25,12 +25,16 @@ from vfsd.errors import NotFoundError, StoreError, VfsdError
 from vfsd.read.read_context import ReadContext
 from vfsd.storage.context import StoreContext
 from vfsd.tiling import Rect
-from vfsd.views.explanation_text import explanation_text
 from vfsd.views.info_files import frame_mappings_json, info_json, readme_text
 from vfsd.views.layout_files import LAYOUT_DIR, LAYOUT_FILE, layout_view
 from vfsd.views.render_cache import RenderHistory
 from vfsd.views.rendered_view import RenderedView, StillView, TextView, plan_view, require_frame
-from vfsd.views.view_explanation import EXPLAIN_DIR, explain_file, explain_view_path
+from vfsd.views.view_explanation import (
+    EXPLAIN_DIR,
+    explain_file,
+    explain_view_path,
+    explanation_text,
+)
 from vfsd.views.view_input import (
     OtherStreams,
     ViewInput,

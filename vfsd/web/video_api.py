@@ -27,7 +27,7 @@ from vfsd.records.tile_records import (
     layout_record,
     rendition_records,
 )
-from vfsd.views.layout_files import layout_facts
+from vfsd.views.layout_facts import layout_facts
 from vfsd.web.endpoint import Call, Endpoint, Parameter
 from vfsd.web.library_api import LIST_FIELDS
 from vfsd.web.query_values import number_in, region_in, seconds_in, span_in
