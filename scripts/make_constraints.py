@@ -23,9 +23,9 @@ ROOT = Path(__file__).resolve().parent.parent
 # The minor versions that are supported, in a row.
 _PYTHONS = (11, 12, 13, 14)
 _FILES = {"highest": "constraints.txt", "lowest-direct": "constraints-lowest.txt"}
-# Extras that are left out: atheris has no wheels for some Pythons, and torch requires gigabytes of
-# CUDA libraries.
-_APART = ("fuzz", "torch", "torchcodec")
+# Extras that are left out: atheris has no wheels for some Pythons, torch requires gigabytes of CUDA
+# libraries, and schemathesis a newer pytest than the other tests.
+_APART = ("fuzz", "test-api", "torch", "torchcodec")
 # Packages without wheels. For all others a version counts only if it has a wheel.
 _SOURCES = ("fusepy",)
 # A package with the extras of it that are wanted.

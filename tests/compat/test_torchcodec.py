@@ -240,9 +240,8 @@ def test_torchcodec_takes_the_frame_mappings(
 
     with Store.open(named, read_only=True) as store:
         video = store[f"cam1/{name}"]
-        mappings = video.frame_mappings()
         with video.views.open("frame_mappings.json") as file:
-            assert file.read().decode() == mappings
+            mappings = file.read().decode()
     mapped, scanned = theirs(name, custom_frame_mappings=mappings), theirs(name)
     numbers = [0, 1, len(scanned) // 2, len(scanned) - 1]
     found, expected = mapped.get_frames_at(numbers), scanned.get_frames_at(numbers)

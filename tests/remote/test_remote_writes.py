@@ -372,7 +372,7 @@ def test_tiles_of_a_unit_are_one_object_and_one_transaction(homes: Homes) -> Non
             made = video.tiles.retile("uniform:1x2", jobs=1)
         assert len(made) >= 10
         assert len(statements) == 1
-        assert statements[0] <= 12
+        assert statements[0] <= 13
         assert homes.proxy.counts.requests["PUT"] == 1
         assert len({one.object_key for one in made}) == 1
         assert fsck.run(other.parts, deep=True) == []

@@ -297,18 +297,6 @@ class Video:
         """
         return self._context.frames_in(span)
 
-    def frame_mappings(self) -> str:
-        """Return time, duration and key flag of each frame as JSON, for torchcodec.
-
-            VideoDecoder("a.mp4", custom_frame_mappings=video.frame_mappings())
-
-        torchcodec then opens the original file without scanning it.  Times are ticks of the
-        stream.  The same as ``NAME@/frame_mappings.json`` in a mount.
-        """
-        from vfsd.views.info_files import frame_mappings_json
-
-        return frame_mappings_json(self._context.table).decode()
-
     # -- reads
 
     def read(

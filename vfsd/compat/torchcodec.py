@@ -90,7 +90,7 @@ class VideoDecoder(_Peer):  # type: ignore[misc]  # its types are not read, see 
             seek_mode: "exact" or "approximate".
             transforms: `CenterCrop`, `RandomCrop` and `Resize` of ``torchcodec.transforms``, or
                 their equivalents in torchvision.
-            custom_frame_mappings: Times and key frames as JSON, see `Video.frame_mappings`.
+            custom_frame_mappings: Times and key frames as JSON, as in ``frame_mappings.json``.
             options: Arguments of newer versions of torchcodec.
 
         Raises:

@@ -14,10 +14,10 @@ from __future__ import annotations
 import secrets
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
@@ -174,8 +174,9 @@ class BackupBucket:
 
     def publish(self, manifest: Manifest) -> str:
         """Write the manifest of a backup with all bytes there; return its name."""
-        name = f"{_MANIFEST}{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-"
-        name += f"{secrets.token_hex(4)}.json"
+        # The latest backup is the last by name, also of several in a second.
+        now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+        name = f"{_MANIFEST}{now}-{secrets.token_hex(4)}.json"
         self._put_bytes(name, msgspec.json.encode(manifest))
         return name
 

@@ -16,7 +16,7 @@ LOOK_SECONDS = 1.0
 _KEPT = 500
 
 
-class Event(NamedTuple):
+class ServerEvent(NamedTuple):
     """An event, and the directory that a user must see to get it; None: only users of all."""
 
     id: int
@@ -36,7 +36,7 @@ class EventHub:
         self._cameras = cameras
         self._jobs = jobs
         self._guard = threading.Lock()
-        self._events: deque[Event] = deque(maxlen=_KEPT)
+        self._events: deque[ServerEvent] = deque(maxlen=_KEPT)
         # Numbers go on after a restart of the server, so that a client notices what it missed.
         self._last = int(time.time() * 1000)
         self._looked = 0.0
@@ -76,15 +76,15 @@ class EventHub:
                         self._add("spans", {"camera": name, "last": iso_time(last)}, name)
             self._known_spans = spans
 
-    def after(self, number: int) -> list[Event]:
+    def after(self, number: int) -> list[ServerEvent]:
         """Return the events after a number; an event `reset` if some are lost."""
         with self._guard:
             found = [event for event in self._events if event.id > number]
             oldest = self._events[0].id if self._events else self._last + 1
             if number < oldest - 1 and number != self._last:
-                return [Event(self._last, "reset", {}, "")]
+                return [ServerEvent(self._last, "reset", {}, "")]
             return found
 
     def _add(self, kind: str, data: dict[str, Any], place: str | None) -> None:
         self._last += 1
-        self._events.append(Event(self._last, kind, data, place))
+        self._events.append(ServerEvent(self._last, kind, data, place))
