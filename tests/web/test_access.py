@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from sample_videos import FOLDER
 from tests.support.web_client import TOKEN, RunningServer
 
 TRAFFIC = "/v/cam1/traffic.mp4"
@@ -75,3 +76,14 @@ def test_scoped_user(served: RunningServer) -> None:
     assert guest.get("/v/cam2/gate.mkv").status == 404
     assert guest.get("/v/cam2/gate.mkv@/frames/1.jpg").status == 404
     assert guest.send("POST", "/api/1/sign", {"path": "/v/cam2/gate.mkv"}).status == 403
+
+
+def test_scoped_user_and_a_directory_named_like_views(served: RunningServer) -> None:
+    served.store.ingest(FOLDER / "late-start.mp4", "cam1@/secret.mp4")
+    try:
+        guest = served.client("a-guests-token-of-cam1")
+        for path in ("/v/cam1@/secret.mp4", "/v/cam1@/secret.mp4@/frames/1.jpg", "/v/cam1@/"):
+            assert guest.get(path).status == 404
+        assert served.client().get("/v/cam1@/secret.mp4").status == 200
+    finally:
+        served.store.remove("cam1@", recursive=True)

@@ -61,6 +61,8 @@ async def get_media(request: Request) -> ASGIApp:
     if not user.may_see(path.partition("@/")[0].rstrip("/")):
         raise NotFoundError(f"no such file: {path!r}")
     found = await web.read(lambda: web.files.find(path))
+    if not user.may_see(found.name):  # a real directory may have the name cam1@
+        raise NotFoundError(f"no such file: {path!r}")
     if found.view is None and "can" in request.query_params:
         playable = await web.run(lambda: other_form(web, found, request.query_params))
         if playable is not None:
