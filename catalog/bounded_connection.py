@@ -53,7 +53,7 @@ class Silence:
         self.noted = time.monotonic()
 
 
-class BoundedConnection(psycopg.Connection[Any]):
+class BoundedConnection(psycopg.Connection[Any]):  # type: ignore[misc]  # may be not installed
     """Closes itself and raises `psycopg.OperationalError` when the server is silent."""
 
     _silence: Silence | None = None
@@ -134,7 +134,7 @@ def connect(silence: Silence, arguments: tuple[Any, ...], options: dict[str, Any
 
     def probe() -> BoundedConnection:
         hurried = options | {"connect_timeout": _PROBE_SECONDS, "autocommit": True}
-        made = BoundedConnection.connect(*arguments, **hurried)
+        made: BoundedConnection = BoundedConnection.connect(*arguments, **hurried)
         made._limit = _PROBE_SECONDS
         return made
 
