@@ -16,6 +16,7 @@ from sample_videos import FOLDER
 from tests.support.stores import new_store
 from tests.support.web_client import RunningServer, WebClient, serving
 from vfsd.api.store import Store
+from vfsd.core.detections import Source
 
 
 @pytest.fixture(scope="module")
@@ -256,3 +257,13 @@ def test_pages_decode_nothing(server: RunningServer, client: WebClient) -> None:
 def test_unchanged_json_is_not_sent_again(client: WebClient) -> None:
     tag = client.get("/api/1/videos").headers["etag"]
     assert client.get("/api/1/videos", if_none_match=tag).status == 304
+
+
+def test_bins_of_a_source_with_parameters(server: RunningServer, client: WebClient) -> None:
+    video, source = server.store["zoo.avi"], Source("net", "n", "2", {"threshold": 16})
+    video.labels.add_box(0, "cat", (1, 1, 9, 9), source=source)
+    try:
+        found = client.get("/api/1/videos/zoo.avi/labels?bins=2").json["labels"]
+        assert [one["bins"] for one in found if one["label"] == "cat"] == [[1, 0]]
+    finally:
+        video.labels.remove(source=source)

@@ -82,17 +82,19 @@ def labels(call: Call) -> object:
     record = {"name": video.name, **labels_record(catalog, video.info)}
     if bins:
         for one in record["labels"]:
-            # All sources of a label together: the page draws one lane for each source it shows.
+            # Sources that differ in their parameters alone are one lane of the page.
             one["bins"] = _bins(video, one, bins)
     return record
 
 
 def _bins(video: Video, one: Mapping[str, Any], bins: int) -> list[int]:
-    from vfsd.core.detections import Source
-
-    source = Source(one["source"], one["model"], one["version"])
-    chosen = video.labels.query([[one["label"]]], source=source)
-    shown = context_of(video).table.pts_of(chosen.columns().frames)
+    named = (one["source"], one["model"], one["version"])
+    frames = [
+        video.labels.query([[one["label"]]], source=source).columns().frames
+        for source in video.labels.sources()
+        if (source.name, source.model, source.version) == named
+    ]
+    shown = context_of(video).table.pts_of(np.concatenate(frames))
     original = video.original
     span = max(1, original.end_pts - original.first_pts)
     places = ((shown - original.first_pts) * bins // span).clip(0, bins - 1)
