@@ -168,7 +168,7 @@ class _Search:
         if not videos:
             return EventList((), {})
         index = videos[0].parts.catalog.detections
-        warn_of_unknown_labels(index, [*self._variables.values()])
+        warn_of_unknown_labels(index, self._variables.values())
         infos = [video.info for video in videos]
         examined = index.examined_in(infos, self._source)
         seen = [self._seen(video, runs) for video, runs in zip(videos, examined, strict=True)]

@@ -19,6 +19,7 @@ from vfsd.labels.events.event_rows import (
     TOLERANCE,
     EventRuns,
     codes_of,
+    matching_rows,
     needed_time,
     rows_between,
 )
@@ -158,10 +159,8 @@ def _table(variables: tuple[str, ...], objects: Ints, runs: EventRuns, least: In
     sets, found = codes[: len(wanted)], codes[len(wanted) :]
     order = np.argsort(found, kind="stable")
     first = np.searchsorted(found[order], sets, "left")
-    counts = np.searchsorted(found[order], sets, "right") - first
-    keys = np.repeat(np.arange(len(sets)), counts)
-    offset = np.repeat(np.cumsum(counts) - counts, counts)
-    rows = order[np.arange(len(keys)) - offset + np.repeat(first, counts)]
+    keys, places = matching_rows(first, np.searchsorted(found[order], sets, "right"))
+    rows = order[places]
     by_start = np.lexsort((runs.starts[rows], keys))
     keys, rows = keys[by_start], rows[by_start]
     return _Table(keys, runs.starts[rows], runs.ends[rows], least[rows])
