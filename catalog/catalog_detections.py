@@ -26,7 +26,7 @@ from vfsd.core.detections import (
     source_from,
 )
 from vfsd.core.frames import frame_ranges, raw_indices, selected_frames
-from vfsd.core.label_query import Labels, clauses_of
+from vfsd.core.label_query import Labels, UnknownLabels, clauses_of
 from vfsd.core.model import LogicalVideo
 from vfsd.errors import ExistsError, OutOfRangeError, UsageError
 
@@ -271,19 +271,17 @@ class CatalogDetections:
         with self._catalog.reading() as seen:
             return seen.detections.detects_any(source, labels)
 
-    def unknown_labels(self, labels: Labels | None) -> list[str]:
-        """Return the labels of an expression that no box in the store has ever had, sorted."""
-        wanted = frozenset().union(*clauses_of(labels)) - self._known_labels
+    def unknown_labels(self, *several: Labels | None) -> UnknownLabels:
+        """Return the labels of expressions that no box in the store has ever had."""
+        words = [clause for labels in several for clause in clauses_of(labels)]
+        wanted = frozenset().union(*words) - self._known_labels
         if not wanted:
-            return []
+            return UnknownLabels()
         with self._catalog.reading() as seen:
             self._known_labels |= seen.detections.known_labels(wanted).keys()
-        return sorted(wanted - self._known_labels)
-
-    def all_labels(self) -> list[str]:
-        """Return every label that a box in the store has ever had, sorted."""
-        with self._catalog.reading() as seen:
-            return seen.detections.all_labels()
+            wanted -= self._known_labels
+            known = seen.detections.all_labels() if wanted else []
+        return UnknownLabels(tuple(sorted(wanted)), tuple(known))
 
     def labels(
         self, video: LogicalVideo, *, source: str | Source | None = None

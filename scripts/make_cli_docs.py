@@ -22,6 +22,7 @@ from vfsd.cli.errors import error_classes, exit_codes, exit_codes_of_every_comma
 from vfsd.core.timebase import byte_text
 from vfsd.disk.store_config import StoreSettings, describe
 from vfsd.mount.fuse.mount_options import described_options
+from vfsd.records.label_records import UNKNOWN_LABELS_FIELDS
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "cli.md"
 
@@ -114,6 +115,9 @@ def _command(command: Command) -> Iterator[str]:
     for option, fields in command.variants.items():
         yield f"With `{option} --json`:\n"
         yield from _fields(fields)
+    if command.unknown_labels:
+        yield "With `--json`, one more object at the end where a label is unknown:\n"
+        yield from _fields(UNKNOWN_LABELS_FIELDS)
     if command.exits:
         codes = [f"{code} ({exit_codes()[code]})" for code in command.exits]
         yield f"Exit codes, besides those of every command: {', '.join(codes)}.\n"

@@ -18,6 +18,7 @@ from click.testing import CliRunner
 from sample_videos import FOLDER
 from vfsd.cli.app import App, cli
 from vfsd.cli.command import Command
+from vfsd.records.label_records import UNKNOWN_LABELS_FIELDS
 
 CLIPS = ("traffic.mp4", "open-gop.mkv", "portrait.mp4", "mjpeg.avi")
 
@@ -87,6 +88,11 @@ def check_documented(words: list[str], result: Result) -> None:
         (command.variants[word] for word in words if word in command.variants), command.fields
     )
     for printed in result.objects:
+        if "unknown_labels" in printed:
+            assert command.unknown_labels
+            assert printed == result.objects[-1]
+            assert list(printed) == ["schema", *UNKNOWN_LABELS_FIELDS]
+            continue
         assert list(printed) == ["schema", *fields]
         assert printed["schema"] == 1
     assert command.listing or len(result.lines) == 1

@@ -127,6 +127,9 @@ def test_unknown_label_is_named(imported: Run, json: tuple[str, ...]) -> None:
     assert done.code == 0
     assert "warning: the store has no label 'car near person for 2 s'; it has" in done.err
     assert "car" in done.err.partition("it has")[2]
+    if json:
+        assert done.objects[-1]["unknown_labels"] == ["car near person for 2 s"]
+        assert "car" in done.objects[-1]["known_labels"]
 
 
 def test_query_by_label_time_and_region(imported: Run) -> None:

@@ -146,6 +146,27 @@ def test_boxes_in_columns_and_counts(client: WebClient) -> None:
     assert client.get("/api/1/detections?q=car%20%26%20bird").json["total"] == 0
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api/1/detections?x",
+        "/api/1/crops?x",
+        "/api/1/cameras/yard/events?x",
+        f"/api/1/videos/{FIRST}/detections?x",
+        f"/api/1/videos/{FIRST}/detections?from=900",
+    ],
+)
+def test_unknown_labels_are_said(server: RunningServer, client: WebClient, path: str) -> None:
+    known = client.get(f"{path}&q=car%7Cbird").json
+    assert (known["unknown_labels"], known["known_labels"]) == ([], [])
+    found = client.get(f"{path}&q=car%26trcuk%26bus")
+    assert found.status == 200
+    assert found.json["unknown_labels"] == ["bus", "trcuk"]
+    assert set(found.json["known_labels"]) >= {"car", "bird"}
+    denied = server.client("a-guests-token-of-cam1").get(f"{path}&q=trcuk")
+    assert denied.status in (403, 404) or denied.json["known_labels"] == []
+
+
 def test_crops_show_the_boxes(server: RunningServer, client: WebClient) -> None:
     import cv2
     import numpy as np

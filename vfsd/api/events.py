@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast, overload
 
 import numpy as np
 
-from vfsd.api.labels import warn_of_unknown_labels
 from vfsd.core.detections import (
     NO_SOURCE,
     NO_TRACK,
@@ -21,7 +20,7 @@ from vfsd.core.detections import (
     Source,
     contiguous_ranges,
 )
-from vfsd.core.label_query import Labels, clauses_of
+from vfsd.core.label_query import Labels, UnknownLabels, clauses_of
 from vfsd.core.timebase import Span, seconds
 from vfsd.errors import OutOfRangeError, UsageError
 from vfsd.labels.events import (
@@ -87,6 +86,7 @@ class EventList(Sequence[Event]):
 
     An event there would not be found.
     """
+    unknown_labels: UnknownLabels  #: of the variables
 
     @overload
     def __getitem__(self, at: int) -> Event: ...
@@ -108,7 +108,7 @@ def events(
     variables: Mapping[str, Labels],
     **options: Unpack[EventOptions],
 ) -> EventList:
-    """Find an event in `videos`; see `Store.events`."""
+    """Find an event in `videos`; see `Store.events`.  Does not warn of unknown labels."""
     from vfsd.api.video import context_of
 
     return _Search(text, variables, **options).find([context_of(video) for video in videos])
@@ -166,9 +166,8 @@ class _Search:
     def find(self, videos: Sequence[VideoContext]) -> EventList:
         videos = self._within_span(videos)
         if not videos:
-            return EventList((), {})
+            return EventList((), {}, UnknownLabels())
         index = videos[0].parts.catalog.detections
-        warn_of_unknown_labels(index, self._variables.values())
         infos = [video.info for video in videos]
         examined = index.examined_in(infos, self._source)
         seen = [self._seen(video, runs) for video, runs in zip(videos, examined, strict=True)]
@@ -191,6 +190,7 @@ class _Search:
                 for row in range(len(found))
             ),
             self._unknown(index, seen, boxes),
+            index.unknown_labels(*self._variables.values()),
         )
 
     def _within_span(self, videos: Sequence[VideoContext]) -> Sequence[VideoContext]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, SupportsIndex
+from typing import TYPE_CHECKING, Any, Protocol, SupportsIndex, TypedDict, Unpack
 
 import numpy.typing as npt
 
@@ -21,14 +21,13 @@ from vfsd.core.detections import (
     Source,
 )
 from vfsd.core.frames import sliced
-from vfsd.core.label_query import Labels, unknown_labels_text
+from vfsd.core.label_query import Labels, UnknownLabels
 from vfsd.core.timebase import Span
 from vfsd.errors import UnknownLabelWarning, UsageError
 from vfsd.read.read_context import VideoContext
 from vfsd.validation import boolean
 
 if TYPE_CHECKING:
-    from vfsd.catalog.catalog_detections import CatalogDetections
     from vfsd.labels import LabeledVideo
     from vfsd.labels.detectors import Detector, Every
     from vfsd.labels.table_input import BoxTuple
@@ -267,14 +266,12 @@ class VideoLabels:
         """
         if span is not None and frames is not None:
             raise UsageError("give either a span of time or frames, not both")
-        chosen = self._numbers(frames) if span is None else self._video.frames_of_span(span)
-        catalog = self._video.parts.catalog
-        if labels is not None:
-            warn_of_unknown_labels(catalog.detections, [labels])
-        return catalog.detections.find(
-            self._video.info,
+        warn_of_unknown_labels(self._video.parts.catalog.detections.unknown_labels(labels))
+        return find_boxes(
+            self._video,
             labels,
-            frames=chosen,
+            span=span,
+            frames=self._numbers(frames),
             region=region,
             source=source,
             min_confidence=min_confidence,
@@ -330,9 +327,34 @@ class VideoLabels:
         return frames
 
 
-def warn_of_unknown_labels(index: CatalogDetections, several: Iterable[Labels]) -> None:
-    """Issue an `UnknownLabelWarning` for labels that no box in the store has ever had."""
-    unknown = sorted({label for labels in several for label in index.unknown_labels(labels)})
+class BoxConditions(TypedDict, total=False):
+    """The arguments of `VideoLabels.query` besides its labels and frames."""
+
+    region: Area | None
+    source: str | Source | None
+    min_confidence: float | None
+    track: int | None
+    attributes: Mapping[str, Any] | None
+
+
+def find_boxes(
+    video: VideoContext,
+    labels: Labels | None = None,
+    *,
+    span: Span | None = None,
+    frames: range | Sequence[int] | Ints | int | None = None,
+    **conditions: Unpack[BoxConditions],
+) -> DetectionQuery:
+    """The boxes of `VideoLabels.query`, without its warning.
+
+    For a server or a command, which say in their answer what `CatalogDetections.unknown_labels`
+    returns.  `frames` count only without `span`.
+    """
+    chosen = frames if span is None else video.frames_of_span(span)
+    return video.parts.catalog.detections.find(video.info, labels, frames=chosen, **conditions)
+
+
+def warn_of_unknown_labels(unknown: UnknownLabels) -> None:
+    """Issue an `UnknownLabelWarning` at the caller of the calling function."""
     if unknown:
-        text = unknown_labels_text(unknown, index.all_labels())
-        warnings.warn(UnknownLabelWarning(text), stacklevel=3)
+        warnings.warn(UnknownLabelWarning(str(unknown)), stacklevel=3)

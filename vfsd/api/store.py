@@ -330,9 +330,12 @@ class Store(Mapping[str, "Video"]):
         raises, too.  An event is within one video.
         """
         from vfsd.api.events import events, split_arguments
+        from vfsd.api.labels import warn_of_unknown_labels
 
         options, variables = split_arguments(arguments)
-        return events(self.named(names), event, variables, **options)
+        found = events(self.named(names), event, variables, **options)
+        warn_of_unknown_labels(found.unknown_labels)
+        return found
 
     def timeline(self, names: str | Iterable[str]) -> Timeline:
         """The videos of a camera in the order of their recording.

@@ -629,8 +629,9 @@ class Video:
         rate varies.
         """
         from vfsd.api.events import events
+        from vfsd.api.labels import warn_of_unknown_labels
 
-        return events(
+        found = events(
             [self],
             event,
             variables,
@@ -642,6 +643,8 @@ class Video:
             regions=regions,
             predicates=predicates,
         )
+        warn_of_unknown_labels(found.unknown_labels)
+        return found
 
     def crops(
         self,

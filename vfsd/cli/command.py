@@ -36,7 +36,8 @@ class Command(click.Command):
     `examples` are command lines that the tests run. They find a store ``videos``, the folders
     ``footage`` and ``labels``, and a file ``workload.json``. `fields` are the keys of each object
     that ``--json`` prints, `variants` those with certain options. `exits` are the exit codes of
-    this command alone. The name of a command in a group includes the name of the group.
+    this command alone. With `unknown_labels`, a last object may have `UNKNOWN_LABELS_FIELDS`. The
+    name of a command in a group includes the name of the group.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Command(click.Command):
         variants: Mapping[str, Mapping[str, str]],
         exits: Sequence[int],
         listing: bool,
+        unknown_labels: bool,
         **rest: Any,
     ) -> None:
         super().__init__(*args, **rest)
@@ -55,6 +57,7 @@ class Command(click.Command):
         self.variants = MappingProxyType(dict(variants))
         self.exits = tuple(sorted(set(exits)))
         self.listing = listing
+        self.unknown_labels = unknown_labels
         self.params += common_options()
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -197,6 +200,7 @@ def define(
     variants: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
     exits: Sequence[type[VfsdError] | int] = (),
     listing: bool = False,
+    unknown_labels: bool = False,
 ) -> Callable[[Callable[..., None]], Command]:
     """Make a function a `Command`; its first argument is the `Session`.
 
@@ -214,6 +218,7 @@ def define(
             variants=variants,
             exits=codes,
             listing=listing,
+            unknown_labels=unknown_labels,
         )(click.pass_obj(function))
 
     return decorate

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vfsd.cli.command import define
-from vfsd.cli.labels import source_options
+from vfsd.cli.labels import print_unknown_labels, source_options
 from vfsd.cli.options import Span, pair_value, span_value, time_value
 from vfsd.cli.output import print_json, print_table, printable
 from vfsd.cli.session import Session, select_videos
@@ -99,6 +99,8 @@ def events(
 
     A line has name, time, frames and tracks.
     """
+    from vfsd.api.events import events as find_events
+
     root, paths = session.places([name])
     options: dict[str, Any] = {
         "within": within,
@@ -113,8 +115,9 @@ def events(
     if taken:
         raise UsageError(f"{taken[0]} must not be the name of a variable", hint="use a, b, c")
     with session.opened(root) as store:
-        videos = [video.name for video in select_videos(store, paths).values()]
-        found = store.events(event, videos, **options, **labels)
+        videos = list(select_videos(store, paths).values())
+        found = find_events(videos, event, labels, **options)
+        print_unknown_labels(session, found.unknown_labels)
         if only_unknown:
             _print_unknown(session, found.unknown)
             return

@@ -23,17 +23,31 @@ from vfsd.cli.options import (
     region_value,
     span_value,
 )
-from vfsd.cli.output import Progress, print_json, print_line, print_table, printable
+from vfsd.cli.output import (
+    Progress,
+    print_json,
+    print_line,
+    print_remark,
+    print_table,
+    printable,
+)
 from vfsd.cli.session import Session, for_each, select_records, select_videos
 from vfsd.cli.work import ORDER_EXITS, ORDER_VARIANTS, engine_options, run_on
 from vfsd.core.timebase import clock_text
 from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
-from vfsd.records.label_records import BOX_FIELDS, LABELS_FIELDS, box_record, labels_record
+from vfsd.records.label_records import (
+    BOX_FIELDS,
+    LABELS_FIELDS,
+    box_record,
+    labels_record,
+    unknown_labels_record,
+)
 
 if TYPE_CHECKING:
     from vfsd.api.video import Video
     from vfsd.catalog.detection_query import DetectionQuery
     from vfsd.core.detections import Detection, Source
+    from vfsd.core.label_query import UnknownLabels
     from vfsd.labels.detectors import Detector, Every
     from vfsd.tiling import Rect
 
@@ -118,6 +132,7 @@ _ROWS_AT_ONCE = 10_000
     variants={"--count": {"name": "path from the root of the store", "boxes": "number of boxes"}},
     exits=[NotFoundError, OutOfRangeError],
     listing=True,
+    unknown_labels=True,
 )
 @click.argument("name", metavar="VIDEO")
 @click.argument("expression", metavar="[LABELS]", required=False)
@@ -168,6 +183,8 @@ def labels_query(
     (`car|truck & red`). A label that contains |, & or a comma needs double quotes. A box must meet
     all options. A line has frame, time, label, box, confidence, track and source.
     """
+    from vfsd.api.labels import find_boxes
+    from vfsd.api.video import context_of
 
     if span is not None and chosen is not None:
         raise UsageError("give either --span or --frames, not both")
@@ -175,7 +192,8 @@ def labels_query(
     counts: dict[str, int] = {}
 
     def show(path: str, video: Video) -> None:
-        found = video.labels.query(
+        found = find_boxes(
+            context_of(video),
             expression,
             span=span,
             frames=None if chosen is None else frame_range(chosen, len(video)),
@@ -193,12 +211,24 @@ def labels_query(
             counts[path] = _print_boxes(session, video, found)
 
     with session.opened(place.root) as store:
+        unknown = store.catalog.detections.unknown_labels(expression)
         for_each(session, select_videos(store, [place.name]), show, headed=not only_count)
+    print_unknown_labels(session, unknown)
     if only_count and not session.json:
         _print_counts(counts)
-    elif not sum(counts.values()):
+    elif not sum(counts.values()) and not unknown:
         quoted = printable(shlex.quote(place.name))
         session.remark(f"no boxes found: `vfsd labels ls {quoted}` lists the labels")
+
+
+def print_unknown_labels(session: Session, unknown: UnknownLabels) -> None:
+    """Say which labels of a query the store does not have, if any."""
+    if not unknown:
+        return
+    if session.json:
+        print_json(unknown_labels_record(unknown))
+    if not session.quiet:
+        print_remark(f"warning: {unknown}")
 
 
 def _print_boxes(session: Session, video: Video, found: DetectionQuery) -> int:

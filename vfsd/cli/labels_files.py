@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING
 import click
 
 from vfsd.cli.command import define, replace_option
-from vfsd.cli.labels import FORMATS, numbering_options, source_options
+from vfsd.cli.labels import (
+    FORMATS,
+    numbering_options,
+    print_unknown_labels,
+    source_options,
+)
 from vfsd.cli.options import Span, span_value
 from vfsd.cli.output import Progress, print_json, printable
 from vfsd.cli.session import Session, for_each, select_videos, single_path
@@ -299,6 +304,8 @@ def labels_export(
     coco, yolo and voc, each examined frame has an image or file; coco has the source as well. A mot
     file a.txt comes with a.labels.txt, the names of its classes.
     """
+    from vfsd.api.labels import find_boxes
+    from vfsd.api.video import context_of
     from vfsd.labels import LabelExport, LabelWriteOptions, write_dataset, write_labels
 
     place = session.place(name)
@@ -310,8 +317,8 @@ def labels_export(
     found: dict[str, tuple[LabelExport, int]] = {}
 
     def collect(path: str, video: Video) -> None:
-        rows = video.labels.query(
-            expression, span=span, source=source, min_confidence=min_confidence
+        rows = find_boxes(
+            context_of(video), expression, span=span, source=source, min_confidence=min_confidence
         ).columns()
         inside = rows.clipped(video.width, video.height) if clipped else rows
         found[path] = (
@@ -323,6 +330,7 @@ def labels_export(
         session.opened(place.root) as store,
         Progress(f"writing {out}", None, shown=session.shows_progress) as progress,
     ):
+        unknown = store.catalog.detections.unknown_labels(expression)
         videos = select_videos(store, [place.name])
         if out == "-" and len(videos) > 1 and format_ not in _SINGLE_FILES:
             raise UsageError(
@@ -340,6 +348,7 @@ def labels_export(
             count = _write_dataset(_with_progress(several, progress), format_, out, replace)
     for path, (one, outside) in found.items():
         _report_export(session, path, format_, count, one, outside)
+    print_unknown_labels(session, unknown)
     if not session.json:
         boxes = sum(len(one.columns) for one, _ in found.values())
         text = f"{boxes} boxes to {printable(out)}"

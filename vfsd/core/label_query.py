@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from vfsd.errors import UsageError
 
@@ -91,14 +91,25 @@ def parse_labels(text: str) -> list[list[str]]:
     return clauses
 
 
-def unknown_labels_text(unknown: Sequence[str], known: Sequence[str]) -> str:
-    """Return the message for labels that the store does not have."""
-    words = " or ".join(map(repr, unknown))
-    if not known:
-        return f"the store has no label {words}: it has no labels yet"
-    listed = ", ".join(map(_quoted, known[:_MOST_LISTED]))
-    more = f" and {len(known) - _MOST_LISTED} more" if len(known) > _MOST_LISTED else ""
-    return f"the store has no label {words}; it has {listed}{more}"
+class UnknownLabels(NamedTuple):
+    """The labels of an expression that no box in the store has ever had.  False if there are none.
+
+    `str` gives a message.
+    """
+
+    unknown: tuple[str, ...] = ()  #: sorted
+    known: tuple[str, ...] = ()  #: all labels of the store, sorted; empty if none is unknown
+
+    def __bool__(self) -> bool:
+        return bool(self.unknown)
+
+    def __str__(self) -> str:
+        words = " or ".join(map(repr, self.unknown))
+        if not self.known:
+            return f"the store has no label {words}: it has no labels yet"
+        listed = ", ".join(map(_quoted, self.known[:_MOST_LISTED]))
+        more = f" and {len(self.known) - _MOST_LISTED} more" * (len(self.known) > _MOST_LISTED)
+        return f"the store has no label {words}; it has {listed}{more}"
 
 
 def format_labels(clauses: Sequence[Sequence[str]]) -> str:

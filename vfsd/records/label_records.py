@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from vfsd.catalog import Catalog
     from vfsd.core.detections import Detection, Source
+    from vfsd.core.label_query import UnknownLabels
     from vfsd.core.model import LogicalVideo
 
 
@@ -43,6 +44,18 @@ def box_record(one: Detection, seconds: float) -> dict[str, object]:
         "version": one.source.version,
         "attributes": dict(one.attributes),
     }
+
+
+UNKNOWN_LABELS_FIELDS: Mapping[str, str] = MappingProxyType(
+    {
+        "unknown_labels": "labels of the query that no box in the store has ever had",
+        "known_labels": "the labels of the store; empty where none is unknown",
+    }
+)
+
+
+def unknown_labels_record(found: UnknownLabels) -> dict[str, object]:
+    return {"unknown_labels": list(found.unknown), "known_labels": list(found.known)}
 
 
 LABELS_FIELDS: Mapping[str, str] = MappingProxyType(

@@ -11,14 +11,17 @@ from typing import Any
 import numpy as np
 from starlette.responses import Response
 
+from vfsd.api.labels import find_boxes
 from vfsd.api.video import Video, context_of
 from vfsd.core.capture_time import NS, time_zone
 from vfsd.core.timebase import iso_time
 from vfsd.core.view_request import View, ViewForm, ViewSpec, format_view_path
 from vfsd.errors import NotFoundError, UsageError
+from vfsd.records.label_records import UNKNOWN_LABELS_FIELDS
 from vfsd.views.segment_layout import segment_layout
 from vfsd.web.camera_index import Camera, CameraPart
 from vfsd.web.endpoint import Call, Endpoint, Parameter
+from vfsd.web.label_api import unknown_labels_in
 from vfsd.web.library_api import LIST_FIELDS
 from vfsd.web.query_values import moment_in, number_in
 from vfsd.web.view_playlists import codecs_of
@@ -208,8 +211,8 @@ def events(call: Call) -> object:
         video = call.web.store[part.video.name]
         if low >= video.duration:
             continue
-        rows = video.labels.query(
-            call.query.get("q") or None, span=(low, min(high, video.duration))
+        rows = find_boxes(
+            context_of(video), call.query.get("q") or None, span=(low, min(high, video.duration))
         ).columns()
         if not len(rows):
             continue
@@ -237,7 +240,7 @@ def events(call: Call) -> object:
     newest = found[-number_in(call.query, "limit", _MOST_EVENTS, 1, _MOST_EVENTS) :]
     for one in newest:
         one["start"], one["end"] = iso_time(one["start"]), iso_time(one["end"])
-    return {"items": newest, "next": None}
+    return {"items": newest, "next": None, **unknown_labels_in(call)}
 
 
 _OF = "/api/1/cameras/{name:path}"
@@ -335,6 +338,7 @@ ENDPOINTS = (
         "Runs of boxes by label.",
         {
             **LIST_FIELDS,
+            **UNKNOWN_LABELS_FIELDS,
             "items[].start": "ISO 8601, UTC",
             "items[].end": "time of its last box",
             "items[].label": "label",

@@ -11,8 +11,9 @@ from itertools import islice
 import numpy as np
 from starlette.responses import Response
 
+from vfsd.api.labels import find_boxes
 from vfsd.api.store import Store
-from vfsd.api.video import Video
+from vfsd.api.video import Video, context_of
 from vfsd.catalog.video_query import make_video_filter
 from vfsd.codecs.encoding.encoder import encode_jpeg
 from vfsd.core.capture_time import NS
@@ -21,9 +22,16 @@ from vfsd.core.label_query import clauses_of
 from vfsd.core.model import LogicalVideo
 from vfsd.core.pixel_array import Pixels
 from vfsd.errors import NotFoundError, UsageError
+from vfsd.records.label_records import UNKNOWN_LABELS_FIELDS
 from vfsd.tiling import Rect
 from vfsd.web.endpoint import Call, Endpoint, Parameter
-from vfsd.web.label_api import IN_PARAMETER, QUERY_PARAMETER, chosen_videos, seconds_of
+from vfsd.web.label_api import (
+    IN_PARAMETER,
+    QUERY_PARAMETER,
+    chosen_videos,
+    seconds_of,
+    unknown_labels_in,
+)
 from vfsd.web.library_api import LIST_FIELDS
 from vfsd.web.query_values import moment_in, number_in, region_in
 
@@ -71,6 +79,7 @@ def crops(call: Call) -> object:
         "sprite": f"/api/1/crops.jpg?c={token.decode().rstrip('=')}" if items else None,
         "items": items,
         "next": str(after + limit) if len(found) == limit else None,
+        **unknown_labels_in(call),
     }
 
 
@@ -131,7 +140,9 @@ def _boxes_of(call: Call, video: Video) -> Iterator[tuple[Video, int, str, _Box]
         if high <= low or low >= video.duration:
             return
         span = (low, min(high, float(video.duration)))
-    found = video.labels.query(query.get("q") or None, span=span, region=region_in(query))
+    found = find_boxes(
+        context_of(video), query.get("q") or None, span=span, region=region_in(query)
+    )
     # The first rows are enough for a page of crops, whatever the video has.
     rows = next(iter(found.batches()), None)
     if rows is None:
@@ -237,6 +248,7 @@ ENDPOINTS = (
         "Boxes of many videos, and a sheet with their pixels.",
         {
             **LIST_FIELDS,
+            **UNKNOWN_LABELS_FIELDS,
             "sprite": "URL of the sheet, null without boxes",
             "items[].video": "path of the video",
             "items[].frame": "number of the frame",

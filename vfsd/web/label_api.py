@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from vfsd.api.labels import find_boxes
 from vfsd.api.video import Video, context_of
 from vfsd.catalog.video_query import make_video_filter
 from vfsd.core.capture_time import NS
@@ -14,6 +15,7 @@ from vfsd.core.detections import DetectionColumns
 from vfsd.core.label_query import clauses_of
 from vfsd.core.timebase import iso_time
 from vfsd.errors import NotFoundError, UsageError
+from vfsd.records.label_records import UNKNOWN_LABELS_FIELDS, unknown_labels_record
 from vfsd.validation import is_pattern
 from vfsd.web.endpoint import Call, Endpoint, Parameter
 from vfsd.web.query_values import (
@@ -53,6 +55,15 @@ def chosen_videos(call: Call) -> list[tuple[int, str]] | None:
     return [(one.ino, one.name) for one in found if call.user.may_see(one.name)]
 
 
+def unknown_labels_in(call: Call) -> dict[str, object]:
+    """Return the labels of ``q`` that the store does not have, as a record.
+
+    It lists those of the store only for users who may see all of it.
+    """
+    found = call.web.store.catalog.detections.unknown_labels(call.query.get("q") or None)
+    return unknown_labels_record(found._replace(known=()) if call.user.directories else found)
+
+
 def counts(call: Call) -> object:
     query, store = call.query, call.web.store
     clauses = clauses_of(query.get("q") or None)
@@ -76,8 +87,9 @@ def counts(call: Call) -> object:
         unknown = seen.box_counts.unexamined(ids)
         if ids is None:
             names = seen.lists.names_of_videos({row.video_id for row in rows})
+    said = unknown_labels_in(call)
     if len(clauses) > 1:
-        return _counts_of_combinations(call, chosen, step, unknown)
+        return _counts_of_combinations(call, chosen, step, unknown) | said
     by_video: dict[int, int] = {}
     by_bin: dict[int, int] = {}
     for row in rows:
@@ -87,7 +99,7 @@ def counts(call: Call) -> object:
         ((names[number], count) for number, count in by_video.items() if number in names),
         key=lambda pair: (-pair[1], pair[0]),
     )
-    return _counts_record(videos, by_bin, step, unknown, is_clock=span is not None)
+    return _counts_record(videos, by_bin, step, unknown, is_clock=span is not None) | said
 
 
 def _counts_record(
@@ -134,7 +146,9 @@ def _counts_of_combinations(
     names = list(store) if chosen is None else [name for _, name in chosen]
     for name in names:
         video = store[name]
-        rows = video.labels.query(call.query.get("q"), region=region_in(call.query)).columns()
+        rows = find_boxes(
+            context_of(video), call.query.get("q"), region=region_in(call.query)
+        ).columns()
         shown = seconds_of(video, rows)
         captured = video.info.captured
         if is_clock:
@@ -264,6 +278,7 @@ ENDPOINTS = (
             "video), step (seconds) and counts",
             "videos": "list of objects: video and count, largest first, at most 1000",
             "unknown": "object: seconds and number of videos that no source has examined",
+            **UNKNOWN_LABELS_FIELDS,
         },
         (
             IN_PARAMETER,

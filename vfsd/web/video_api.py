@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from vfsd.api.labels import find_boxes
 from vfsd.api.video import Video, context_of
 from vfsd.core.detections import NO_TRACK, DetectionColumns
 from vfsd.core.frame_table_pages import Ints
 from vfsd.core.timebase import human_bytes, iso_time
 from vfsd.core.view_request import parse_size
 from vfsd.errors import UsageError
-from vfsd.records.label_records import LABELS_FIELDS, labels_record
+from vfsd.records.label_records import LABELS_FIELDS, UNKNOWN_LABELS_FIELDS, labels_record
 from vfsd.records.read_records import (
     EXPLAIN_FIELDS,
     READ_FIELDS,
@@ -29,6 +30,7 @@ from vfsd.records.tile_records import (
 )
 from vfsd.views.layout_facts import layout_facts
 from vfsd.web.endpoint import Call, Endpoint, Parameter
+from vfsd.web.label_api import unknown_labels_in
 from vfsd.web.library_api import LIST_FIELDS
 from vfsd.web.query_values import number_in, region_in, seconds_in, span_in
 
@@ -90,7 +92,7 @@ def labels(call: Call) -> object:
 def _bins(video: Video, one: Mapping[str, Any], bins: int) -> list[int]:
     named = (one["source"], one["model"], one["version"])
     frames = [
-        video.labels.query([[one["label"]]], source=source).columns().frames
+        find_boxes(context_of(video), [[one["label"]]], source=source).columns().frames
         for source in video.labels.sources()
         if (source.name, source.model, source.version) == named
     ]
@@ -107,16 +109,23 @@ def detections(call: Call) -> object:
     limit = number_in(query, "limit", _MAX_BOXES, 1, _MAX_BOXES)
     after = number_in(query, "after", 0, 0, 1 << 40)
     span, source = span_in(query), query.get("source") or None
+    said = unknown_labels_in(call)
     if span is not None and span[0] >= video.duration:
-        return {"columns": boxes_columns(DetectionColumns.from_detections([]), video), "next": None}
-    found = video.labels.query(
-        query.get("q") or None, span=span, region=region_in(query), source=source
+        nothing = boxes_columns(DetectionColumns.from_detections([]), video)
+        return {"columns": nothing, "next": None, **said}
+    found = find_boxes(
+        context_of(video),
+        query.get("q") or None,
+        span=span,
+        region=region_in(query),
+        source=source,
     ).columns()
     page = found.select(slice(after, after + limit))
     following = after + limit if after + limit < len(found) else None
     return {
         "columns": boxes_columns(page, video),
         "next": None if following is None else str(following),
+        **said,
     }
 
 
@@ -288,6 +297,7 @@ ENDPOINTS = (
             "columns": "object of lists: frame, x1, y1, x2, y2 (pixels of the displayed frame), "
             "label, source, confidence and track",
             "next": "`after` of the next page, or null",
+            **UNKNOWN_LABELS_FIELDS,
         },
         (
             Parameter("q", "labels: car|truck & red"),
