@@ -313,7 +313,7 @@ def _check_views(
     first = min(len(video), len(truth) or len(video)) // 4
     part = range(first, min(first + _VIEW_FRAMES, len(video)))
     cut = work / "part.mkv"
-    explained = video.explain_save(cut, frames=part)
+    explained = video.views.explain_save(cut, frames=part)
     video.save(cut, frames=part)
     shown = play_video(ffmpeg, cut, checks.frames)
     if len(shown) != len(part):
@@ -331,7 +331,7 @@ def _check_views(
     if not sound.hashes:
         return
     whole = work / "whole.mkv"
-    told = video.explain_save(whole)
+    told = video.views.explain_save(whole)
     if told.sound is None:
         result.notes.append(f"silent: {told.silence}")
         if not told.silence:

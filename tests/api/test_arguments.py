@@ -156,7 +156,7 @@ def test_invalid_query_is_refused(video: Video, what: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "act",
     [
-        lambda video: video.frames_at(1.0),
+        lambda video: video.read(times=1.0),
         lambda video: video.tiles.retile("2x2"),
         lambda video: video.labels.detect("motion"),
         lambda video: video.labels.detect(MotionDetector),
@@ -466,7 +466,7 @@ def test_invalid_requests_are_refused(kept: Store, requests: Any) -> None:
 def test_arrays_without_an_axis_are_refused(video: Video) -> None:
     one: Any = np.array(3)
     with pytest.raises(UsageError, match="times must be"):
-        video.frames_at(one)
+        video.read(times=one)
     with pytest.raises(UsageError, match="labels must be"):
         video.scan(one)
     with pytest.raises(UsageError, match="with roi"):

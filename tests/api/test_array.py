@@ -44,7 +44,7 @@ def test_an_array_is_indexed_like_one_of_numpy(
 ) -> None:
     outer = data.draw(_keys(pixels.shape), label="outer")
     expected = pixels[outer]
-    part = video.array()[outer]
+    part = video[...][outer]
     assert part.shape == np.shape(expected)
     if part.ndim:
         inner = data.draw(_keys(part.shape), label="inner")
@@ -61,20 +61,20 @@ def test_an_array_is_indexed_like_one_of_numpy(
 def test_a_list_selects_frames_like_an_index_array(
     video: Video, pixels: npt.NDArray[np.uint8], indices: list[int], row: int
 ) -> None:
-    whole = video.array()
+    whole = video[...]
     assert np.array_equal(whole[indices, row].numpy(), pixels[indices, row])
     assert np.array_equal(whole[np.array(indices)][..., 0].numpy(), pixels[indices, ..., 0])
 
 
 def test_a_mask_selects_frames(video: Video, pixels: npt.NDArray[np.uint8]) -> None:
     mask = np.arange(len(video)) % 50 == 3
-    assert np.array_equal(video.array()[mask, :8].numpy(), pixels[mask, :8])
+    assert np.array_equal(video[...][mask, :8].numpy(), pixels[mask, :8])
 
 
 @pytest.mark.parametrize("key", [120, (0, 240), (0, 0, -321), (0, 0, 0, 3), (0,) * 5])
 def test_an_index_outside_an_array_is_an_index_error(video: Video, key: Any) -> None:
     with pytest.raises(OutOfRangeError):
-        video.array()[key]
+        video[...][key]
 
 
 @pytest.mark.parametrize(
@@ -82,13 +82,13 @@ def test_an_index_outside_an_array_is_an_index_error(video: Video, key: Any) -> 
 )
 def test_a_malformed_index_is_refused(video: Video, key: Any) -> None:
     with pytest.raises(UsageError):
-        video.array()[key]
+        video[...][key]
 
 
 @pytest.mark.parametrize("key", [1.5, "0:01", (0.5, 3), slice(0.5, None)])
 def test_a_time_is_not_an_index_of_frames(video: Video, key: Any) -> None:
     with pytest.raises(IndexKindError, match="must be ints"):
-        video.array()[key]
+        video[...][key]
 
 
 def test_one_time_is_the_frame_on_the_screen(video: Video, pixels: npt.NDArray[np.uint8]) -> None:
@@ -113,7 +113,7 @@ def test_frames_are_arrays(video: Video, pixels: npt.NDArray[np.uint8]) -> None:
     assert np.array_equal(frames[3][5:9], pixels[13, 5:9])
     assert np.shares_memory(np.from_dlpack(frames), frames.data)
     assert np.array_equal(np.from_dlpack(frames[3]), pixels[13])
-    assert np.array_equal(np.from_dlpack(video.array()[7, ::2]), pixels[7, ::2])
+    assert np.array_equal(np.from_dlpack(video[...][7, ::2]), pixels[7, ::2])
 
 
 def test_crops_are_arrays(video: Video, pixels: npt.NDArray[np.uint8]) -> None:
@@ -137,4 +137,4 @@ def test_frames_are_pickled(video: Video) -> None:
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed")
 def test_frames_become_tensors(video: Video, pixels: npt.NDArray[np.uint8]) -> None:
     assert np.array_equal(video[3:5].torch().numpy(), pixels[3:5])
-    assert np.array_equal(video.array()[3:5, ::-1].torch().numpy(), pixels[3:5, ::-1])
+    assert np.array_equal(video[...][3:5, ::-1].torch().numpy(), pixels[3:5, ::-1])

@@ -56,7 +56,7 @@ def _work(
 
 
 def _rows(video: Video, frame: int) -> npt.NDArray[np.uint8]:
-    return video.array()[frame, ::2].numpy()
+    return video[...][frame, ::2].numpy()
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
@@ -66,7 +66,7 @@ def test_a_process_of_any_start_method_reads_the_same_bits(
     scan = video.scan("car")
     context = multiprocessing.get_context(method)
     with ProcessPoolExecutor(1, mp_context=context) as pool:
-        array = video.array()[40:50, ::3]
+        array = video[...][40:50, ::3]
         pixels = pool.submit(np.asarray, array).result()
         found = pool.submit(_work, store, video, scan, _Rows(video)).result()
     pid, read, crops, rows, is_equal, is_shared = found

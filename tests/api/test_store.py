@@ -89,7 +89,7 @@ def test_a_store_is_a_mapping_of_names_to_videos(store: Store, video: Video) -> 
 
 def test_a_video_describes_itself(store: Store, video: Video) -> None:
     assert (video.width, video.height, video.num_frames, len(video)) == (320, 240, 120, 120)
-    assert video.shape == video.array().shape == (120, 240, 320, 3)
+    assert video.shape == video[...].shape == (120, 240, 320, 3)
     assert (video.fps, video.duration, video.codec) == (Fraction(30), Fraction(4), "h264")
     store.catalog.tag(video.info, "night")
     store.catalog.set_metadata(video.info, site="gate")
@@ -781,7 +781,7 @@ def test_save_refuses_sizes_that_ffmpeg_cannot_scale(video: Video, tmp_path: Pat
 def test_frames_by_time(video: Video) -> None:
     assert video.frame_at(0.5).index == 15
     assert video.frame_at(0.51).index == 15
-    assert [frame.index for frame in video.frames_at([1, "0:01", 0])] == [30, 30, 0]
+    assert [frame.index for frame in video.read(times=[1, "0:01", 0])] == [30, 30, 0]
     with pytest.raises(OutOfRangeError):
         video.frame_at(video.duration)
 
@@ -850,7 +850,7 @@ def test_lazy_array_indexing(video: Video) -> None:
     assert inner.frames().index.tolist() == [30, 31, 32, 33, 34, 35]
     assert inner.frames().shape == inner.shape
     assert video.seconds[0:1:0.2].frames().index.tolist() == [0, 6, 12, 18, 24]
-    by_number = video.array()[4:12:2, 0:10, 0:10]
+    by_number = video[...][4:12:2, 0:10, 0:10]
     assert by_number.frames().index.tolist() == [4, 6, 8, 10]
     assert by_number[1:3].frames().index.tolist() == [6, 8]
     assert np.asarray(by_number).shape == (4, 10, 10, 3)
@@ -876,7 +876,7 @@ def test_times_are_not_indices(video: Video) -> None:
 
 
 def test_lazy_array_shape(video: Video) -> None:
-    whole = video.array()
+    whole = video[...]
     assert (len(whole), whole.shape) == (len(video), (len(video), 240, 320, 3))
     for part in (
         video.seconds[0.5:1.5, 100:200, 40:240],
@@ -903,7 +903,7 @@ def test_lazy_array_shape(video: Video) -> None:
 def test_nested_slices_match_numpy(video: Video, outer: slice, inner: slice | int) -> None:
     frames = np.arange(len(video))[outer]
     assert np.array_equal(video.read(frames=outer).index, frames)
-    part = video.array()[outer]
+    part = video[...][outer]
     assert np.array_equal(part[:, :8, :8].frames().index, frames)
     assert np.array_equal(part[inner][..., :8, :8, :].frames().index, np.atleast_1d(frames[inner]))
 

@@ -475,9 +475,9 @@ def test_open_video_does_not_use_tiles_of_corrected_numbers(video: Video, elsewh
 
 def test_frame_numbers_are_looked_up_again_after_a_correction(video: Video) -> None:
     times = [number / 25 for number in range(44, 56)]
-    found = video.frames_at(times)
+    found = video.read(times=times)
     assert len(video) == FRAMES - 1
-    again = video.frames_at(times)
+    again = video.read(times=times)
     assert found.index.tolist() == again.index.tolist()
     assert (found.data == again.data).all()
 

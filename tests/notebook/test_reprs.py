@@ -119,15 +119,15 @@ def test_crops_and_batches(video: Video) -> None:
 
 def every(store: Store, video: Video) -> dict[str, Any]:
     return {
-        "array": video.array()[10:90, 20:100, 40:160],
+        "array": video[...][10:90, 20:100, 40:160],
         "seconds": video.seconds[1:2],
-        "one frame": video.array()[3],
-        "no frames": video.array()[5:5],
+        "one frame": video[...][3],
+        "no frames": video[...][5:5],
         "scan": video.scan(),
         "regions": video.scan(roi=(10, 20, 60, 50)),
         "query": video.labels.query(),
         "explanation": video.explain(span=(1, 2), region=(0, 0, 64, 64)),
-        "save": video.explain_save("x.mp4", span=(0.5, 2)),
+        "save": video.views.explain_save("x.mp4", span=(0.5, 2)),
         "video": video,
         "store": store,
     }
@@ -181,13 +181,13 @@ def test_expensive_frames_are_left_out(
     places = np.linspace(0, 119, 12).round().astype(int).tolist()
     predicted = previews._predicted(context_of(video), places, None)
     monkeypatch.setattr(previews, "MAX_SECONDS", predicted / 2)
-    html = video.array()._repr_html_()
+    html = video[...]._repr_html_()
     assert 0 < sum(asked) < 12
     assert f"... and {120 - sum(asked)} more" in html
     asked.clear()
     one = previews._predicted(context_of(video), [0], None)
     monkeypatch.setattr(previews, "MAX_SECONDS", one / 2)
-    for value in (video, video.array(), video.scan()):
+    for value in (video, video[...], video.scan()):
         assert "img" not in value._repr_html_()
     assert not asked
 
@@ -199,7 +199,7 @@ def test_damage_fails_no_representation(tmp_path: Path) -> None:
         path = store.parts.objects.path(video.original.object_key or "")
         path.chmod(0o644)
         path.write_bytes(b"\0" * 100)
-        for value in (video, video.array(), video.scan()):
+        for value in (video, video[...], video.scan()):
             assert "img" not in value._repr_html_()
         removed = video.labels.query()
         store.remove("a.mp4")

@@ -107,20 +107,20 @@ def test_region_outside_of_the_frame_is_refused(video: Video) -> None:
 
 @pytest.mark.thorough
 def test_explain_matches_the_saved_view(video: Video) -> None:
-    found = video.explain_save("clip.mp4", frames=slice(20, 110))
+    found = video.views.explain_save("clip.mp4", frames=slice(20, 110))
     assert (found.made, found.frames) == ("spliced", 90)
     (copied,) = (step for step in found.steps if step.does == "copy")
     assert copied.frames.start == 30
     assert copied.bytes == packet_bytes(video, 30, copied.frames.stop)
     assert found == video.views.explain("frames=20-110.mp4")
-    whole = video.explain_save("clip.mkv")
+    whole = video.views.explain_save("clip.mkv")
     assert (whole.made, whole.work, whole.psnr) == ("copied", DecodeWork(), math.inf)
     video.tiles.retile("uniform:3x4")
-    scaled = video.explain_save("a.mp4", size=(160, 0), codec="hevc")
+    scaled = video.views.explain_save("a.mp4", size=(160, 0), codec="hevc")
     assert [step.does for step in scaled.steps] == ["decode", "encode"]
     assert scaled.work == video.explain(size=(160, 120), format="yuv420p").work
     with pytest.raises(UsageError):
-        video.explain_save("clip.h264", codec="av1")
+        video.views.explain_save("clip.h264", codec="av1")
     with pytest.raises(UsageError):
         video.views.explain(b"full.mp4")  # type: ignore[arg-type]
 

@@ -126,10 +126,10 @@ def test_other_samples_are_converted(store: Store, tmp_path: Path, pixels: str) 
     path = make_clip(tmp_path / "clip.mp4", "libx264", pixel_format=pixels, options={"crf": "10"})
     video = store.ingest(path)
     video.verify()
-    encoded = video.playable()
+    encoded = video.views.playable()
     assert encoded.origin == "encoded"
     video.renditions.browser(video.original.media.width)
-    chosen = video.playable()
+    chosen = video.views.playable()
     assert (chosen.origin, chosen.name) == ("rendition", "codec=h264,pix=yuv420p.mp4")
     assert chosen.losses == tuple(browser_losses(video.original.media))
     assert chosen.losses
@@ -142,16 +142,16 @@ def test_other_samples_are_converted(store: Store, tmp_path: Path, pixels: str) 
 
 
 def test_playable_prefers_the_original(video: Video, store: Store) -> None:
-    assert (video.playable().name, video.playable().origin) == ("full.mp4", "original")
+    assert (video.views.playable().name, video.views.playable().origin) == ("full.mp4", "original")
     video.renditions.browser(160)
-    assert video.playable().origin == "original"
+    assert video.views.playable().origin == "original"
     other = store.ingest(FOLDER / "av1.mp4")
-    assert other.playable(["h264", "av1"]).origin == "original"
-    assert other.playable().origin == "encoded"
+    assert other.views.playable(["h264", "av1"]).origin == "original"
+    assert other.views.playable().origin == "encoded"
     other.renditions.browser(160)
-    found = other.playable(["h264", "hevc"])
+    found = other.views.playable(["h264", "hevc"])
     assert (found.origin, found.codec, found.size[0]) == ("rendition", "h264", 160)
     assert other.views.explain(found.name).made == "copied"
     for wrong in ([], ["vp8"], ["vp9"]):
         with pytest.raises(UsageError, match="can must"):
-            other.playable(wrong)
+            other.views.playable(wrong)

@@ -61,7 +61,7 @@ class VideoArray:
 
         clip = video.seconds[10:20, 100:400, 200:600]
         clip.seconds[2:4].numpy()
-        video.array()[::30, :, :, 0].numpy()
+        video[::30, :, :, 0].numpy()
     """
 
     def __init__(self, video: Video, axes: _Axes) -> None:

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from vfsd.core.detections import Source
     from vfsd.core.label_query import Labels
     from vfsd.disk.object_store import Progress
-    from vfsd.views import PlayableView, ViewExplanation
 
     # An anywidget, `vfsd.notebook.Player`, a package above this one.
     Player = Any
@@ -213,11 +212,11 @@ class Video:
                 part is None or is_one_integer(part) for part in (key.start, key.stop, key.step)
             ):
                 return self.frames(key)
-            return self.array()[key].frames()  # raises: times are not indices
+            return self._array()[key].frames()  # raises: times are not indices
         if isinstance(key, (float, Fraction, str)):
-            return self.array()[key]  # raises as well
+            return self._array()[key]  # raises as well
         if isinstance(key, tuple) or key is Ellipsis:
-            return self.array()[key]
+            return self._array()[key]
         return self.frames(key)  # type: ignore[arg-type]  # which refuses a bool
 
     def __iter__(self) -> Iterator[Frame]:
@@ -276,14 +275,7 @@ class Video:
 
         Raises `OutOfRangeError` before the first frame and at the end of the video.
         """
-        return self.frames_at([time], region=region)[0]
-
-    def frames_at(self, times: Sequence[Seconds], *, region: Region | None = None) -> Frames:
-        """The frames on the screen at `times`, in seconds from the first frame.
-
-        Raises `OutOfRangeError` before the first frame and at the end of the video.
-        """
-        return self.read(times=times, region=region)
+        return self.read(times=[time], region=region)[0]
 
     def index_at(self, time: Seconds) -> int:
         """The number of the frame on the screen at `time` seconds.  Raises `OutOfRangeError`."""
@@ -458,17 +450,17 @@ class Video:
 
         ``video.seconds[10:20, 100:400, 200:600]`` is ten seconds of a region; see `VideoArray`.
         """
-        return self.array().seconds
+        return self._array().seconds
 
-    def array(self) -> VideoArray:
-        """The whole video as a lazy array of frames x height x width x 3."""
+    def _array(self) -> VideoArray:
+        """The whole video as a lazy array of frames x height x width x 3, as ``video[...]``."""
         from vfsd.api.array import VideoArray
 
         return VideoArray.of(self)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
-        """Decode the whole video, for NumPy; `array` decodes only what is needed."""
-        return self.array().__array__(dtype, copy)
+        """Decode the whole video, for NumPy; ``video[...]`` decodes only what is needed."""
+        return self._array().__array__(dtype, copy)
 
     @overload
     def scan(
@@ -833,72 +825,6 @@ class Video:
             sound=sound,
         )
         return views.save(path, request, replace=replace, on_progress=on_progress)
-
-    def explain_save(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        span: Span | None = None,
-        frames: int | range | slice | None = None,
-        region: Region | None = None,
-        size: Size | None = None,
-        fps: Seconds | None = None,
-        codec: str | None = None,
-        format: str | None = None,
-        psnr: float | None = None,
-        sound: str | None = None,
-    ) -> ViewExplanation:
-        """Explain which parts a `save` with these arguments copies, decodes and encodes.
-
-            found = video.explain_save("clip.mp4", span=(1.3, 6.7))
-            found.made, [(step.does, step.frames, step.bytes) for step in found.steps]
-
-        No file is written.  Raises `OutOfRangeError` and `UsageError`.
-
-        Args:
-            path: Only the extension counts.
-            span: As for `read`.
-            frames: A range or a slice; not together with `span`.
-            region: As for `read`.
-            size: As for `read`.
-            fps: As for `read`.
-            codec: As for `save`.
-            format: As for `save`.
-            psnr: As for `read`.
-            sound: As for `save`.
-        """
-        from vfsd.api.views import VideoViews, request_of
-
-        views = VideoViews(self._context)
-        request = request_of(
-            self._context,
-            path,
-            span=span,
-            frames=frames,
-            region=region,
-            size=size,
-            fps=fps,
-            codec=codec,
-            format=format,
-            psnr=psnr,
-            sound=sound,
-        )
-        return views.explain_request(request)
-
-    def playable(self, can: Sequence[str] = ("h264",)) -> PlayableView:
-        """Return the view that a web browser should play: the original, a browser rendition, or
-        else a view that is encoded while it is read.
-
-            target = f"/v/{video.name}@/{video.playable(can=['h264', 'av1']).name}"
-
-        Args:
-            can: The codecs that the browser plays: h264, hevc, av1, vp9.
-
-        Raises `UsageError` for other codecs, and for none.
-        """
-        from vfsd.api.views import VideoViews
-
-        return VideoViews(self._context).playable(can)
 
     # -- groups: made when they are used, so that a read imports none of their modules
 

@@ -72,8 +72,65 @@ class VideoViews:
         video = self._video
         return explain_view(video.parts, video.tools, video.info, request)
 
+    def explain_save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        span: Span | None = None,
+        frames: int | range | slice | None = None,
+        region: Region | None = None,
+        size: Size | None = None,
+        fps: Seconds | None = None,
+        codec: str | None = None,
+        format: str | None = None,
+        psnr: float | None = None,
+        sound: str | None = None,
+    ) -> ViewExplanation:
+        """Explain which parts `Video.save` with these arguments copies, decodes and encodes.
+
+            found = video.views.explain_save("clip.mp4", span=(1.3, 6.7))
+            found.made, [(step.does, step.frames, step.bytes) for step in found.steps]
+
+        No file is written.  Raises `OutOfRangeError` and `UsageError`.
+
+        Args:
+            path: Only the extension counts.
+            span: As for `Video.read`.
+            frames: A range or a slice; not together with `span`.
+            region: As for `Video.read`.
+            size: As for `Video.read`.
+            fps: As for `Video.read`.
+            codec: As for `Video.save`.
+            format: As for `Video.save`.
+            psnr: As for `Video.read`.
+            sound: As for `Video.save`.
+        """
+        request = request_of(
+            self._video,
+            path,
+            span=span,
+            frames=frames,
+            region=region,
+            size=size,
+            fps=fps,
+            codec=codec,
+            format=format,
+            psnr=psnr,
+            sound=sound,
+        )
+        return self.explain_request(request)
+
     def playable(self, can: Sequence[str] = ("h264",)) -> PlayableView:
-        """As `Video.playable`."""
+        """Return the view that a web browser should play: the original, a browser rendition, or
+        else a view that is encoded while it is read.
+
+            target = f"/v/{video.name}@/{video.views.playable(can=['h264', 'av1']).name}"
+
+        Args:
+            can: The codecs that the browser plays: h264, hevc, av1, vp9.
+
+        Raises `UsageError` for other codecs, and for none.
+        """
         video = self._video
         return playable_view(video.parts, video.tools, video.info, can)
 

@@ -83,7 +83,7 @@ class ViewPlaylists:
             request = parse_view_path("full.mp4")
             layout = segment_layout(store.parts, store.tools, info, request)
         else:
-            request = parse_view_path(store.open_video(info).playable(can).name)
+            request = parse_view_path(store.open_video(info).views.playable(can).name)
             layout = segment_layout(store.parts, store.tools, info, request)
         uri = view_uri(info.name, format_view_path(request), info.digest, layout)
         return PlaylistPart.of(uri, layout)
