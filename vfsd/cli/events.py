@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     variants={"--unknown": UNKNOWN_FIELDS},
     exits=[NotFoundError, OutOfRangeError],
     listing=True,
+    unknown_labels=True,
 )
 @click.argument("name", metavar="VIDEO")
 @click.argument("event", metavar="EVENT")

@@ -247,6 +247,7 @@ _SINGLE_FILES = ("coco", "label-studio")
     },
     exits=[NotFoundError, ExistsError, OutOfRangeError],
     listing=True,
+    unknown_labels=True,
 )
 @click.argument("name", metavar="VIDEO")
 @click.argument("expression", metavar="[LABELS]", required=False)
