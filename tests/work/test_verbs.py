@@ -234,7 +234,9 @@ def test_tune(store: Store, wide_clip: Path) -> None:
     assert {one.plan.frames for one in found} == {one.plan.frames for one in proposals}
     assert [one.settings for one in found] == [one.settings for one in proposals]
     unit = order.units()[0]
-    assert at_once(store, unit) in (["made", "skipped"], ["outdated", "made"])
+    # Each of the two may make some of the proposals of the unit; none is made twice, see below.
+    found_at_once = (["made", "skipped"], ["made", "outdated"], ["made", "made"])
+    assert at_once(store, unit) in found_at_once
     assert set(outcomes(order, "local:2")) <= {"made", "skipped"}
     decisions = store.catalog.decisions(video.info)
     assert sorted(one.first_frame for one in decisions) == sorted(
