@@ -9,10 +9,10 @@ from typing import Any
 
 import click
 
-from vfsd.cli.bucket import parsed_options
 from vfsd.cli.command import define
 from vfsd.cli.output import Progress, print_json, print_table, printable
 from vfsd.cli.session import Session
+from vfsd.cli.store import parsed_options
 from vfsd.cli.work import LATER, ORDER_EXITS, ORDER_VARIANTS, engine_options, run_units
 from vfsd.core.timebase import human_bytes
 from vfsd.errors import (

@@ -126,7 +126,7 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = MappingProxyType(
             "homes": Entry("homes", "List the directories that share the catalog of a store."),
             "homes forget": Entry("homes", "Remove a home that is gone for good."),
             "homes claim": Entry("homes", "Use a directory that was moved here from another host."),
-            "push": Entry("bucket", "Copy the objects of a store into a bucket."),
+            "push": Entry("store", "Copy the objects of a store into a bucket."),
             "config": Entry("store", "Show or change the settings of a store."),
             "fsck": Entry("checks", "Check a store for problems."),
             "scrub": Entry("checks", "Read all stored data, and compare it with its checksums."),
