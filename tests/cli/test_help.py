@@ -239,6 +239,10 @@ def test_example(place: Path, name: str, example: str, request: pytest.FixtureRe
         (place / "footage" / "2026-05-01").mkdir()
         for file in list((place / "footage").glob("*.*")):
             file.rename(place / "footage" / "2026-05-01" / f"10-00-{file.stem}{file.suffix}")
+    if name == "track":
+        assert (
+            run_command("-s", "videos", "detect", "cam1/traffic.mp4", "--with", "motion").code == 0
+        )
     if name == "push" or example.endswith("fsck --objects"):
         pytest.importorskip("obstore")
         bucket = f"file://{place / 'bucket'}"

@@ -28,6 +28,8 @@ from vfsd.read.read_context import VideoContext
 from vfsd.validation import boolean
 
 if TYPE_CHECKING:
+    from vfsd.api.track import Tracked
+    from vfsd.core.timebase import Seconds
     from vfsd.labels import LabeledVideo
     from vfsd.labels.detectors import Detector, Every
     from vfsd.labels.table_input import BoxTuple
@@ -228,6 +230,42 @@ class VideoLabels:
         from vfsd.api.detect import detect
 
         return detect(self._video, detector, span, every, on_progress, replace, psnr)
+
+    def track(
+        self,
+        labels: Labels | None = None,
+        *,
+        source: str | Source | None = None,
+        gap: Seconds = 1,
+        min_iou: float = 0.2,
+    ) -> Tracked:
+        """Number the objects that boxes show, and store the boxes again with their tracks.
+
+            video.labels.track("car|truck", source="yolo")
+
+        The new boxes have a source named "track", whose parameters name the source of the boxes.
+        The same call replaces its earlier result; the detector's boxes stay as they are.  Frames
+        that the detector has not examined do not count as gaps.  Only boxes are compared, no
+        pixels.  Issues an `UnknownLabelWarning` as `query` does.
+
+        Args:
+            labels: Boxes of one kind of object, as for `query`.  None: all, each label on its own.
+            source: The source of the boxes; needed where several sources have some.
+            gap: Most seconds without a box within a track.  Up to two examined frames without one
+                never end it.
+            min_iou: Least overlap with the predicted box, as intersection over union; of the other
+                boxes, a near one of about the same size continues the track.
+
+        Raises:
+            UsageError: An argument is malformed, or the boxes have several sources.
+            NotFoundError: No source has such boxes or has examined the video, or its bytes have
+                changed.
+            ReadOnlyError: The store was opened read-only.
+        """
+        from vfsd.api.track import track
+
+        warn_of_unknown_labels(self._video.parts.catalog.detections.unknown_labels(labels))
+        return track(self._video, labels, source, gap, min_iou)
 
     # -- looking
 

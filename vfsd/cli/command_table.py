@@ -88,6 +88,7 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = MappingProxyType(
         },
         "Labels": {
             "detect": Entry("labels", "Find objects in VIDEOs, and store their boxes."),
+            "track": Entry("track", "Number the objects that the boxes of a detector show."),
             "labels import": Entry("labels_files", "Import the boxes of a label file for a VIDEO."),
             "labels export": Entry("labels_files", "Export the boxes of videos to label files."),
             "labels query": Entry("labels", "Find boxes of videos, by frame."),
