@@ -216,7 +216,7 @@ def labels_query(
     print_unknown_labels(session, unknown)
     if only_count and not session.json:
         _print_counts(counts)
-    elif not sum(counts.values()) and not unknown:
+    elif not sum(counts.values()):
         quoted = printable(shlex.quote(place.name))
         session.remark(f"no boxes found: `vfsd labels ls {quoted}` lists the labels")
 
