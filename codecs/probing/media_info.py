@@ -162,6 +162,9 @@ def _track_crop(window: FileWindow, tracks: MatroskaElement, stream_index: int) 
 
 _MAX_TAGS = 64
 _MAX_TAG_LENGTH = 1000
+_RAW = frozenset({"h264", "hevc", "obu"})
+"""Containers that have no rate of their own, only that of the stream in them."""
+
 _NOT_FILMED = Disposition.attached_pic | Disposition.timed_thumbnails | Disposition.still_image
 _PROGRESSIVE = (0, 1)  # AVFieldOrder: unknown, progressive
 
@@ -219,7 +222,7 @@ def describe_stream(
         height=frame.height,
         pixel_format=frame.format.name,
         time_base=exact_fraction(stream.time_base) or Fraction(1, 1_000_000),
-        average_rate=exact_fraction(stream.average_rate),
+        average_rate=_average_rate(container, stream),
         stream_index=stream.index,
         rotation=rotation,
         sample_aspect_ratio=exact_fraction(stream.sample_aspect_ratio)
@@ -236,6 +239,17 @@ def describe_stream(
         tags=_tags(opened, stream),
         mirrored=mirrored,
     ), notes
+
+
+def _average_rate(container: Container, stream: VideoStream) -> Fraction | None:
+    average = exact_fraction(stream.average_rate)
+    if container.name not in _RAW:
+        return average
+    # The demuxer claims 25 per second, whatever the timing information of the stream says.
+    claimed = exact_fraction(stream.codec_context.framerate)
+    base = exact_fraction(stream.time_base)
+    is_usable = claimed is not None and base is not None and claimed * base <= 1
+    return claimed if is_usable else average
 
 
 def claimed_rates(stream: VideoStream) -> tuple[Fraction | None, ...]:

@@ -163,6 +163,18 @@ def test_rates(name: str, variable: bool, rate: Fraction | None) -> None:
     assert rate is None or media.average_rate == rate
 
 
+@pytest.mark.parametrize("rate", [Fraction(50), Fraction(30000, 1001), Fraction(12)])
+@pytest.mark.parametrize(("ending", "codec"), [("h264", "libx264"), ("hevc", "libx265")])
+def test_raw_streams_have_the_rate_of_their_timing_information(
+    tmp_path: Path, ending: str, codec: str, rate: Fraction
+) -> None:
+    """Demuxers of raw streams claim 25 frames a second."""
+    found = examine(make_clip(tmp_path / f"a.{ending}", codec, frames=24, rate=rate))
+    assert found.media.average_rate == rate
+    assert not found.media.variable_rate
+    assert abs(found.end_pts * found.media.time_base - 24 / rate) <= found.media.time_base
+
+
 def test_last_frame_without_times_has_the_usual_duration(
     tmp_path: Path,
 ) -> None:

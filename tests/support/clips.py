@@ -39,7 +39,7 @@ def make_clip(
     frames: int = 40,
     width: int = 96,
     height: int = 64,
-    rate: int = 25,
+    rate: int | Fraction = 25,
     container: str | None = None,
 ) -> Path:
     """Encode `pictures` into a file; its suffix selects the container unless `container` does."""
@@ -49,7 +49,7 @@ def make_clip(
         stream.width, stream.height, stream.pix_fmt = width, height, pixel_format
         stream.thread_count = 1
         for at, frame in enumerate(pictures(frames, width, height)):
-            frame.pts, frame.time_base = at, Fraction(1, rate)
+            frame.pts, frame.time_base = at, 1 / Fraction(rate)
             output.mux(stream.encode(frame))
         output.mux(stream.encode(None))
     return path
