@@ -365,6 +365,7 @@ class Mpeg12Inspector:
     def __init__(self, extradata: bytes) -> None:
         self._sequence = _sequence_of(extradata)
         self._leads = False  # B pictures need pictures before the last I picture
+        self._is_first = True  # no I picture yet
 
     def __call__(self, packet: bytes, key: bool) -> int:
         start = packet.find(_PICTURE)
@@ -395,7 +396,10 @@ class Mpeg12Inspector:
         if types[0] == _B:
             return traits | PacketTrait.UNREFERENCED | (PacketTrait.LEADING if self._leads else 0)
         if types[0] == _I:
-            self._leads = not is_closed
+            # Some encoders set closed_gop where B pictures need the group before.  The flag is
+            # believed in the first group only, which has none before.
+            self._leads = not (is_closed and self._is_first)
+            self._is_first = False
             return traits | PacketTrait.STARTS
         self._leads = False
         return traits

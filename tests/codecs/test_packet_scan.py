@@ -53,6 +53,7 @@ _KINDS: dict[str, tuple[str, ...]] = {
     "wmv1.avi": ("wmv1", "-g", "12"),
     "wmv2.avi": ("wmv2", "-g", "12"),
 }
+_GROUP = b"\0\0\1\xb8"
 _SOURCE = "testsrc2=size=96x64:rate=25:duration=2.4"
 
 
@@ -207,6 +208,21 @@ def test_start_between_key_frames(tmp_path: Path) -> None:
     proven = examine(path, full=True)
     assert found.order.tolist() == proven.order.tolist()
     assert found.columns.pts.tolist() == proven.columns.pts.tolist()
+
+
+@pytest.mark.parametrize("name", ["a.m2v", "a.mpg", "a.mxf"])
+def test_groups_that_claim_to_be_closed_may_need_the_one_before(tmp_path: Path, name: str) -> None:
+    path = encoded(tmp_path / name, "mpeg2video", *_B)
+    honest = examine(path).columns
+    data = bytearray(path.read_bytes())
+    at = data.find(_GROUP)
+    while at >= 0:
+        data[at + 7] |= 0x40
+        at = data.find(_GROUP, at + 4)
+    path.write_bytes(data)
+    told = assert_same_as_decoded(path).columns
+    assert told.flags.tolist() == honest.flags.tolist()
+    assert (told.flags & PacketFlag.LEADING).any()
 
 
 def test_lying_packets_are_decoded(tmp_path: Path) -> None:
