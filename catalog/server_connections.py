@@ -26,7 +26,7 @@ import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.engine import URL, Connection, Engine
 from sqlalchemy.engine.interfaces import ExecutionContext
-from sqlalchemy.exc import DisconnectionError, SQLAlchemyError
+from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.pool import Pool
 
 from vfsd.catalog.engine import current_revision
@@ -336,7 +336,9 @@ class _IdleCloser:
             return
         self._is_closing = True
         try:
-            with suppress(SQLAlchemyError):
+            # Taking a dead connection connects again: where the server is gone, that raises an
+            # error of the driver, not of SQLAlchemy, and there is nothing to close.
+            with suppress(Exception):
                 # Taking them keeps other threads from using them now.
                 taken = [pool.connect() for _ in range(pool.checkedin())]
                 for one in taken:

@@ -3,6 +3,7 @@ that they notice."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -202,6 +203,29 @@ def test_idle_connections_are_closed(
             assert time.monotonic() < deadline
         assert "cam1/a.mp4" in store  # it connects again
     engine.dispose()
+
+
+def test_idle_connections_of_a_server_that_is_gone_are_left(
+    postgresql: PostgresqlServer, own_database: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vfsd.catalog.server_connections._IDLE_SECONDS", 1)
+    failed: list[threading.ExceptHookArgs] = []
+    monkeypatch.setattr("threading.excepthook", failed.append)
+    name = sa.make_url(own_database).database
+    with Store.open(home) as store, connected(postgresql.url_of("postgres")) as connection:
+        assert "cam1/a.mp4" in store
+        connection = connection.execution_options(isolation_level="AUTOCOMMIT")
+        connection.exec_driver_sql(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
+        connection.exec_driver_sql(
+            f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
+        )
+        deadline = time.monotonic() + 20
+        while any(one.name == "vfsd-idle" for one in threading.enumerate()):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        connection.exec_driver_sql(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
+        assert not failed
+        assert "cam1/a.mp4" in store  # it connects again
 
 
 def _noted(url: str) -> int:
