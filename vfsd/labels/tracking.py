@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vfsd.core.detections import Floats, Ints
+from vfsd.labels.events.box_relations import box_areas, overlap_ratios
 
 _REACH = 0.8
 """Maximum distance of centres, in mean sides, of a box that continues a track without overlap."""
@@ -93,7 +94,7 @@ class _Active:
 
 def _pairs(predicted: Floats, shown: Floats, settings: TrackerSettings) -> list[tuple[int, int]]:
     """Return (track, box) for each box that continues a track: by overlap, then by distance."""
-    overlap = _overlaps(predicted, shown)
+    overlap = overlap_ratios(predicted[:, None], shown[None])
     pairs = best_pairs(np.where(overlap >= settings.min_iou, overlap, 0))
     tracks = np.setdiff1d(np.arange(len(predicted)), [pair[0] for pair in pairs])
     boxes = np.setdiff1d(np.arange(len(shown)), [pair[1] for pair in pairs])
@@ -103,29 +104,15 @@ def _pairs(predicted: Floats, shown: Floats, settings: TrackerSettings) -> list[
     return pairs
 
 
-def _overlaps(ones: Floats, others: Floats) -> Floats:
-    """Return the intersection over union of each of `ones` with each of `others`."""
-    low = np.maximum(ones[:, None, :2], others[None, :, :2])
-    high = np.minimum(ones[:, None, 2:], others[None, :, 2:])
-    common = np.clip(high - low, 0, None).prod(axis=2)
-    found: Floats = common / (_areas(ones)[:, None] + _areas(others)[None] - common)
-    return found
-
-
 def _nearness(ones: Floats, others: Floats) -> Floats:
     """Return 1 for equal centres, down to 0 at `_REACH`; 0 for boxes of other sizes."""
     centers = [(boxes[:, :2] + boxes[:, 2:]) / 2 for boxes in (ones, others)]
     apart = np.hypot(*np.moveaxis(centers[0][:, None] - centers[1][None], 2, 0))
     sides = [(boxes[:, 2:] - boxes[:, :2]).mean(axis=1) for boxes in (ones, others)]
     side = (sides[0][:, None] + sides[1][None]) / 2
-    ratio = _areas(ones)[:, None] / _areas(others)[None]
+    ratio = box_areas(ones)[:, None] / box_areas(others)[None]
     alike = (ratio <= _MOST_GROWTH) & (ratio >= 1 / _MOST_GROWTH)
     found: Floats = np.where(alike, np.clip(1 - apart / (side * _REACH), 0, None), 0)
-    return found
-
-
-def _areas(boxes: Floats) -> Floats:
-    found: Floats = (boxes[:, 2:] - boxes[:, :2]).prod(axis=1)
     return found
 
 

@@ -81,11 +81,17 @@ def _distances(a: EventBoxes, b: EventBoxes) -> Floats:
     return found
 
 
-def _overlap(a: EventBoxes, b: EventBoxes) -> Floats:
-    low = np.maximum(a.boxes[:, :2], b.boxes[:, :2])
-    high = np.minimum(a.boxes[:, 2:], b.boxes[:, 2:])
-    common = np.prod(np.maximum(high - low, 0), axis=1)
-    found: Floats = common / (a.widths * a.heights + b.widths * b.heights - common)
+def overlap_ratios(ones: Floats, others: Floats) -> Floats:
+    """Return the intersection over union of boxes: ... x 4, of shapes that broadcast."""
+    low = np.maximum(ones[..., :2], others[..., :2])
+    high = np.minimum(ones[..., 2:], others[..., 2:])
+    common = np.prod(np.maximum(high - low, 0), axis=-1)
+    found: Floats = common / (box_areas(ones) + box_areas(others) - common)
+    return found
+
+
+def box_areas(boxes: Floats) -> Floats:
+    found: Floats = np.prod(boxes[..., 2:] - boxes[..., :2], axis=-1)
     return found
 
 
@@ -103,7 +109,9 @@ RELATIONS: Mapping[str, RelationShape] = MappingProxyType(
         "right_of": RelationShape(lambda a, b: a.centers[:, 0] > b.centers[:, 0], 2),
         "above": RelationShape(lambda a, b: a.centers[:, 1] < b.centers[:, 1], 2),
         "below": RelationShape(lambda a, b: a.centers[:, 1] > b.centers[:, 1], 2),
-        "overlaps": RelationShape(lambda a, b, least: _overlap(a, b) > least, 2, (0.0,)),
+        "overlaps": RelationShape(
+            lambda a, b, least: overlap_ratios(a.boxes, b.boxes) > least, 2, (0.0,)
+        ),
         "inside": RelationShape(_inside, 1, takes_region=True),
         "faster": RelationShape(lambda a, least: a.speeds > least, 1, (None,)),
         "slower": RelationShape(lambda a, most: a.speeds < most, 1, (None,)),
