@@ -132,6 +132,18 @@ def test_unknown_label_is_named(imported: Run, json: tuple[str, ...]) -> None:
         assert "car" in done.objects[-1]["known_labels"]
 
 
+@pytest.mark.parametrize("more", [(), ("--unknown",)])
+def test_unknown_labels_come_after_events(imported: Run, more: tuple[str, ...]) -> None:
+    words = ("events", VIDEO, "inside(a, 320x240+0+0)", "--let", "a=car|trcuk")
+    done = imported(*words, *more, "--json")
+    assert done.code == 0
+    assert len(done.objects) > 1
+    assert [at for at, one in enumerate(done.objects) if "unknown_labels" in one] == [
+        len(done.objects) - 1
+    ]
+    assert "trcuk" in done.objects[-1]["unknown_labels"]
+
+
 def test_query_by_label_time_and_region(imported: Run) -> None:
     def frames(*args: str) -> list[int]:
         done = imported("labels", "query", VIDEO, *args, "--json")

@@ -19,7 +19,7 @@ from vfsd.records.event_records import EVENT_FIELDS, UNKNOWN_FIELDS, event_recor
 if TYPE_CHECKING:
     from fractions import Fraction
 
-    from vfsd.api.events import Event
+    from vfsd.api.events import Event, EventList
     from vfsd.core.detections import Source
 
 
@@ -118,23 +118,27 @@ def events(
     with session.opened(root) as store:
         videos = list(select_videos(store, paths).values())
         found = find_events(videos, event, labels, **options)
-        print_unknown_labels(session, found.unknown_labels)
         if only_unknown:
             _print_unknown(session, found.unknown)
-            return
-        if session.json:
-            for one in found:
-                print_json(event_record(one))
-            return
-        print_table(map(_cells, found), "<<<<")
-        if not found:
-            session.remark("no events found")
-        if found.unknown:
-            frames = sum(len(part) for parts in found.unknown.values() for part in parts)
-            session.remark(
-                f"{frames} frames of {len(found.unknown)} videos were not examined for all labels: "
-                "--unknown lists them"
-            )
+        else:
+            _print_found(session, found)
+        print_unknown_labels(session, found.unknown_labels)
+
+
+def _print_found(session: Session, found: EventList) -> None:
+    if session.json:
+        for one in found:
+            print_json(event_record(one))
+        return
+    print_table(map(_cells, found), "<<<<")
+    if not found:
+        session.remark("no events found")
+    if found.unknown:
+        frames = sum(len(part) for parts in found.unknown.values() for part in parts)
+        session.remark(
+            f"{frames} frames of {len(found.unknown)} videos were not examined for all labels: "
+            "--unknown lists them"
+        )
 
 
 def _print_unknown(session: Session, unknown: Any) -> None:
