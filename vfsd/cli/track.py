@@ -43,7 +43,9 @@ if TYPE_CHECKING:
     "--gap",
     metavar="SECONDS",
     type=time_value,
-    help="Maximum time without a box within a track; the default is 1.",
+    default="1",
+    show_default=True,
+    help="Maximum time without a box within a track.",
 )
 @click.option(
     "--min-iou",
@@ -57,15 +59,14 @@ def track(
     names: tuple[str, ...],
     labels: str | None,
     source: str | Source | None,
-    gap: Fraction | None,
+    gap: Fraction,
     min_iou: float,
 ) -> None:
     """Number the objects that the boxes of a detector show.
 
     A VIDEO is a name or a pattern in quotes. With several videos, those without boxes are skipped
-    with a warning. The boxes are stored again, with tracks, under a
-    source `track`; those of the detector stay as they are. The same command replaces its earlier
-    result.
+    with a warning. The boxes are stored again, with tracks, under a source `track`; those of the
+    detector stay as they are. The same command replaces its earlier result.
 
     A box continues the track whose predicted box it overlaps most, or else a near one of about its
     size. With --labels, all boxes that match are one kind of object: `car|truck` follows a vehicle
@@ -83,9 +84,7 @@ def track(
             for at, (path, video) in enumerate(videos.items()):
                 progress.reach(at, len(videos))
                 try:
-                    done = track_boxes(
-                        context_of(video), labels, source, 1 if gap is None else gap, min_iou
-                    )
+                    done = track_boxes(context_of(video), labels, source, gap, min_iou)
                 except NotFoundError as error:
                     missing = error
                     if not session.quiet and len(videos) > 1:

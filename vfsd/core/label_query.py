@@ -108,7 +108,8 @@ class UnknownLabels(NamedTuple):
         if not self.known:
             return f"the store has no label {words}: it has no labels yet"
         listed = ", ".join(map(_quoted, self.known[:_MOST_LISTED]))
-        more = f" and {len(self.known) - _MOST_LISTED} more" * (len(self.known) > _MOST_LISTED)
+        left = len(self.known) - _MOST_LISTED
+        more = f" and {left} more" if left > 0 else ""
         return f"the store has no label {words}; it has {listed}{more}"
 
 
