@@ -26,7 +26,7 @@ from vfsd.core.detections import (
     source_from,
 )
 from vfsd.core.frames import frame_ranges, raw_indices, selected_frames
-from vfsd.core.label_query import Labels, UnknownLabels, clauses_of
+from vfsd.core.label_query import Labels, UnknownLabels, clauses_of, words_of
 from vfsd.core.model import LogicalVideo
 from vfsd.errors import ExistsError, OutOfRangeError, UsageError
 
@@ -273,8 +273,8 @@ class CatalogDetections:
 
     def unknown_labels(self, *several: Labels | None) -> UnknownLabels:
         """Return the labels of expressions that no box in the store has ever had."""
-        words = [clause for labels in several for clause in clauses_of(labels)]
-        wanted = frozenset().union(*words) - self._known_labels
+        words = words_of(clause for labels in several for clause in clauses_of(labels))
+        wanted = words - self._known_labels
         if not wanted:
             return UnknownLabels()
         with self._catalog.reading() as seen:
@@ -315,14 +315,14 @@ def _source_ids(index: Detections, source: str | Source | None) -> list[int] | N
     return None if source is None else index.known_sources(source)
 
 
-def _any_of(labels: Labels) -> frozenset[str]:
+def _any_of(labels: Labels) -> tuple[str, ...]:
     clauses = clauses_of(labels)
-    if len(clauses) > 1:
+    if len(clauses) > 1 or not clauses[0].is_plain:
         raise UsageError(
-            f"labels must be alternatives, not an AND, got {labels!r}",
+            f"labels must be alternatives, without & and not, got {labels!r}",
             hint='give "car" or ["car", "truck"]',
         )
-    return clauses[0]
+    return clauses[0].labels
 
 
 def _runs(frames: range | Sequence[int] | Ints | int, video: LogicalVideo) -> list[range]:

@@ -34,7 +34,7 @@ from vfsd.core.detections import (
     Ints,
     Source,
 )
-from vfsd.core.label_query import Clauses, Labels, clauses_of
+from vfsd.core.label_query import Clauses, LabelClause, Labels, clauses_of, words_of
 from vfsd.core.model import LogicalVideo
 from vfsd.errors import NotFoundError, UsageError, VfsdError
 from vfsd.tiling import region_corners, region_error
@@ -71,9 +71,11 @@ _INDEX = "ix_detections_video_id_label_id_cell_frame_bounds"
 class DetectionFilter:
     """Conditions on a box; all that are given must hold.
 
-    A box satisfies `labels` if every clause holds for it, and its own label is in one of them.  A
-    clause holds if a box with one of its labels is the same object: the same box on the same frame,
-    or the same track of the same source.  The other conditions are about the box alone.
+    A box satisfies `labels` if every clause holds for it, and its own label is in one of those that
+    only have labels.  A clause holds if the box has one of its attributes, or if a box with one of
+    its labels is the same object: the same box on the same frame, or the same track of the same
+    source on it.  A negated clause holds if it would not otherwise.  The other conditions are about
+    the box alone.
     """
 
     labels: Clauses = ()  #: empty: any label
@@ -357,10 +359,15 @@ class _Search:
 
     def label_ids(self) -> list[int]:
         """Return the labels that a matching box can have, ascending."""
-        if not self._filter.labels:
-            return sorted({one for video in self._ids for one in self._index.label_ids(video)})
         clauses = self._clause_ids()
-        return sorted(set().union(*clauses)) if all(clauses) else []
+        plain = [ids for clause, ids in clauses if clause.is_plain]
+        if plain and all(plain):
+            return sorted(set().union(*plain))
+        if plain:
+            return []
+        excluded = {one for clause, ids in clauses if clause.negated for one in ids}
+        found = {one for video in self._ids for one in self._index.label_ids(video)}
+        return sorted(found - excluded)
 
     @staticmethod
     def parts(what: DetectionFilter) -> int:
@@ -493,16 +500,22 @@ class _Search:
             return [frames] if len(frames) else []
         return [frames[at : at + _FRAMES_AT_ONCE] for at in range(0, len(frames), _FRAMES_AT_ONCE)]
 
-    def _clause_ids(self) -> list[list[int]]:
+    def _clause_ids(self) -> list[tuple[LabelClause, list[int]]]:
+        """Return each clause with the ids of those of its labels that the store has."""
         wanted = self._filter.labels
-        known = self._index.known_labels(set().union(*wanted)) if wanted else {}
-        self._names = {number: name for name, number in known.items()}
-        return [sorted(known[name] for name in clause if name in known) for clause in wanted]
+        known = self._index.known_labels(words_of(wanted)) if wanted else {}
+        if any(clause.is_plain for clause in wanted):
+            self._names = {number: name for name, number in known.items()}
+        return [
+            (clause, sorted({known[name] for name in clause.labels if name in known}))
+            for clause in wanted
+        ]
 
     def _conditions(self) -> list[sa.ColumnElement[bool]]:
         clauses = self._clause_ids()
+        only_lookup = len(clauses) == 1 and clauses[0][0].is_plain
         return [
-            *(_holds(clause) for clause in clauses if len(clauses) > 1),
+            *(_holds(clause, ids) for clause, ids in clauses if not only_lookup),
             *self._box_conditions(),
         ]
 
@@ -545,7 +558,18 @@ def _within(rows: _Rows, frames: _Frames) -> Iterator[sa.ColumnElement[bool]]:
         yield (rows.c.frame - frames.start) % frames.step == 0
 
 
-def _holds(clause: list[int]) -> sa.ColumnElement[bool]:
+def _holds(clause: LabelClause, ids: list[int]) -> sa.ColumnElement[bool]:
+    """Return the condition that a clause holds for a box; `ids` are those of its labels."""
+    found = sa.or_(
+        sa.false(),
+        *([_has_label(ids)] if ids else []),
+        *(json_equals(_BOX.c.attributes, key, value) for key, value in clause.attributes),
+    )
+    # NULL, for a box without attributes, means that the clause does not hold.
+    return ~sa.func.coalesce(found, sa.false()) if clause.negated else found
+
+
+def _has_label(clause: list[int]) -> sa.ColumnElement[bool]:
     """Return the condition that the box, or another one of the same object, has such a label."""
     # A track joins labels of one source only: most trackers count from 1 independently.
     same_box, same_track = (

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import sqlalchemy as sa
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.catalog_rows import add_video, original, table
@@ -25,6 +25,7 @@ from vfsd.catalog.box_grid import bounds, cells, cells_of, units
 from vfsd.catalog.detections import Detections
 from vfsd.core.detections import Detection, DetectionColumns, LabelSummary, Source
 from vfsd.core.frames import frame_ranges
+from vfsd.core.label_query import LabelClause, parse_labels
 from vfsd.core.model import LogicalVideo
 from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
 from vfsd.tiling import Rect
@@ -294,6 +295,62 @@ def test_labels_and_properties_of_the_same_object(catalog: Catalog, video: Logic
     for wrong in ([], [[]], ["car", ["red"]], [1]):
         with pytest.raises(UsageError):
             found(wrong)
+
+
+def _matches(one: Detection, clauses: list[LabelClause], there: list[Detection]) -> bool:
+    """Whether a box matches, by the definition of `DetectionFilter` and nothing else."""
+
+    def is_same(other: Detection) -> bool:
+        by_track = one.track is not None and (one.track, one.source) == (other.track, other.source)
+        return other.frame == one.frame and (other.box == one.box or by_track)
+
+    mine = {other.label for other in there if is_same(other)}
+    holds = [
+        (
+            bool(mine & {*clause.labels})
+            or any(
+                key in one.attributes
+                and one.attributes[key] == value
+                and isinstance(one.attributes[key], bool) == isinstance(value, bool)
+                for key, value in clause.attributes
+            )
+        )
+        != clause.negated
+        for clause in clauses
+    ]
+    plain = [clause.labels for clause in clauses if clause.is_plain]
+    return all(holds) and (not plain or any(one.label in words for words in plain))
+
+
+_terms = st.sampled_from(["bus", "car", "red", "truck", "x", "lane=0", "lane=1", "wet=true", "n=2"])
+_expressions = st.lists(
+    st.tuples(st.sampled_from(["", "not "]), st.lists(_terms, min_size=1, max_size=3)),
+    min_size=1,
+    max_size=3,
+).map(lambda parts: " & ".join(word + "|".join(terms) for word, terms in parts))
+
+
+@given(st.lists(_expressions, min_size=5, max_size=5), st.integers(0, 1000))
+@settings(
+    max_examples=examples(20),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+def test_expressions_equal_a_full_search(there: Catalog, expressions: list[str], seed: int) -> None:
+    catalog = there
+    name = f"{len(list(catalog.find()))}.mp4"
+    with catalog.writing() as change:
+        video = add_video(change, name, frames=FRAMES)
+    rows = columns(60, seed, frames=4)
+    boxes = rows.boxes.copy()
+    boxes[1::3] = boxes[: len(boxes[1::3])]  # several labels of one box
+    rows = dataclasses.replace(rows, boxes=boxes)
+    catalog.detections.add(video, rows.select(slice(0, 40)), "a")
+    catalog.detections.add(video, rows.select(slice(40, 60)), "b")
+    kept = list(catalog.detections.find(video))
+    for text in expressions:
+        expected = [one for one in kept if _matches(one, parse_labels(text), kept)]
+        assert list(catalog.detections.find(video, text)) == expected, text
 
 
 def test_arrow_and_pandas(catalog: Catalog, video: LogicalVideo) -> None:

@@ -16,6 +16,7 @@ from sample_videos import FOLDER
 from vfsd.api.store import Store
 from vfsd.api.video import Video, context_of
 from vfsd.core.detections import Detection
+from vfsd.core.label_query import LabelClause
 from vfsd.derive.catalog_world import box_world
 from vfsd.derive.workload import LoggedQuery, WorkloadQuery, queries_of_reads, read_workload
 from vfsd.errors import NotFoundError, UsageError
@@ -37,12 +38,15 @@ def test_workload_file_is_parsed(tmp_path: Path) -> None:
     ]
     for content in (entries, {"queries": entries}):
         first, second, third = read_workload(written(tmp_path, content))
-        assert first.clauses == (frozenset({"car", "truck"}), frozenset({"left|right"}))
+        assert first.clauses == (
+            LabelClause(("car", "truck")),
+            LabelClause(("left|right",)),
+        )
         assert (first.span, first.times) == ((Fraction(1, 10), Fraction(60)), 20)
         assert (first.region, first.frames) == (None, None)
         assert (second.region, second.frames) == (Rect(16, 0, 656, 384), range(300, 600))
         assert (second.clauses, second.span, second.times) == ((), None, 1)
-        assert third.clauses == (frozenset({"person"}),)
+        assert third.clauses == (LabelClause(("person",)),)
         assert third.region == Rect(0, 0, 64, 64)
         assert third.span == (2, None)
 
@@ -95,9 +99,9 @@ def test_unreadable_workload_file_is_reported(tmp_path: Path) -> None:
 
 def test_queries_accept_the_arguments_of_reads() -> None:
     either = WorkloadQuery(["car", "truck"], span=(0, None), times=3)
-    assert either.clauses == (frozenset({"car", "truck"}),)
-    assert WorkloadQuery("car|truck").clauses == (frozenset({"car", "truck"}),)
-    assert WorkloadQuery(["car|truck"]).clauses == (frozenset({"car|truck"}),)
+    assert either.clauses == (LabelClause(("car", "truck")),)
+    assert WorkloadQuery("car|truck").clauses == (LabelClause(("car", "truck")),)
+    assert WorkloadQuery(["car|truck"]).clauses == (LabelClause(("car|truck",)),)
     with pytest.raises(UsageError, match="must have"):
         WorkloadQuery()
 

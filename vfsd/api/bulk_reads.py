@@ -370,7 +370,9 @@ def _crop_reader(
     if isinstance(wanted, Rect):
         purpose = ScanPurpose(region=wanted)
     elif wanted is not None:
-        purpose = ScanPurpose(tuple(tuple(sorted(clause)) for clause in clauses_of(wanted)))
+        # The log has lists of labels alone: without the rest, they match these boxes and others.
+        plain = [one.labels for one in clauses_of(wanted) if one.is_plain]
+        purpose = ScanPurpose(tuple(tuple(sorted(words)) for words in plain) or None)
     info = video.info
     return CropReader(info, video.table, video.tools, video.tiles(info, psnr), purpose)
 

@@ -20,7 +20,7 @@ from vfsd.core.detections import (
     Source,
     contiguous_ranges,
 )
-from vfsd.core.label_query import Labels, UnknownLabels, clauses_of
+from vfsd.core.label_query import Labels, UnknownLabels, wanted_labels
 from vfsd.core.timebase import Span, seconds
 from vfsd.errors import OutOfRangeError, UsageError
 from vfsd.labels.events import (
@@ -276,8 +276,8 @@ class _Search:
                 known = [(frames, frames + 1)]
                 for source, numbers in one.examined.items():
                     if (source, name) not in looks:
-                        wanted = frozenset().union(*clauses_of(self._variables[name]))
-                        looks[source, name] = index.looks_for(source, sorted(wanted))
+                        wanted = sorted(wanted_labels(self._variables[name]))
+                        looks[source, name] = not wanted or index.looks_for(source, wanted)
                     if looks[source, name]:
                         end = one.video.original.frames
                         known.append((numbers, held_until(numbers, numbers, end)))

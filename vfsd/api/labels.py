@@ -287,9 +287,9 @@ class VideoLabels:
         `UnknownLabelWarning` for a label that no box in the store has ever had.
 
         Args:
-            labels: An expression such as "car|truck & red" (see `vfsd.core.label_query`).  Lists
-                are not parsed: ["car", "truck"] is either, [["car", "truck"], ["red"]] is both on
-                one object.
+            labels: An expression such as "car|truck & not red" (see `vfsd.core.label_query`).
+                Lists are not parsed: ["car", "truck"] is either, [["car", "truck"], ["red"]] is
+                both on one object.
             span: Seconds, start inclusive and end exclusive.
             frames: Frame numbers; not together with `span`.
             region: x1, y1, x2, y2 in pixels; a box matches where it overlaps the region.

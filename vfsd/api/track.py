@@ -59,7 +59,7 @@ def track(
         {
             "of": str(given),
             "of_parameters": dict(given.parameters),
-            "label": format_labels([sorted(clause) for clause in clauses_of(labels)]),
+            "label": format_labels(clauses_of(labels)),
             "gap": settings.gap,
             "min_iou": settings.min_iou,
         },

@@ -179,9 +179,10 @@ def labels_query(
     VIDEO is a name or a pattern in quotes. With several videos, each has its name above its boxes,
     and videos that --span or --frames lie outside of are skipped with a warning.
 
-    LABELS is a label, alternatives (`car|truck` or `car,truck`), or several labels of one object
-    (`car|truck & red`). A label that contains |, & or a comma needs double quotes. A box must meet
-    all options. A line has frame, time, label, box, confidence, track and source.
+    LABELS is a label, alternatives (`car|truck` or `car,truck`), or several conditions on one
+    object: `car|truck & red & not parked & lane=3`, where lane is an attribute. A label that
+    contains |, &, = or a comma, or starts with not, needs double quotes. A box must meet all
+    options. A line has frame, time, label, box, confidence, track and source.
     """
     from vfsd.api.labels import find_boxes
     from vfsd.api.video import context_of

@@ -5,7 +5,6 @@ share.
 from __future__ import annotations
 
 import functools
-import json
 import math
 import re
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 import click
 
 from vfsd.core.capture_time import parse_moment
+from vfsd.core.label_query import parse_scalar
 from vfsd.core.output_formats import PIXEL_LAYOUTS
 from vfsd.core.timebase import byte_count, parse_span, seconds
 from vfsd.errors import OutOfRangeError, UsageError
@@ -157,7 +157,7 @@ def pair_value(text: str) -> tuple[str, object]:
     key, equals, value = text.partition("=")
     if not key or not equals:
         raise ValueError(text)
-    return key, _scalar(value)
+    return key, parse_scalar(value)
 
 
 def frame_range(chosen: slice, count: int) -> range:
@@ -172,17 +172,6 @@ def frame_range(chosen: slice, count: int) -> range:
     if not 0 <= start < stop <= count:
         raise OutOfRangeError(f"frames must be within 0 to {count}, got {start} to {stop}")
     return range(start, stop, chosen.step)
-
-
-def _scalar(text: str) -> object:
-    """A number or truth value if the text looks like one, else the text itself."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-    if isinstance(value, float) and not math.isfinite(value):
-        return text  # the catalog stores JSON, which has no such numbers
-    return value if isinstance(value, (bool, int, float)) else text
 
 
 _F = TypeVar("_F", bound=Callable[..., Any])

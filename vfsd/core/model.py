@@ -540,7 +540,8 @@ class LoggedRead:
     frames: int  #: pictures in the result
     region: Rect  #: displayed pixels; for a scan, the bounding box of all requests
     size: tuple[int, int] | None  #: of a picture in the result; None: sizes differ
-    labels: tuple[tuple[str, ...], ...] | None  #: labels of the requested boxes: an AND of ORs
+    labels: tuple[tuple[str, ...], ...] | None
+    """Labels of the requested boxes: an AND of ORs, without negated ones and attributes."""
     pixels: int  #: to be decoded
     untiled_pixels: int  #: to be decoded if everything came from the original
     predicted: float  #: CPU seconds of decoding

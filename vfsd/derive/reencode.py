@@ -429,14 +429,14 @@ def find_roi_areas(
     shown = np.maximum.accumulate(np.append(table.pts(), table.end_pts))
     with catalog.reading() as seen:
         examined = seen.detections.examined(video.id)
-        for clause in parse_labels(labels):
+        for words in (one.labels for one in parse_labels(labels) if one.is_plain):
             givers = {
                 who
                 for who in {one.source for one in examined}
-                if seen.detections.detects_any(who, clause)
+                if seen.detections.detects_any(who, words)
             }
             looked = [one.frames for one in examined if one.source in givers]
-            _require_examined(video, clause, looked, shown)
+            _require_examined(video, words, looked, shown)
     return RoiAreas(media, *_boxes(catalog, video, labels), shown)
 
 

@@ -517,14 +517,14 @@ def _aims_of(
     if region is not None and not media.frame_rect.contains(region):
         size = f"{media.display_width}x{media.display_height}"
         raise OutOfRangeError(f"the region {region} reaches outside the frame of {size}")
-    clauses = [sorted(clause) for clause in query.clauses]
+    clauses = query.clauses
     if not clauses:
         assert region is not None
         return frozenset([needed_area(media, "rgb24", region, None)])
-    if len(clauses) > 1:
+    if len(clauses) > 1 or not clauses[0].is_plain:
         expressions = [format_labels(clauses)]
     else:
-        expressions = [format_labels([[label]]) for label in clauses[0]]
+        expressions = [format_labels([[label]]) for label in sorted(clauses[0].labels)]
     if region is None:
         return frozenset(expressions)
     area = to_coded_rect(region, media)

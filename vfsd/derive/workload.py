@@ -15,7 +15,14 @@ from reprlib import repr as shown
 from typing import Any, TypeVar
 
 from vfsd.codecs.frames.to_array import needed_area
-from vfsd.core.label_query import Clauses, Labels, clauses_of, format_labels, parse_labels
+from vfsd.core.label_query import (
+    Clauses,
+    LabelClause,
+    Labels,
+    clauses_of,
+    format_labels,
+    parse_labels,
+)
 from vfsd.core.model import LoggedRead, MediaInfo
 from vfsd.core.timebase import Seconds, Span, parse_span, seconds, span_ends
 from vfsd.errors import UsageError
@@ -78,7 +85,7 @@ class WorkloadQuery:
 
     @property
     def clauses(self) -> Clauses:
-        """The labels as an AND of ORs; empty without labels."""
+        """The clauses of the labels; none without labels."""
         return clauses_of(self.labels)
 
 
@@ -166,7 +173,7 @@ def _parse_query(where: str, entry: Any) -> WorkloadQuery:
         raise UsageError(f"{where}: {error}", hint=hint) from error
 
 
-def _parse_labels(given: Any) -> list[list[str]]:
+def _parse_labels(given: Any) -> list[LabelClause]:
     return parse_labels(_parse_text(given))
 
 

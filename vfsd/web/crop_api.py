@@ -108,13 +108,13 @@ def _labelled(
     call: Call, store: Store, chosen: Sequence[tuple[int, str]] | None
 ) -> Iterator[LogicalVideo]:
     """Yield the videos that have a label of the query."""
-    clauses = clauses_of(call.query.get("q") or None)
+    clauses = [one for one in clauses_of(call.query.get("q") or None) if one.is_plain]
     with store.catalog.reading() as seen:
         what = make_video_filter(None, set(), None, None, None)
         allowed = None if chosen is None else dict(chosen)
         found: dict[int, str] = {}
-        # Without a query, any label counts.
-        for word in sorted(clauses[0]) if clauses else [None]:
+        # One clause is enough here; without any, each label counts.
+        for word in sorted(clauses[0].labels) if clauses else [None]:
             pages = seen.lists.pages(what, label=word)
             for one in pages.page("name", None, _SCANNED_VIDEOS if allowed is None else 1 << 30):
                 if allowed is None or one.ino in allowed:

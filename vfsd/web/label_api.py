@@ -79,8 +79,9 @@ def counts(call: Call) -> object:
             ids = set(names)
         if not step:
             step = _usual_step(start, end)
-        if len(clauses) <= 1:
-            words = clauses[0] if clauses else None
+        is_one_look_up = not clauses or (len(clauses) == 1 and clauses[0].is_plain)
+        if is_one_look_up:
+            words = clauses[0].labels if clauses else None
             rows = seen.box_counts.count(ids, words, step=step, region=region_in(query), span=span)
         else:
             rows = []
@@ -88,7 +89,7 @@ def counts(call: Call) -> object:
         if ids is None:
             names = seen.lists.names_of_videos({row.video_id for row in rows})
     said = unknown_labels_in(call)
-    if len(clauses) > 1:
+    if not is_one_look_up:
         return _counts_of_combinations(call, chosen, step, unknown) | said
     by_video: dict[int, int] = {}
     by_bin: dict[int, int] = {}
@@ -264,7 +265,7 @@ def _changed_video(call: Call) -> Video:
 
 
 IN_PARAMETER = Parameter("in", "a directory, a name or a pattern; default: the whole store")
-QUERY_PARAMETER = Parameter("q", "labels: car|truck & red")
+QUERY_PARAMETER = Parameter("q", "labels: car|truck & not red & lane=3")
 
 ENDPOINTS = (
     Endpoint(

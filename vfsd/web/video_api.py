@@ -30,7 +30,7 @@ from vfsd.records.tile_records import (
 )
 from vfsd.views.layout_facts import layout_facts
 from vfsd.web.endpoint import Call, Endpoint, Parameter
-from vfsd.web.label_api import unknown_labels_in
+from vfsd.web.label_api import QUERY_PARAMETER, unknown_labels_in
 from vfsd.web.library_api import LIST_FIELDS
 from vfsd.web.query_values import number_in, region_in, seconds_in, span_in
 
@@ -300,7 +300,7 @@ ENDPOINTS = (
             **UNKNOWN_LABELS_FIELDS,
         },
         (
-            Parameter("q", "labels: car|truck & red"),
+            QUERY_PARAMETER,
             Parameter("from", "seconds", "number"),
             Parameter("to", "seconds, exclusive", "number"),
             Parameter("region", "only boxes that overlap it: WxH+X+Y"),
