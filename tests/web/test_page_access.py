@@ -42,3 +42,12 @@ def test_nothing_serious(open_page: OpenPage, axe: str, name: str, scheme: str) 
     watched = open_page(path, viewport=WIDE, color_scheme=scheme, bypass_csp=True)
     settle(watched.page, selector)
     assert watched.serious(axe) == []
+
+
+@pytest.mark.thorough
+def test_search_names_unknown_labels(open_page: OpenPage) -> None:
+    watched = open_page("/#/search?q=car|lorry&in=**", viewport=WIDE)
+    note = watched.page.locator("[data-test=unknown-labels]")
+    note.wait_for()
+    assert "lorry" in note.inner_text()
+    assert "There are" in note.inner_text()

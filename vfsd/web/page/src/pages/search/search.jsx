@@ -25,6 +25,8 @@ const HEIGHT = 120;
 /** Bars of the histogram at most, and its finest step in seconds. */
 const BARS = 120;
 const STEP = 1;
+/** Labels to list where one is unknown. */
+const LISTED = 20;
 
 /** @param {import("../../routes.js").PageProps} props */
 export function SearchPage({ params }) {
@@ -138,7 +140,20 @@ function Summary({ totals, search, group }) {
         <CopyLink />
       </div>
       {data?.bins?.counts?.length > 0 ? <Histogram bins={merged(data.bins, BARS)} onSpan={(from, to) => setParams({ from, to })} /> : null}
+      {data?.unknown_labels?.length > 0 ? <UnknownLabels unknown={data.unknown_labels} known={data.known_labels} /> : null}
       {data?.unknown?.seconds > 0 ? <Unknown unknown={data.unknown} search={search} /> : null}
+    </div>
+  );
+}
+
+/** Labels of the search that no box has ever had, and those that there are.
+ * @param {{unknown: string[], known: string[]}} props */
+function UnknownLabels({ unknown, known }) {
+  const listed = known.slice(0, LISTED).join(", ") + (known.length > LISTED ? ` and ${known.length - LISTED} more` : "");
+  return (
+    <div class="note warn" data-test="unknown-labels">
+      <Icon name="info" size={16} />
+      <span>No box has ever had the label {unknown.join(" or ")}.{known.length > 0 ? ` There are ${listed}.` : ""}</span>
     </div>
   );
 }
