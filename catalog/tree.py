@@ -108,6 +108,10 @@ _XATTRS = PreparedStatement(
     .order_by(xattrs.c.name)
 )
 
+_PARENT = PreparedStatement(
+    sa.select(entries.c.parent).where(entries.c.ino == sa.bindparam("which"))
+)
+
 
 class TreeReader:
     """The tree, for reading."""
@@ -195,6 +199,16 @@ class TreeReader:
             ).all()
             waiting += [(parent, [*names, name], passed | {above}) for parent, name in rows]
         return sorted(paths)
+
+    def ancestors(self, ino: int) -> set[int]:
+        """Return the inode numbers of a directory and of all directories above it."""
+        found: set[int] = set()
+        above: int | None = ino
+        while above is not None and above not in found:  # a damaged tree may have cycles
+            found.add(above)
+            rows = _PARENT.rows(self._connection, {"which": above})
+            above = int(rows[0][0]) if rows else None
+        return found
 
     def display_path(self, ino: int) -> str:
         """Return the first path of a node, or its number if it has none; for messages."""

@@ -20,6 +20,7 @@ from typing import NamedTuple
 from vfsd.catalog import BUSY_SECONDS, NAME_BYTES, ROOT, Transaction, Tree
 from vfsd.core.model import FileState, Node
 from vfsd.errors import BusyError, NotFoundError, VfsdError
+from vfsd.mount.fs.places import EntryName, Place, ViewPath
 from vfsd.mount.fs.posix import os_error
 from vfsd.storage.context import StoreContext
 
@@ -36,7 +37,6 @@ class NamePosition(NamedTuple):
 
     parent: Node
     name: str
-    ancestors: tuple[int, ...]  #: inode numbers of the directories down to `parent`
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,12 +179,21 @@ class DentryCache:
             self._nodes.pop(ino, None)  # a writer may hold the lock that a check needs
         return found
 
-    def resolve(self, path: str) -> Node:
-        """Return the node at an absolute path. Raises `OSError`: ENOENT, ENOTDIR, ENAMETOOLONG."""
+    def resolve(self, place: Place) -> Node:
+        """Return the real node at a place.
+
+        Raises `OSError`: ENOENT, ENOTDIR, ENAMETOOLONG, and ESTALE for an inode that is gone.
+        """
         if time.monotonic() - self._last_check > _CHECK_SECONDS:
             self._check_current()
+        if isinstance(place, int):
+            return self._inode(place)
+        if isinstance(place, EntryName):
+            return self._step(self._real_parent(place), place.name)
+        if isinstance(place, ViewPath):
+            raise os_error(errno.ENOENT)
         node = self._nodes.get(ROOT) or self.node(ROOT)
-        for name in path.split("/"):
+        for name in place.split("/"):
             if name:
                 node = self._step(node, name)
         return node
@@ -198,25 +207,28 @@ class DentryCache:
             self._check_current()
         return self._serial
 
-    def position(self, path: str) -> NamePosition:
-        """Return the position of a path without looking up its last name.
+    def position(self, place: Place) -> NamePosition:
+        """Return the position of a path, or of a name, without looking up the last name.
 
         Raises `OSError` when the directory does not exist, and EBUSY for the root.
         """
         if time.monotonic() - self._last_check > _CHECK_SECONDS:
             self._check_current()
-        *folders, name = [part for part in path.split("/") if part] or [""]
-        if not name:
-            raise os_error(errno.EBUSY)
-        node = self.node(ROOT)
-        ancestors = [ROOT]
-        for folder in folders:
-            node = self._step(node, folder)
-            ancestors.append(node.ino)
+        if isinstance(place, EntryName):
+            node, name = self._real_parent(place), place.name
+        elif isinstance(place, str):
+            *folders, name = [part for part in place.split("/") if part] or [""]
+            if not name:
+                raise os_error(errno.EBUSY)
+            node = self.node(ROOT)
+            for folder in folders:
+                node = self._step(node, folder)
+        else:
+            raise os_error(errno.ENOENT)
         if not node.is_dir:
             raise os_error(errno.ENOTDIR)
         require_short(name)
-        return NamePosition(node, name, tuple(ancestors))
+        return NamePosition(node, name)
 
     def lookup(self, parent: int, name: str) -> Node | None:
         """Return the node of a name, or None. Raises `OSError`: ESTALE for an expired alias."""
@@ -298,6 +310,14 @@ class DentryCache:
                     self._xattrs[ino] = found
         return found
 
+    def path_of(self, ino: int) -> str:
+        """Return the first path of a node, relative to the root. Raises `OSError` ENOENT."""
+        with self._context.catalog.reading() as seen:
+            paths = seen.tree.paths_of(ino)
+        if not paths:
+            raise os_error(errno.ENOENT)
+        return paths[0]
+
     def log_name(self, ino: int) -> str:
         """Return the paths of a node for a log, or its number if it has none. Never fails."""
         try:
@@ -359,7 +379,7 @@ class DentryCache:
             self._aliases_of.setdefault(ino, set()).add((parent, name))
             self._expired.pop((parent, name), None)
 
-    def revive_alias(self, path: str, ino: int) -> None:
+    def revive_alias(self, path: Place, ino: int) -> None:
         """Restore the alias that a file was just opened by, if its last close expired it."""
         with suppress(OSError):  # the directory is gone
             position = self.position(path)
@@ -367,7 +387,7 @@ class DentryCache:
             if self._expired.get(key) == ino:
                 self.set_alias(*key, ino)
 
-    def alias(self, path: str) -> int | None:
+    def alias(self, path: Place) -> int | None:
         """Return the inode that a path leads to, or led to, as an alias."""
         if not self._aliases and not self._expired:
             return None
@@ -401,6 +421,17 @@ class DentryCache:
             del self._aliases_of[ino]
 
     # -- internals
+
+    def _inode(self, ino: int) -> Node:
+        node = self._nodes.get(ino) or self.node_if_any(ino)
+        if node is None:
+            raise os_error(errno.ESTALE)
+        return node
+
+    def _real_parent(self, place: EntryName) -> Node:
+        if isinstance(place.parent, ViewPath):
+            raise os_error(errno.ENOENT)
+        return self._inode(place.parent)
 
     def _step(self, directory: Node, name: str) -> Node:
         if not directory.is_dir:

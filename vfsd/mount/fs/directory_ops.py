@@ -15,6 +15,7 @@ from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import ExistsError
 from vfsd.mount.fs.dentry_cache import DentryCache, ForgottenFile, NamePosition, TreeTransaction
 from vfsd.mount.fs.open_inodes import OpenInodes
+from vfsd.mount.fs.places import Place
 from vfsd.mount.fs.posix import Caller, is_private, os_error
 from vfsd.mount.fs.unlinked_files import CleanupThread, HiddenName, HiddenNames
 
@@ -27,7 +28,7 @@ _TARGET_BYTES = 4095
 class DirectoryOperations:
     """Operations on directories and their entries.
 
-    Paths are resolved inside the transaction that changes the tree: there the `DentryCache` is
+    Places are resolved inside the transaction that changes the tree: there the `DentryCache` is
     known to match the catalog.
     """
 
@@ -47,14 +48,14 @@ class DirectoryOperations:
 
     # -- creating
 
-    def mkdir(self, path: str, mode: int, caller: Caller) -> Node:
+    def mkdir(self, path: Place, mode: int, caller: Caller) -> Node:
         """Create a directory. It inherits set-group-ID from its parent."""
         with self._names.changing() as change:
             position = self._names.position(path)
             inherited = position.parent.mode & stat.S_ISGID
             return self._create(change, position, stat.S_IFDIR | mode & 0o7777 | inherited, caller)
 
-    def mknod(self, path: str, mode: int, rdev: int, caller: Caller) -> Node:
+    def mknod(self, path: Place, mode: int, rdev: int, caller: Caller) -> Node:
         """Create a file of any type but a directory. A regular file also gets a private file."""
         if stat.S_IFMT(mode) == stat.S_IFDIR:
             raise os_error(errno.EINVAL)
@@ -65,7 +66,7 @@ class DirectoryOperations:
         with self._names.changing() as change:
             return self._create(change, self._names.position(path), mode, caller, rdev=rdev)
 
-    def create(self, path: str, mode: int, caller: Caller) -> tuple[Node, int]:
+    def create(self, path: Place, mode: int, caller: Caller) -> tuple[Node, int]:
         """Create a regular file; return its node and a descriptor of its private file.
 
         Raises `FileExistsError`.
@@ -86,7 +87,7 @@ class DirectoryOperations:
             raise
         return node, fd
 
-    def symlink(self, path: str, target: str, caller: Caller) -> Node:
+    def symlink(self, path: Place, target: str, caller: Caller) -> Node:
         """Create a symbolic link. `target` has at most 4095 bytes."""
         if not target:
             raise os_error(errno.ENOENT)
@@ -96,7 +97,7 @@ class DirectoryOperations:
             position = self._names.position(path)
             return self._create(change, position, stat.S_IFLNK | 0o777, caller, target=target)
 
-    def link(self, path: str, new_path: str) -> Node:
+    def link(self, path: Place, new_path: Place) -> Node:
         """Add a name to a file."""
         with self._names.changing() as change:
             node = self._names.resolve(path)
@@ -115,7 +116,7 @@ class DirectoryOperations:
 
     # -- removing
 
-    def rmdir(self, path: str) -> None:
+    def rmdir(self, path: Place) -> None:
         """Remove an empty directory."""
         with self._names.changing() as change:
             position = self._names.position(path)
@@ -129,7 +130,7 @@ class DirectoryOperations:
             change.tree.delete(node.ino)
             change.touch(node.ino)
 
-    def unlink(self, path: str) -> None:
+    def unlink(self, path: Place) -> None:
         """Remove a name. A file without names stays while it is open."""
         hidden = self._names.alias(path)
         if hidden is not None:
@@ -147,7 +148,7 @@ class DirectoryOperations:
 
     # -- renaming
 
-    def rename(self, old: str, new: str, flags: int) -> None:
+    def rename(self, old: Place, new: Place, flags: int) -> None:
         """Rename as in renameat2(2). `flags` may be RENAME_NOREPLACE or RENAME_EXCHANGE."""
         if flags not in (0, RENAME_NOREPLACE, RENAME_EXCHANGE):
             raise os_error(errno.EINVAL)
@@ -156,7 +157,7 @@ class DirectoryOperations:
         else:
             self._sync_then(lambda synced: self._move(old, new, flags, synced))
 
-    def rename_over_hidden(self, old: str, new: str, flags: int, hidden: HiddenName) -> None:
+    def rename_over_hidden(self, old: Place, new: Place, flags: int, hidden: HiddenName) -> None:
         """Rename onto a name that `hide` has just removed.
 
         Must be called inside `HiddenNames.replacing`.
@@ -177,7 +178,7 @@ class DirectoryOperations:
                 self._directory.sync_spooled(ino)
             synced = ino
 
-    def _move(self, old_path: str, new_path: str, flags: int, synced: int | None) -> int | None:
+    def _move(self, old_path: Place, new_path: Place, flags: int, synced: int | None) -> int | None:
         gone: ForgottenFile | None = None
         with self._names.changing() as change:
             old, new = self._names.position(old_path), self._names.position(new_path)
@@ -185,7 +186,7 @@ class DirectoryOperations:
             target = change.tree.lookup(new.parent.ino, new.name)
             if target is not None and flags == RENAME_NOREPLACE:
                 raise os_error(errno.EEXIST)
-            _require_outside(node, new)
+            _require_outside(change, node, new)
             if target is not None:
                 if target.ino == node.ino:
                     return None
@@ -201,13 +202,13 @@ class DirectoryOperations:
         return None
 
     def _move_over_hidden(
-        self, old_path: str, new_path: str, hidden: HiddenName, synced: int | None
+        self, old_path: Place, new_path: Place, hidden: HiddenName, synced: int | None
     ) -> int | None:
         gone: ForgottenFile | None = None
         with self._names.changing() as change:
             old, new = self._names.position(old_path), self._names.position(new_path)
             node = change.node_at(old)
-            _require_outside(node, new)
+            _require_outside(change, node, new)
             # Another process may have created this name since `hide`.
             target = change.tree.lookup(new.parent.ino, new.name)
             if target is not None:
@@ -234,12 +235,12 @@ class DirectoryOperations:
             self._cleanup.discard_bytes(gone)
         return None
 
-    def _exchange(self, old_path: str, new_path: str) -> None:
+    def _exchange(self, old_path: Place, new_path: Place) -> None:
         with self._names.changing() as change:
             old, new = self._names.position(old_path), self._names.position(new_path)
             one, other = change.node_at(old), change.node_at(new)
-            _require_outside(one, new)
-            _require_outside(other, old)
+            _require_outside(change, one, new)
+            _require_outside(change, other, old)
             if one.ino == other.ino:
                 return
             at, to = (old.parent.ino, old.name), (new.parent.ino, new.name)
@@ -307,9 +308,9 @@ def _needs_sync(node: Node, target: Node) -> bool:
     return is_private(node) and target.state in (FileState.VIDEO, FileState.STORED)
 
 
-def _require_outside(node: Node, position: NamePosition) -> None:
+def _require_outside(change: TreeTransaction, node: Node, position: NamePosition) -> None:
     """Raise EINVAL for a move of a directory into itself."""
-    if node.ino in position.ancestors:
+    if node.is_dir and node.ino in change.tree.ancestors(position.parent.ino):
         raise os_error(errno.EINVAL)
 
 

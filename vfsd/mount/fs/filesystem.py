@@ -23,6 +23,7 @@ from vfsd.mount.fs.directory_ops import DirectoryOperations
 from vfsd.mount.fs.handles import Buffer, EnospcRetry, FileHandles, ReadInto
 from vfsd.mount.fs.inode_metadata import AttributeChanges, ExtendedAttributes
 from vfsd.mount.fs.open_inodes import OpenInodes, PassthroughFile
+from vfsd.mount.fs.places import EntryName, Place, ViewPath, last_name
 from vfsd.mount.fs.posix import Attributes, Caller, os_error
 from vfsd.mount.fs.unlinked_files import CleanupThread, HiddenName, HiddenNames, RecoveryReport
 from vfsd.mount.fs.view_dirs import (
@@ -30,7 +31,6 @@ from vfsd.mount.fs.view_dirs import (
     UploadHandle,
     ViewDirectories,
     ViewHandle,
-    ViewPath,
     ViewSource,
 )
 from vfsd.storage.context import StoreContext
@@ -61,7 +61,8 @@ class ContentVersion(NamedTuple):
 class Filesystem:
     """A store as a file system. Thread-safe.
 
-    Paths are absolute and start with ``/``. Names are text with surrogateescape for bytes that are
+    A `Place` is a path, an inode, a view, or a name in a directory. Paths are absolute and start
+    with ``/``. Names are text with surrogateescape for bytes that are
     not UTF-8. Times are Unix time in nanoseconds. A `handle` is a number returned by `open` or
     `create`. It stays valid when its inode loses its last name or another process deletes the
     inode. All errors are `OSError`, or `VfsdError` with an errno. Permissions are not checked here:
@@ -157,7 +158,7 @@ class Filesystem:
 
     # -- lookup and listing
 
-    def getattr(self, path: str | None, handle: int | None = None) -> Attributes:
+    def getattr(self, path: Place | None, handle: int | None = None) -> Attributes:
         """Return the attributes of an open handle, or of a path."""
         if handle is not None:
             return self._files.handle(handle).attributes()
@@ -168,18 +169,25 @@ class Filesystem:
                 raise
             return self._attributes(path)  # another file may have this name by now
 
-    def readlink(self, path: str) -> str:
+    def lookup(self, entry: EntryName) -> tuple[int | ViewPath, Attributes]:
+        """Return what a name leads to, as an inode number or a view, and its attributes."""
+        found = self._find(entry)
+        if isinstance(found, Node):
+            return found.ino, self._open_inodes.attributes(found)
+        return found, self._views.attributes(found)
+
+    def readlink(self, path: Place) -> str:
         """Return the target of a symbolic link."""
         found = self._find(path)
         if isinstance(found, ViewPath) or found.target is None:
             raise os_error(errno.EINVAL)
         return found.target
 
-    def listdir(self, path: str) -> list[ListingEntry]:
+    def listdir(self, path: Place) -> list[ListingEntry]:
         """Return all entries of a directory, in the byte order of their names."""
         return self._entries(self._directory(path))
 
-    def opendir(self, path: str) -> int:
+    def opendir(self, path: Place) -> int:
         """Return a handle for `readdir`. It follows the directory when that is renamed."""
         directory = self._directory(path)
         number = next(self._numbers)
@@ -223,40 +231,40 @@ class Filesystem:
 
     # -- names
 
-    def mkdir(self, path: str, mode: int, caller: Caller) -> None:
+    def mkdir(self, path: Place, mode: int, caller: Caller) -> None:
         """Create a directory."""
         with self._changing(path):
             self._enospc.run(lambda: self._namespace.mkdir(path, mode, caller))
 
-    def mknod(self, path: str, mode: int, rdev: int, caller: Caller) -> None:
+    def mknod(self, path: Place, mode: int, rdev: int, caller: Caller) -> None:
         """Create a file of any type but a directory."""
         with self._changing(path):
             node = self._enospc.run(lambda: self._namespace.mknod(path, mode, rdev, caller))
         if node.is_file:
             self._classifier.submit(node.ino)
 
-    def symlink(self, path: str, target: str, caller: Caller) -> None:
+    def symlink(self, path: Place, target: str, caller: Caller) -> None:
         """Create a symbolic link at `path` that points to `target`."""
         with self._changing(path):
             self._enospc.run(lambda: self._namespace.symlink(path, target, caller))
 
-    def link(self, path: str, new_path: str) -> None:
+    def link(self, path: Place, new_path: Place) -> None:
         """Add the name `new_path` to the file at `path`."""
         with self._changing(path, new_path):
             self._enospc.run(lambda: self._namespace.link(path, new_path))
 
-    def unlink(self, path: str) -> None:
+    def unlink(self, path: Place) -> None:
         """Remove a name. A file without names is deleted with its last handle."""
         with self._changing(path):
             self.context.with_reserve(lambda: self._namespace.unlink(path))
 
-    def rmdir(self, path: str) -> None:
+    def rmdir(self, path: Place) -> None:
         """Remove an empty directory."""
         with self._changing(path):
             self.context.with_reserve(lambda: self._namespace.rmdir(path))
 
     def rename(
-        self, old: str, new: str, flags: int = 0, *, hidden: HiddenName | None = None
+        self, old: Place, new: Place, flags: int = 0, *, hidden: HiddenName | None = None
     ) -> None:
         """Rename `old` to `new`, as in renameat2(2).
 
@@ -264,7 +272,7 @@ class Filesystem:
         file at `new`, if that file is to be replaced.
         """
         with self._changing(old, new):
-            is_onto_views = new.endswith(MARK) and self._views.find(new) is not None
+            is_onto_views = last_name(new).endswith(MARK) and self._views.find(new) is not None
             if is_onto_views and self._names.resolve(old).is_dir:
                 # The kernel refuses this itself for mkdir, and for files that are renamed.
                 raise os_error(errno.ENOTEMPTY)
@@ -288,14 +296,14 @@ class Filesystem:
 
     # -- attributes; for a writable view, changes of attributes are ignored
 
-    def chmod(self, path: str | None, mode: int, handle: int | None = None) -> None:
+    def chmod(self, path: Place | None, mode: int, handle: int | None = None) -> None:
         """Change the permission bits."""
         if not self._is_writable_view(path, handle):
             ino = self._ino(path, handle)
             self._enospc.run(lambda: self._metadata.chmod(ino, mode))
 
     def chown(
-        self, path: str | None, uid: int | None, gid: int | None, handle: int | None = None
+        self, path: Place | None, uid: int | None, gid: int | None, handle: int | None = None
     ) -> None:
         """Change owner and group; None leaves a value unchanged."""
         if not self._is_writable_view(path, handle):
@@ -304,7 +312,7 @@ class Filesystem:
 
     def utimens(
         self,
-        path: str | None,
+        path: Place | None,
         atime_ns: int | None,
         mtime_ns: int | None,
         handle: int | None = None,
@@ -314,35 +322,35 @@ class Filesystem:
             ino = self._ino(path, handle)
             self._enospc.run(lambda: self._metadata.utimens(ino, atime_ns, mtime_ns))
 
-    def getxattr(self, path: str, name: str) -> bytes:
+    def getxattr(self, path: Place, name: str) -> bytes:
         """Return the value of an extended attribute."""
         found = self._find(path)
         if name == IDENTITY:
-            return self._xattrs.identity(path)
+            return self._xattrs.identity(self._path_of(path))
         if isinstance(found, ViewPath):
             raise os_error(errno.ENODATA)
         return self._xattrs.get(found, name)
 
-    def listxattr(self, path: str, caller: Caller = _ROOT_USER) -> list[str]:
+    def listxattr(self, path: Place, caller: Caller = _ROOT_USER) -> list[str]:
         """Return the names of the extended attributes that the caller may see."""
         found = self._find(path)
         return [] if isinstance(found, ViewPath) else self._xattrs.list(found, caller)
 
-    def setxattr(self, path: str, name: str, value: bytes, flags: int = 0) -> None:
+    def setxattr(self, path: Place, name: str, value: bytes, flags: int = 0) -> None:
         """Set an extended attribute. `flags` is 0, `os.XATTR_CREATE` or `os.XATTR_REPLACE`."""
         if self._is_writable_view(path, None):
             raise os_error(errno.EOPNOTSUPP)  # programs that copy attributes continue without them
         node = self._node(path)
         self._enospc.run(lambda: self._xattrs.set(node, name, value, flags))
 
-    def removexattr(self, path: str, name: str) -> None:
+    def removexattr(self, path: Place, name: str) -> None:
         """Remove an extended attribute."""
         node = self._node(path)
         self._enospc.run(lambda: self._xattrs.remove(node, name))
 
     # -- open files
 
-    def open(self, path: str, flags: int, caller: Caller) -> int:
+    def open(self, path: Place, flags: int, caller: Caller) -> int:
         """Open an existing file.
 
         Only the access mode, O_TRUNC and O_APPEND of `flags` are used. Use `create` for new files.
@@ -376,7 +384,7 @@ class Filesystem:
                 raise os_error(errno.EISDIR) from None
             raise
 
-    def create(self, path: str, mode: int, flags: int, caller: Caller) -> int:
+    def create(self, path: Place, mode: int, flags: int, caller: Caller) -> int:
         """Create a file and open it.
 
         An existing file is opened, unless `flags` has O_EXCL.
@@ -482,7 +490,7 @@ class Filesystem:
         return self._files.append(handle, data)
 
     def truncate(
-        self, path: str | None, length: int, caller: Caller, handle: int | None = None
+        self, path: Place | None, length: int, caller: Caller, handle: int | None = None
     ) -> None:
         """Set the size of a file in bytes."""
         if length < 0:
@@ -544,7 +552,7 @@ class Filesystem:
 
     # -- internals
 
-    def _find(self, path: str | None) -> Node | ViewPath:
+    def _find(self, path: Place | None) -> Node | ViewPath:
         """Return the node at a path, or else the view."""
         if path is None:
             raise os_error(errno.ENOENT)
@@ -559,20 +567,28 @@ class Filesystem:
                 raise
             return found
 
-    def _attributes(self, path: str | None) -> Attributes:
-        found = self._find(path)
+    def _attributes(self, path: Place | None) -> Attributes:
+        try:
+            found = self._find(path)
+        except OSError as error:
+            opened = None
+            if isinstance(path, int) and error.errno == errno.ESTALE:
+                opened = self._open_inodes.attributes_if_open(path)  # another process deleted it
+            if opened is None:
+                raise
+            return opened
         if isinstance(found, Node):
             return self._open_inodes.attributes(found)
         return self._views.attributes(found)
 
-    def _node(self, path: str | None) -> Node:
+    def _node(self, path: Place | None) -> Node:
         """Return the node at a path that is to be changed. Raises EROFS for views."""
         found = self._find(path)
         if isinstance(found, ViewPath):
             raise os_error(errno.EROFS)
         return found
 
-    def _ino(self, path: str | None, handle: int | None) -> int:
+    def _ino(self, path: Place | None, handle: int | None) -> int:
         if handle is None:
             return self._node(path).ino
         inode = self._files.handle(handle).inode
@@ -580,7 +596,7 @@ class Filesystem:
             raise os_error(errno.EROFS)
         return inode.ino
 
-    def _directory(self, path: str) -> Node | ViewPath:
+    def _directory(self, path: Place) -> Node | ViewPath:
         found = self._find(path)
         if not (found.is_dir if isinstance(found, Node) else self._is_directory(found)):
             raise os_error(errno.ENOTDIR)
@@ -592,7 +608,19 @@ class Filesystem:
         children = self._names.children(directory.ino)
         return [ListingEntry(name, node.ino, node.mode) for name, node in children]
 
-    def _is_writable_view(self, path: str | None, handle: int | None) -> bool:
+    def _path_of(self, place: Place) -> str:
+        """Return a path of a place, relative to the root."""
+        if isinstance(place, str):
+            return place.strip("/")
+        if isinstance(place, int):
+            return self._names.path_of(place)
+        if isinstance(place, ViewPath):
+            below = f"{MARK}/{place.path}" if place.path else MARK
+            return self._names.path_of(place.video.ino) + below
+        parent = self._path_of(place.parent)
+        return f"{parent}/{place.name}" if parent else place.name
+
+    def _is_writable_view(self, path: Place | None, handle: int | None) -> bool:
         """Return whether the path, or the open handle, is a view that can be written."""
         if handle is not None:
             return self._files.is_upload(handle)
@@ -603,7 +631,7 @@ class Filesystem:
         return stat.S_ISDIR(self._views.attributes(view).mode)
 
     @contextmanager
-    def _changing(self, *paths: str) -> Iterator[None]:
+    def _changing(self, *paths: Place) -> Iterator[None]:
         """Wrap a change of names: sync it afterwards, if `syncs_names`."""
         with self._outside_views(*paths):
             yield
@@ -613,7 +641,7 @@ class Filesystem:
             self.context.catalog.sync()
 
     @contextmanager
-    def _outside_views(self, *paths: str) -> Iterator[None]:
+    def _outside_views(self, *paths: Place) -> Iterator[None]:
         """Raise EROFS instead of ENOENT or ENOTDIR where a path is in a view directory."""
         try:
             yield

@@ -26,6 +26,7 @@ from vfsd.mount.fs.classify import Classifier
 from vfsd.mount.fs.dentry_cache import DentryCache
 from vfsd.mount.fs.directory_ops import DirectoryOperations
 from vfsd.mount.fs.open_inodes import CAPABILITIES, OpenInode, OpenInodes
+from vfsd.mount.fs.places import Place
 from vfsd.mount.fs.posix import Attributes, Caller, fallocate, os_error
 from vfsd.mount.fs.unlinked_files import CleanupThread, HiddenNames
 from vfsd.mount.fs.view_dirs import Closeable, UploadHandle
@@ -227,7 +228,7 @@ class FileHandles:
             opened.owners = set()
         return number
 
-    def create(self, path: str, mode: int, caller: Caller) -> int:
+    def create(self, path: Place, mode: int, caller: Caller) -> int:
         """Create a file, open for reading and writing. Raises `FileExistsError`."""
         node, fd = self._enospc.run(lambda: self._namespace.create(path, mode, caller))
         inode = self._open_inodes.pin(node.ino)

@@ -443,6 +443,13 @@ class OpenInodes:
         shown = None if inode is None else inode.shown_ctime
         return posix.from_private(node, found, shown)
 
+    def attributes_if_open(self, ino: int) -> Attributes | None:
+        """Return the attributes of an inode that is open; None if it is not."""
+        if not self.is_open(ino):
+            return None
+        with self.pinned(ino) as inode:
+            return self.attributes_of_open(inode) if inode.fd >= 0 else None
+
     def attributes_of_open(self, inode: OpenInode) -> Attributes:
         """Return the attributes of an open inode, even if another process deleted it."""
         node = self._names.node_if_any(inode.ino)

@@ -8,14 +8,12 @@ see `vfsd.views.views`.
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import stat
 import threading
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from typing import Protocol
 
 from vfsd.core.model import FileState, Node
@@ -24,7 +22,8 @@ from vfsd.errors import NotFoundError
 from vfsd.mount.fs.classify import Classifier
 from vfsd.mount.fs.dentry_cache import DentryCache, require_short
 from vfsd.mount.fs.open_inodes import PassthroughFile
-from vfsd.mount.fs.posix import FIRST_VIEW_INO, Attributes, block_count, os_error
+from vfsd.mount.fs.places import EntryName, Place, ViewPath
+from vfsd.mount.fs.posix import Attributes, block_count, os_error
 
 MARK = "@"
 
@@ -81,21 +80,6 @@ class ViewSource(Protocol):
     def open_upload(self, ino: int, path: str) -> WritableView:
         """Open for writing. Raises `ReadOnlyError` where that is not possible."""
         ...
-
-
-@dataclass(frozen=True)
-class ViewPath:
-    """A path in ``NAME@/``, whether or not a view exists there."""
-
-    video: Node  #: or the directory of a timeline
-    path: str
-
-    @cached_property
-    def ino(self) -> int:
-        """A stable inode number, different from those of real files."""
-        text = os.fsencode(f"{self.video.ino}/{self.path}")
-        digest = hashlib.blake2b(text, digest_size=8).digest()
-        return int.from_bytes(digest) | FIRST_VIEW_INO
 
 
 class ViewHandle:
@@ -228,17 +212,24 @@ class ViewDirectories:
         # By path, with `DentryCache.change_serial` at that time.
         self._found: dict[str, tuple[int, ViewPath]] = {}
 
-    def cached(self, path: str) -> ViewPath | None:
+    def cached(self, path: Place) -> ViewPath | None:
         """Return a recent result of `find`, if no name and no file has changed since."""
+        if not isinstance(path, str):
+            return None  # found without a walk
         state, view = self._found.get(path, (None, None))
         return view if view is not None and self._names.change_serial() == state else None
 
-    def find(self, path: str) -> ViewPath | None:
-        """Return the view at a path that leads to no real file.
+    def find(self, path: Place) -> ViewPath | None:
+        """Return the view at a place that leads to no real file.
 
-        Waits up to 30 seconds until the file is classified. Raises `OSError` ENAMETOOLONG.
+        Waits up to 30 seconds until the file is classified. Raises `OSError`: ENAMETOOLONG, and
+        ESTALE for a view of a file that is gone.
         """
-        if self._source is None or MARK not in path:
+        if isinstance(path, ViewPath):
+            return self._current(path)
+        if isinstance(path, EntryName):
+            return self._entry(path)
+        if self._source is None or isinstance(path, int) or MARK not in path:
             return None
         state = self._names.change_serial()
         view = self._find(path)
@@ -257,14 +248,45 @@ class ViewDirectories:
             node = self._follow([*parts[:at], part[: -len(MARK)]])
             if node is None or self._real("/".join(parts[: at + 1])) is not None:
                 continue
-            if node.state is FileState.SPOOLED:
-                node = self._classifier.settle(node.ino, _SETTLE_SECONDS)
-            if node is not None and (node.state is FileState.VIDEO or self._has_timeline(node)):
+            node = self._shown(node)
+            if node is not None:
                 below = [part for part in parts[at + 1 :] if part]
                 for name in below:
                     require_short(name)
                 return ViewPath(node, "/".join(below))
         return None
+
+    def _entry(self, entry: EntryName) -> ViewPath | None:
+        """Return the view with a name in a directory."""
+        parent, name = entry
+        if isinstance(parent, ViewPath):
+            require_short(name)
+            return self._current(parent).child(name)
+        if self._source is None or not name.endswith(MARK) or name == MARK:
+            return None
+        if self._real(entry) is not None:
+            return None
+        node = self._real(EntryName(parent, name[: -len(MARK)]))
+        if node is not None and node.is_symlink:
+            folder = self._names.path_of(parent)
+            node = self._follow([*folder.split("/"), name[: -len(MARK)]])
+        node = None if node is None else self._shown(node)
+        return None if node is None else ViewPath(node, "")
+
+    def _current(self, view: ViewPath) -> ViewPath:
+        node = self._names.node_if_any(view.video.ino)
+        if node is None:
+            raise os_error(errno.ESTALE)
+        return ViewPath(node, view.path)
+
+    def _shown(self, node: Node) -> Node | None:
+        """Return a node in its present state if it has a view directory, else None."""
+        found: Node | None = node
+        if node.state is FileState.SPOOLED:
+            found = self._classifier.settle(node.ino, _SETTLE_SECONDS)
+        if found is None or not (found.state is FileState.VIDEO or self._has_timeline(found)):
+            return None
+        return found
 
     def attributes(self, view: ViewPath) -> Attributes:
         """Return the attributes of a view or of a view directory."""
@@ -284,7 +306,7 @@ class ViewDirectories:
         return [
             (
                 name,
-                ViewPath(view.video, f"{view.path}/{name}" if view.path else name).ino,
+                view.child(name).ino,
                 stat.S_IFDIR if is_dir else stat.S_IFREG,
             )
             for name, is_dir in entries
@@ -336,7 +358,7 @@ class ViewDirectories:
                 return None
         return node
 
-    def _real(self, path: str) -> Node | None:
+    def _real(self, path: Place) -> Node | None:
         try:
             return self._names.resolve(path)
         except OSError:
