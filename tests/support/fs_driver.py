@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from vfsd.catalog import ROOT
 from vfsd.errors import VfsdError
-from vfsd.mount.fs import Caller, Filesystem
+from vfsd.mount.fs import Caller, EntryName, Filesystem, Place, ViewPath
 
 ROOT_USER = Caller(0, 0)
 SOMEBODY = Caller(1000, 1000)
@@ -67,6 +68,51 @@ class Driver:
     def state(self, path: str) -> str:
         """Read an attribute, which waits for the judgement."""
         return self.fs.getxattr(path, "user.vfsd.state").decode()
+
+
+class ByInode(Filesystem):
+    """A `Filesystem` that turns each path into an inode, or a name in a directory, first.
+
+    That is how the kernel asks: it looks up the directories of a path one by one.
+    """
+
+    def __getattribute__(self, name: str) -> Any:
+        found = super().__getattribute__(name)
+        if name not in _BY_INODE and name not in _BY_NAME:
+            return found
+
+        def called(*args: Any, **kwargs: Any) -> Any:
+            places = list(args)
+            for at in range(2 if name in ("link", "rename") else 1):
+                is_name = name in _BY_NAME and (name, at) != ("link", 0)
+                if isinstance(args[at], str):
+                    places[at] = self._entry(args[at]) if is_name else self._found(args[at])
+            return found(*places, **kwargs)
+
+        return called
+
+    def _entry(self, path: str) -> Place:
+        """The last name of a path, in the directory that the other names lead to."""
+        *folders, name = [part for part in path.split("/") if part] or [""]
+        place: int | ViewPath = ROOT
+        for folder in folders:
+            place = self.lookup(EntryName(place, folder))[0]
+        return EntryName(place, name) if name else path
+
+    def _found(self, path: str) -> Place:
+        entry = self._entry(path)
+        return self.lookup(entry)[0] if isinstance(entry, EntryName) else ROOT
+
+
+_BY_NAME = frozenset(
+    ("mkdir", "mknod", "symlink", "link", "unlink", "rmdir", "rename", "create", "hide")
+)
+_BY_INODE = frozenset(
+    (
+        *("getattr", "readlink", "listdir", "opendir", "chmod", "chown", "utimens"),
+        *("getxattr", "listxattr", "setxattr", "removexattr", "open", "truncate", "is_in_use"),
+    )
+)
 
 
 def failing(action: Callable[..., Any], *args: Any, **kwargs: Any) -> str:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from sample_videos import FOLDER
-from tests.support.fs_driver import Driver
+from tests.support.fs_driver import ByInode, Driver
+from tests.support.selection import one_in
 from tests.support.stores import new_store
 from vfsd.api.store import Store
 from vfsd.mount.fs import Filesystem
@@ -42,9 +43,16 @@ def store(place: Path) -> Iterator[Store]:
         yield opened
 
 
+@pytest.fixture(params=one_in(2, [Filesystem, ByInode]), ids=["paths", "inodes"])
+def kind(request: pytest.FixtureRequest) -> type[Filesystem]:
+    """A file system that is asked by path, or by inode."""
+    found: type[Filesystem] = request.param
+    return found
+
+
 @pytest.fixture
-def fs(store: Store) -> Iterator[Filesystem]:
-    filesystem = Filesystem(store.parts, reports={TUNER: lambda: "off"})
+def fs(store: Store, kind: type[Filesystem]) -> Iterator[Filesystem]:
+    filesystem = kind(store.parts, reports={TUNER: lambda: "off"})
     filesystem.recover()
     yield filesystem
     filesystem.close()

@@ -33,6 +33,12 @@ from vfsd.mount.fs.open_inodes import OpenInode, OpenInodes
 from vfsd.mount.fs.unlinked_files import HiddenNames
 
 
+@pytest.fixture
+def kind() -> type[Filesystem]:
+    """Only an adapter that knows files by path hides names."""
+    return Filesystem
+
+
 def test_unlink_open_file(it: Driver, store: Store) -> None:
     it.write("/a", b"abc")
     handle = it.open("/a", os.O_RDWR)

@@ -21,6 +21,12 @@ from vfsd.storage.reclaim import reclaim
 
 
 @pytest.fixture
+def kind() -> type[Filesystem]:
+    """Only an adapter that knows files by path hides names."""
+    return Filesystem
+
+
+@pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Defer all cleanup until it is needed or the mount ends."""
     for name in ("_SETTLING_SECONDS", "_PENDING_SECONDS"):

@@ -9,8 +9,15 @@ from vfsd.mount.fs.filesystem import ContentVersion, Filesystem, ListingEntry
 from vfsd.mount.fs.handles import ReadInto
 from vfsd.mount.fs.mount_stats import OperationCounters, ThreadCounters
 from vfsd.mount.fs.open_inodes import PassthroughFile
-from vfsd.mount.fs.places import EntryName, Place, ViewPath
-from vfsd.mount.fs.posix import Attributes, Caller, block_count, os_error
+from vfsd.mount.fs.posix import (
+    Attributes,
+    Caller,
+    EntryName,
+    Place,
+    ViewPath,
+    block_count,
+    os_error,
+)
 from vfsd.mount.fs.unlinked_files import HiddenName, RecoveryReport
 from vfsd.mount.fs.view_dirs import ViewSource, WritableView
 

@@ -20,8 +20,7 @@ from typing import NamedTuple
 from vfsd.catalog import BUSY_SECONDS, NAME_BYTES, ROOT, Transaction, Tree
 from vfsd.core.model import FileState, Node
 from vfsd.errors import BusyError, NotFoundError, VfsdError
-from vfsd.mount.fs.places import EntryName, Place, ViewPath
-from vfsd.mount.fs.posix import os_error
+from vfsd.mount.fs.posix import EntryName, Place, ViewPath, os_error
 from vfsd.storage.context import StoreContext
 
 _CHECK_SECONDS = 0.05

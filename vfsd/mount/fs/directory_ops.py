@@ -15,8 +15,7 @@ from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import ExistsError
 from vfsd.mount.fs.dentry_cache import DentryCache, ForgottenFile, NamePosition, TreeTransaction
 from vfsd.mount.fs.open_inodes import OpenInodes
-from vfsd.mount.fs.places import Place
-from vfsd.mount.fs.posix import Caller, is_private, os_error
+from vfsd.mount.fs.posix import Caller, Place, is_private, os_error
 from vfsd.mount.fs.unlinked_files import CleanupThread, HiddenName, HiddenNames
 
 RENAME_NOREPLACE = 1

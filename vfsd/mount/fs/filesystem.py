@@ -23,8 +23,7 @@ from vfsd.mount.fs.directory_ops import DirectoryOperations
 from vfsd.mount.fs.handles import Buffer, EnospcRetry, FileHandles, ReadInto
 from vfsd.mount.fs.inode_metadata import AttributeChanges, ExtendedAttributes
 from vfsd.mount.fs.open_inodes import OpenInodes, PassthroughFile
-from vfsd.mount.fs.places import EntryName, Place, ViewPath, last_name
-from vfsd.mount.fs.posix import Attributes, Caller, os_error
+from vfsd.mount.fs.posix import Attributes, Caller, EntryName, Place, ViewPath, last_name, os_error
 from vfsd.mount.fs.unlinked_files import CleanupThread, HiddenName, HiddenNames, RecoveryReport
 from vfsd.mount.fs.view_dirs import (
     MARK,
@@ -62,11 +61,10 @@ class Filesystem:
     """A store as a file system. Thread-safe.
 
     A `Place` is a path, an inode, a view, or a name in a directory. Paths are absolute and start
-    with ``/``. Names are text with surrogateescape for bytes that are
-    not UTF-8. Times are Unix time in nanoseconds. A `handle` is a number returned by `open` or
-    `create`. It stays valid when its inode loses its last name or another process deletes the
-    inode. All errors are `OSError`, or `VfsdError` with an errno. Permissions are not checked here:
-    the kernel checks them.
+    with ``/``. Names are text with surrogateescape for bytes that are not UTF-8. Times are Unix
+    time in nanoseconds. A `handle` is a number returned by `open` or `create`. It stays valid when
+    its inode loses its last name or another process deletes the inode. All errors are `OSError`, or
+    `VfsdError` with an errno. Permissions are not checked here: the kernel checks them.
 
     Only one `Filesystem` may use a store at a time (see `StoreDirectory.mounted`). Other processes
     may change the same store through its catalog.
@@ -170,11 +168,19 @@ class Filesystem:
             return self._attributes(path)  # another file may have this name by now
 
     def lookup(self, entry: EntryName) -> tuple[int | ViewPath, Attributes]:
-        """Return what a name leads to, as an inode number or a view, and its attributes."""
+        """Return the inode or the view with a name in a directory, and its attributes.
+
+        Raises `OSError`: ENOENT, ENOTDIR, ENAMETOOLONG, and ESTALE where the directory is gone.
+        """
         found = self._find(entry)
-        if isinstance(found, Node):
+        if isinstance(found, ViewPath):
+            return found, self._views.attributes(found)
+        try:
             return found.ino, self._open_inodes.attributes(found)
-        return found, self._views.attributes(found)
+        except OSError as error:
+            if error.errno != errno.ESTALE:
+                raise
+        return self.lookup(entry)  # another file may have this name by now
 
     def readlink(self, path: Place) -> str:
         """Return the target of a symbolic link."""

@@ -26,8 +26,7 @@ from vfsd.mount.fs.classify import Classifier
 from vfsd.mount.fs.dentry_cache import DentryCache
 from vfsd.mount.fs.directory_ops import DirectoryOperations
 from vfsd.mount.fs.open_inodes import CAPABILITIES, OpenInode, OpenInodes
-from vfsd.mount.fs.places import Place
-from vfsd.mount.fs.posix import Attributes, Caller, fallocate, os_error
+from vfsd.mount.fs.posix import Attributes, Caller, Place, fallocate, os_error
 from vfsd.mount.fs.unlinked_files import CleanupThread, HiddenNames
 from vfsd.mount.fs.view_dirs import Closeable, UploadHandle
 from vfsd.storage.context import StoreContext

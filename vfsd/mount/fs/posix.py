@@ -1,12 +1,20 @@
-"""Attributes of inodes as `stat` returns them, and system calls that Python's `os` lacks."""
+"""How requests refer to files, attributes as `stat` returns them, and system calls that Python's
+`os` lacks.
+
+Adapters that know only paths use text. Adapters that know inodes use the other forms of a `Place`,
+which stay valid when a directory above is renamed.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import errno
 import fcntl
+import hashlib
 import os
 import stat
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from vfsd.core.model import FileState, Node
@@ -58,6 +66,45 @@ class Attributes(NamedTuple):
     def is_view(self) -> bool:
         """Whether these describe a path below ``NAME@/``."""
         return self.ino >= FIRST_VIEW_INO
+
+
+@dataclass(frozen=True)
+class ViewPath:
+    """A path in ``NAME@/``, whether or not a view exists there."""
+
+    video: Node  #: or the directory of a timeline
+    path: str
+
+    @cached_property
+    def ino(self) -> int:
+        """A stable inode number, different from those of real files."""
+        text = os.fsencode(f"{self.video.ino}/{self.path}")
+        digest = hashlib.blake2b(text, digest_size=8).digest()
+        return int.from_bytes(digest) | FIRST_VIEW_INO
+
+    def child(self, name: str) -> ViewPath:
+        """Return the path of an entry of this view directory."""
+        return ViewPath(self.video, f"{self.path}/{name}" if self.path else name)
+
+
+class EntryName(NamedTuple):
+    """A name in a directory, whether or not it exists."""
+
+    parent: int | ViewPath  #: the directory, by inode number or as a view directory
+    name: str
+
+
+Place = str | int | ViewPath | EntryName
+"""A path, the number of an inode, a view, or a name in a directory."""
+
+
+def last_name(place: Place) -> str:
+    """Return the last name of a place; empty for an inode."""
+    if isinstance(place, str):
+        return place.rpartition("/")[2]
+    if isinstance(place, ViewPath):
+        return place.path.rpartition("/")[2]
+    return place.name if isinstance(place, EntryName) else ""
 
 
 def block_count(size: int) -> int:

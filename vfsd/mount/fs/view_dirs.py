@@ -22,8 +22,7 @@ from vfsd.errors import NotFoundError
 from vfsd.mount.fs.classify import Classifier
 from vfsd.mount.fs.dentry_cache import DentryCache, require_short
 from vfsd.mount.fs.open_inodes import PassthroughFile
-from vfsd.mount.fs.places import EntryName, Place, ViewPath
-from vfsd.mount.fs.posix import Attributes, block_count, os_error
+from vfsd.mount.fs.posix import Attributes, EntryName, Place, ViewPath, block_count, os_error
 
 MARK = "@"
 
