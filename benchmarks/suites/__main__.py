@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import arguments, finish, folder_option, table
-from benchmarks.suites import conformance, databases, programs, shares, trees
+from benchmarks.suites import conformance, databases, loaders, programs, shares, trees
 from benchmarks.suites.outcome import MOUNT_OPTIONS, Given, NotHereError, Outcome, Place
 from vfsd.api.store import Store
 from vfsd.errors import VfsdError
@@ -43,6 +43,8 @@ SUITES: dict[str, Callable[[Place], Outcome]] = {
     "sqlite": databases.sqlite,
     "samba": shares.samba,
     "nfs": shares.nfs,
+    "lerobot": loaders.lerobot,
+    "datasets": loaders.datasets,
 }
 _COMMAND = [sys.executable, "-m", "vfsd"]
 _TROUBLE = ("ERROR", "CRITICAL", "Traceback")
@@ -63,6 +65,11 @@ def main() -> None:
     parser.add_argument("--files", type=int, default=80_000, help="in a made tree")
     parser.add_argument("--many", type=int, default=100_000, help="names in one directory")
     parser.add_argument("--repository", type=Path, metavar="DIR", help="for git")
+    parser.add_argument("--lerobot", type=Path, metavar="DIR", help="a checkout of its release")
+    parser.add_argument("--datasets", type=Path, metavar="DIR", help="likewise")
+    parser.add_argument(
+        "--python", default=sys.executable, metavar="PATH", help="has lerobot or datasets"
+    )
     options = parser.parse_args()
     unknown = set(options.names) - set(SUITES)
     if unknown:
@@ -78,6 +85,9 @@ def main() -> None:
         files=options.files,
         names=options.many,
         repository=_absolute(options.repository),
+        lerobot=_absolute(options.lerobot),
+        datasets=_absolute(options.datasets),
+        python=options.python,
     )
     figures: dict[str, Any] = {}
     for name in options.names or SUITES:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,6 +44,9 @@ class Given:
     files: int = 80_000  #: files in a generated tree
     names: int = 100_000  #: names in one directory
     repository: Path | None = None  #: for git; without it, the project's own repository
+    lerobot: Path | None = None  #: a checkout of the release that `python` has
+    datasets: Path | None = None  #: likewise
+    python: str = sys.executable  #: runs the tests of lerobot and datasets
     say: Callable[[str], None] = print
 
 

@@ -341,6 +341,47 @@ def test_suites(tmp_path: Path, mountable: None) -> None:
     assert "--pjdfstest" in figures["pjdfstest"]["missing"]
 
 
+_LOADER_TESTS = """
+import os
+import pytest
+
+def test_passes_everywhere(tmp_path):
+    (tmp_path / "a").write_text("b")
+
+def test_fails_everywhere():
+    assert False
+
+def test_fails_in_the_mount(tmp_path):
+    assert "mnt" not in tmp_path.parts
+
+@pytest.mark.skip
+def test_skipped():
+    pass
+"""
+
+
+@pytest.mark.thorough
+@pytest.mark.mount
+def test_suites_of_loaders(
+    tmp_path: Path, mountable: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only a test that fails in the mount alone is a failure."""
+    checkout = tmp_path / "checkout"
+    (checkout / "tests/datasets").mkdir(parents=True)
+    (checkout / "tests/datasets/test_it.py").write_text(_LOADER_TESTS)
+    (tmp_path / "lerobot.py").write_text("__version__ = '1.2'")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    report = tmp_path / "figures.json"
+    words = ("lerobot", "--lerobot", str(checkout), "--folder", str(tmp_path))
+    assert ended("suites.__main__", *words, "--json", str(report)) == 1
+    found = json.loads(report.read_text())["figures"]["lerobot"]
+    assert (found["passed"], found["version"]) == (1, "1.2")
+    assert [one.split("::")[1].split(":")[0] for one in found["failures"]] == [
+        "test_fails_in_the_mount"
+    ]
+    assert ["test_fails_everywhere" in one for one in found["not_applicable"]] == [True]
+
+
 @pytest.mark.thorough
 def test_remote_reads(tmp_path: Path) -> None:
     pytest.importorskip("obstore")
