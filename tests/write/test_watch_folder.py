@@ -126,6 +126,30 @@ def test_moved_files_are_deleted_when_they_are_stored(store: Store, folder: Path
     assert len(store) == 2
 
 
+def test_linked_files_that_go_are_reported(store: Store, folder: Path) -> None:
+    watch = Watch(store, folder.parent)
+    for name in ("10-00-00.mp4", "10-01-00.mp4", "10-02-00.mp4"):
+        shutil.copy(CLIP, folder / name)
+    (folder / "notes.txt").write_text("no video")
+    watch.look()
+    assert len(watch.events) == 1  # the text
+    (folder / "10-00-00.mp4").unlink()
+    (folder / "10-01-00.mp4").rename(folder / "10-05-00.mp4")
+    (folder / "notes.txt").unlink()
+    watch.look()
+    watch.look()
+    said = [event.split(":")[0] for event in watch.events[1:]]
+    assert said == [f"cam/2026-05-01/10-0{n}-00.mp4 cannot be read" for n in (0, 1)]
+    assert sorted(store)[-1] == "cam/2026-05-01/10-05-00.mp4"
+    assert len(store) == 4
+    copying = Watch(store, folder.parent, "copy")
+    shutil.copy(OTHER, folder / "10-06-00.mp4")
+    copying.look()
+    (folder / "10-06-00.mp4").unlink()
+    copying.look()
+    assert copying.events == []
+
+
 def test_lost_disk_is_waited_for(store: Store, folder: Path) -> None:
     watch = Watch(store, folder.parent)
     shutil.copy(CLIP, folder / "10-00-00.mp4")

@@ -149,7 +149,8 @@ def record(
 
     With --watch, another recorder writes the files, and FOLDER/a/b.mp4 becomes DIR/a/b.mp4 when it
     is complete. Hidden files and names like b.mp4.part are left alone until they are renamed. If
-    the other recorder deletes old files, use --files copy or move.
+    the other recorder deletes old files, use --files copy or move; a linked file that is renamed or
+    deleted is reported.
 
     The command runs until Ctrl-C or SIGTERM, and then publishes the last video. A stream that
     breaks is opened again. The next recorder of DIR publishes the rest of a killed one. The list

@@ -16,7 +16,14 @@ from vfsd.catalog import split_path
 from vfsd.core.capture_time import CaptureTime
 from vfsd.core.model import LogicalVideo
 from vfsd.disk.object_store import digest_file
-from vfsd.errors import BusyError, ExistsError, RefusedMediaError, UsageError, VfsdError
+from vfsd.errors import (
+    BusyError,
+    ExistsError,
+    NotFoundError,
+    RefusedMediaError,
+    UsageError,
+    VfsdError,
+)
 from vfsd.storage.context import StoreContext
 from vfsd.validation import not_one_of
 from vfsd.write.ingest_file import (
@@ -77,7 +84,8 @@ class FolderWatcher:
         """`captured` gives times of recording; without one, that of the container counts.
 
         `on_video` is called with each new video, `on_event` with each file that does not become
-        one, and why.  Raises `UsageError` for a folder that cannot be watched.
+        one, and why, and with each video whose linked file is gone.  Raises `UsageError` for a
+        folder that cannot be watched.
         """
         parts.require_writable()
         if not folder.is_dir():
@@ -111,6 +119,8 @@ class FolderWatcher:
         Raises `StoreError`, and `OSError` for an unreadable folder and a full disk.
         """
         now, present = time.monotonic(), dict(self._files())
+        for path in sorted(self._done.keys() - present.keys()):
+            self._report_gone(path)
         for known in (self._done, self._seen):
             for path in known.keys() - present.keys():
                 del known[path]
@@ -146,9 +156,31 @@ class FolderWatcher:
                 if stat.S_ISREG(found.st_mode) and found.st_size:
                     yield path, file_version(found)
 
+    def _report_gone(self, path: Path) -> None:
+        """Say which video cannot be read any more, if a renamed or deleted file was its original.
+
+        The video stays: what it knows of the file, and tiles and renditions made of it, may be all
+        that is left of the footage.
+        """
+        name = self._name(path)
+        with self._parts.catalog.reading() as seen:
+            try:
+                node = seen.tree.resolve(name)
+            except NotFoundError:
+                return
+        if node.link_path is not None and not os.path.lexists(node.link_path):
+            self._on_event(
+                f"{name} cannot be read: {node.link_path} was renamed or deleted; vfsd rm removes "
+                "the video, and --files copy keeps footage"
+            )
+
+    def _name(self, path: Path) -> str:
+        inside = path.relative_to(self._folder).as_posix()
+        return f"{self._directory}/{inside}".lstrip("/")
+
     def _take(self, path: Path, version: _Version) -> None:
         inside = path.relative_to(self._folder).as_posix()
-        source = SourceFile(path, f"{self._directory}/{inside}".lstrip("/"), version[1])
+        source = SourceFile(path, self._name(path), version[1])
         try:
             if not is_ingested(self._parts, source):
                 put = ingest_link if self._form.files == "link" else ingest_copy
