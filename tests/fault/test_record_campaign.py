@@ -186,8 +186,9 @@ def check(store: Store, place: Place, lasted: float) -> None:
             continue  # another camera, whose numbers begin again
         passed = round((later - at) / NS * RATE) - len(numbers)
         missing = (following[0] - numbers[-1] - 1) % FRAMES
-        # Without a gap no frame is missing, and as many as a gap is long are.  A video whose
-        # recorder was killed has the time in its container, in whole seconds.
+        # Without a gap no frame is missing, and as many as a gap is long are.  Times of arrival
+        # are later by a changing delay, above all those of the first packets.
+        assert {clock, later_clock} <= {CaptureClock.RTCP, CaptureClock.ARRIVAL}
         slack = 2 if {clock, later_clock} == {CaptureClock.RTCP} else 2 + RATE
         apart = (passed - missing + slack) % FRAMES
         assert passed >= -slack, (place.name, passed)

@@ -220,7 +220,10 @@ def test_killed_recorder_loses_one_fragment(store: Store, port: int, tmp_path: P
     assert made.videos[0].name == left.name
     assert any("recovered" in text for text in made.events)
     assert_cut(pictures(saved(store, left.name, tmp_path)), pictures(CLIP))
-    assert store[left.name].captured_at is not None
+    captured = store[left.name].info.captured
+    assert captured is not None
+    assert captured == left.captured  # the container has whole seconds
+    assert captured.clock is CaptureClock.ARRIVAL
 
 
 @pytest.mark.thorough

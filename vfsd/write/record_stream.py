@@ -245,7 +245,8 @@ class StreamRecorder:
     def _begin(self, source: LiveInput, seconds: Fraction, begun: CaptureTime) -> _Segment:
         started = from_ns(begun.ns)
         stem = f"{self._directory}/{started:%Y-%m-%d}/{started:%H-%M-%S}"
-        file = create_partial(self._parts.objects, self._free_name(stem, source.container))
+        name = self._free_name(stem, source.container)
+        file = create_partial(self._parts.objects, name, begun)
         try:
             live = LiveFile(file.path, source, started)
         except BaseException:

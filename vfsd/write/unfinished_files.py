@@ -1,6 +1,6 @@
 """Files that are being written, and what processes that died have left: unfinished recordings,
 unclassified files, orphaned inodes and temporary files.  Each `PartialFile` has a JSON note of
-its name that other processes can read.
+its name, and of its time of recording if that is known, that other processes can read.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from itertools import count
 from pathlib import Path
 
 from vfsd.catalog import ROOT, Transaction
+from vfsd.core.capture_time import CaptureClock, CaptureTime
 from vfsd.core.model import FileState, Node
 from vfsd.core.process_control import reset_after_fork
 from vfsd.core.retention_policy import is_plausible_time
@@ -96,6 +97,7 @@ class PartialFile:
     name: str  #: of the future video
     path: Path
     held: OwnedFile | None = field(default=None, compare=False)  #: set if this process writes it
+    captured: CaptureTime | None = None  #: when it was recorded, as known at its beginning
 
     @property
     def writer(self) -> int:
@@ -140,8 +142,10 @@ class PartialFile:
         return self.path.with_name(self.path.name + _NOTE_SUFFIX)
 
 
-def create_partial(objects: ObjectStore, name: str) -> PartialFile:
-    """Create an empty file for the video `name`.
+def create_partial(
+    objects: ObjectStore, name: str, captured: CaptureTime | None = None
+) -> PartialFile:
+    """Create an empty file for the video `name`, which a recovery gives the time `captured`.
 
     Raises `BusyError` while another live process or writer uses that name.
     """
@@ -153,18 +157,21 @@ def create_partial(objects: ObjectStore, name: str) -> PartialFile:
                     f"{name!r} is being written by process {other.writer}",
                     hint="wait until it is done, or use another name",
                 )
-        return _create_with_note(objects, name)
+        return _create_with_note(objects, name, captured)
 
 
-def _create_with_note(objects: ObjectStore, name: str) -> PartialFile:
+def _create_with_note(objects: ObjectStore, name: str, captured: CaptureTime | None) -> PartialFile:
     """Create a file with a note that tells others its name.  Raises `OSError`."""
     new = objects.new_file()
-    file = PartialFile(name, new.path, OwnedFile(new))
+    file = PartialFile(name, new.path, OwnedFile(new), captured)
+    known: dict[str, object] = {"name": name}
+    if captured is not None:
+        known |= {"captured_ns": captured.ns, "clock": captured.clock.value}
     note = file.path.with_name(file.path.name + _NOTE_SUFFIX)
     part = note.with_name(note.name + ".part")
     try:
         # Other processes must never read half a note.
-        part.write_text(json.dumps({"name": name}), encoding="ascii")
+        part.write_text(json.dumps(known), encoding="ascii")
         os.replace(part, note)
     except BaseException:
         part.unlink(missing_ok=True)
@@ -200,8 +207,12 @@ def _partials_with_notes(objects: ObjectStore) -> Iterator[PartialFile]:
             OSError, ValueError, KeyError, TypeError, RecursionError
         ):  # it may be deleted at any moment
             with open(note, encoding="ascii", opener=open_stored) as file:
-                name = json.load(file)["name"]
-            yield PartialFile(str(name), note.with_name(note.name.removesuffix(_NOTE_SUFFIX)))
+                known = json.load(file)
+            captured = None
+            if "clock" in known:
+                captured = CaptureTime(int(known["captured_ns"]), CaptureClock(known["clock"]))
+            path = note.with_name(note.name.removesuffix(_NOTE_SUFFIX))
+            yield PartialFile(str(known["name"]), path, captured=captured)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +223,7 @@ class UnfinishedRecording:
     path: Path
     size: int  #: bytes
     at_ns: int  #: last write, Unix time
+    captured: CaptureTime | None = None  #: set if its recorder knew it
 
     def __str__(self) -> str:
         return (
@@ -250,7 +262,11 @@ def unfinished_recordings(parts: StoreContext) -> list[UnfinishedRecording]:
         except FileNotFoundError:
             continue
         if seen.st_size and not _is_published(parts, file.path, seen):
-            found.append(UnfinishedRecording(file.name, file.path, seen.st_size, seen.st_mtime_ns))
+            found.append(
+                UnfinishedRecording(
+                    file.name, file.path, seen.st_size, seen.st_mtime_ns, file.captured
+                )
+            )
     return sorted(found, key=lambda one: one.at_ns)
 
 

@@ -162,6 +162,10 @@ def recover(parts: StoreContext, recording: UnfinishedRecording, name: str | Non
         source = SourceFile(recording.path, name, recording.path.stat().st_size)
         with room_for(repr(name)):
             video = ingest_own_file(parts, source)
+        if recording.captured is not None:
+            with parts.catalog.writing() as change:
+                change.videos.set_captured(video.id, recording.captured)
+                video = change.videos.get(video.id)
         recording.forget()
     return video
 
