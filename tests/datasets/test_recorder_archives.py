@@ -17,8 +17,13 @@ from sample_videos import FOLDER
 from vfsd.api.store import Store
 from vfsd.codecs.inventory.mp4_boxes import mediamtx_start
 from vfsd.core.capture_time import NS, CaptureClock, time_zone, to_ns
-from vfsd.datasets.frigate_objects import SOURCE, add_frigate_objects, frigate_moments
-from vfsd.datasets.recorder_archives import archived_files, import_archive
+from vfsd.datasets.recorder_archives import (
+    SOURCE,
+    add_frigate_objects,
+    archived_files,
+    frigate_moments,
+    import_archive,
+)
 from vfsd.errors import NotFoundError, RefusedMediaError, UsageError
 
 CLIP = FOLDER / "traffic.mp4"  # 4 s of 320x240 at 30 frames per second

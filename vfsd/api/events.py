@@ -32,7 +32,7 @@ from vfsd.labels.events import (
     parse_event,
     runs_of_step,
 )
-from vfsd.labels.events.examined_frames import held_until, unexamined
+from vfsd.labels.events.event_rows import held_until, unexamined
 from vfsd.tiling import Rect
 
 if TYPE_CHECKING:

@@ -78,8 +78,12 @@ def cameras_import(
     leaves. Each becomes a box on the frame of that time, with label, score and track, and with
     event, moment, sub_label and zones as attributes.
     """
-    from vfsd.datasets.frigate_objects import add_frigate_objects, frigate_moments
-    from vfsd.datasets.recorder_archives import archived_files, import_archive
+    from vfsd.datasets.recorder_archives import (
+        add_frigate_objects,
+        archived_files,
+        frigate_moments,
+        import_archive,
+    )
 
     if database is not None and recorder != "frigate":
         raise UsageError("--events needs --from frigate")

@@ -14,7 +14,7 @@ from vfsd.cli.output import print_json, print_table, printable
 from vfsd.cli.session import Session, select_videos
 from vfsd.core.timebase import clock_text
 from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
-from vfsd.records.event_records import EVENT_FIELDS, UNKNOWN_FIELDS, event_record
+from vfsd.records.label_records import EVENT_FIELDS, UNKNOWN_FIELDS, event_record
 
 if TYPE_CHECKING:
     from fractions import Fraction
