@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from vfsd.catalog.server_connections import ServerFacts
     from vfsd.catalog.suspects import Suspects
     from vfsd.catalog.uploads import Uploads
+    from vfsd.catalog.vectors import StoredVectorBlocks
     from vfsd.catalog.video_pages import VideoLists
     from vfsd.catalog.work_log import WorkLog
     from vfsd.core.frame_table import FrameTable
@@ -842,6 +843,12 @@ class Transaction:
         from vfsd.catalog.detections import Detections  # imports numpy
 
         return Detections(self._connection)
+
+    @lazy
+    def vectors(self) -> StoredVectorBlocks:
+        from vfsd.catalog.vectors import StoredVectorBlocks  # imports numpy
+
+        return StoredVectorBlocks(self._connection)
 
     @lazy
     def read_log(self) -> LoggedReads:

@@ -18,6 +18,7 @@ from vfsd.catalog.schema import (
     objects,
     physical_videos,
     scrubs,
+    vectors,
     videos,
 )
 from vfsd.core.model import ByteLocation, FileState, Role
@@ -200,9 +201,14 @@ class IntegrityLog:
         return sorted(found, key=str)
 
     def originals(self) -> dict[ByteLocation, str]:
-        """Return the locations of all originals, with their expected digests."""
+        """Return the locations of all originals, with their expected digests.
+
+        The objects of vectors are among them, since nothing can make those again.
+        """
         rows = self._connection.execute(_ORIGINALS)
-        return {_location_from_row(row): row.object_key or row.digest for row in rows}
+        found = {_location_from_row(row): row.object_key or row.digest for row in rows}
+        keys = self._connection.execute(sa.select(vectors.c.object_key).distinct()).scalars()
+        return found | {ByteLocation(key, None): key for key in keys}
 
     def digest_mismatches(self) -> list[DigestMismatch]:
         """Return videos whose digest differs from the object that both file and
@@ -247,6 +253,13 @@ class IntegrityLog:
             .order_by(physical_videos.c.video_id)
         )
         return [row.video_id for row in rows]
+
+    def vectors_of(self, place: ByteLocation) -> list[int]:
+        """Return the ids of the videos with vectors in these bytes."""
+        if place.object_key is None:
+            return []
+        query = sa.select(vectors.c.video_id).where(vectors.c.object_key == place.object_key)
+        return sorted(self._connection.execute(query.distinct()).scalars())
 
     def unfinished_run(self, what: str, *, since_ns: int) -> ScrubRun | None:
         """Return the last run with this selection if it was interrupted, and began at `since_ns` or

@@ -37,6 +37,7 @@ from vfsd.catalog.schema import (
     segments,
     store_identity,
     tags,
+    vectors,
     videos,
 )
 from vfsd.catalog.tree import TreeReader
@@ -253,9 +254,9 @@ class Videos:
 
         A file that was a video before its bytes changed keeps its id, tags and metadata.
         Everything derived from the old bytes is deleted.  If the bytes differ, so are its
-        detections, reads, decisions, evictions and pins, and its age restarts.  Its time of
-        recording is that of the new container, unless a user or the name gave it.  Bytes that once
-        replaced others here keep their error.
+        detections, vectors, reads, decisions, evictions and pins, and its age restarts.  Its time
+        of recording is that of the new container, unless a user or the name gave it.  Bytes that
+        once replaced others here keep their error.
         """
         there = self._connection.execute(
             sa.select(videos.c.id, videos.c.digest, videos.c.captured_clock).where(
@@ -281,6 +282,7 @@ class Videos:
                 from vfsd.catalog.detections import Detections  # imports numpy
 
                 Detections(self._connection).remove_of_video(video_id)
+                self._connection.execute(sa.delete(vectors).where(vectors.c.video_id == video_id))
                 LoggedReads(self._connection).remove(video_id)
                 TilingDecisions(self._connection).remove_of_video(video_id)
                 EvictionLog(self._connection).remove_of_video(video_id)
@@ -522,13 +524,16 @@ _PAGE = sa.select(frame_pages.c.data).where(
 )
 
 
+_REFERENCES = (
+    nodes.c.object_key,
+    physical_videos.c.object_key,
+    segments.c.object_key,
+    vectors.c.object_key,
+)
+"""The columns that keep an object."""
 _FORGET_UNREFERENCED = (
     sa.delete(objects)
-    .where(
-        ~sa.exists().where(nodes.c.object_key == objects.c.key),
-        ~sa.exists().where(physical_videos.c.object_key == objects.c.key),
-        ~sa.exists().where(segments.c.object_key == objects.c.key),
-    )
+    .where(*(~sa.exists().where(column == objects.c.key) for column in _REFERENCES))
     .returning(objects.c.key, objects.c.place, objects.c.size)
 )
 
@@ -703,10 +708,9 @@ class Objects:
         return found
 
     def referenced(self) -> set[str]:
-        """Return the keys that files or stored encodings refer to."""
-        columns = (nodes.c.object_key, physical_videos.c.object_key, segments.c.object_key)
+        """Return the keys that files, stored encodings or vectors refer to."""
         found: set[str] = set()
-        for column in columns:
+        for column in _REFERENCES:
             query = sa.select(column).where(column.is_not(None)).distinct()
             found.update(self._connection.execute(query).scalars())
         return found
@@ -738,6 +742,9 @@ class Objects:
                 ),
                 sa.select(segments.c.object_key).where(segments.c.physical_id.in_(mine)),
                 sa.select(videos.c.digest).where(some),
+                sa.select(vectors.c.object_key)
+                .join(videos, videos.c.id == vectors.c.video_id)
+                .where(some),
             ]
         found: set[str] = set()
         for query in queries:
@@ -757,8 +764,7 @@ class Objects:
         """Return whether an object is recorded, or referred to without a row."""
         if self.is_recorded(key):
             return True
-        columns = (nodes.c.object_key, physical_videos.c.object_key, segments.c.object_key)
-        queries = (sa.select(column).where(column == key).limit(1) for column in columns)
+        queries = (sa.select(column).where(column == key).limit(1) for column in _REFERENCES)
         return any(self._connection.execute(query).first() for query in queries)
 
     def forget_unreferenced(self, keys: Iterable[str] | None = None) -> list[str]:

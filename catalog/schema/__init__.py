@@ -11,7 +11,7 @@ in ``_ns`` are Unix time in nanoseconds.  A change here needs a migration.
     readlog     reads, and tiling decisions made from them
     limits      budgets, pins and evictions
     originals   policies, holds and the log of originals
-    semantic    labelled boxes, their sources, and examined frames
+    semantic    labelled boxes, their sources, examined frames, and vectors
 """
 
 from vfsd.catalog.schema.columns import catalog_state, homes, metadata, mounts, store_identity
@@ -60,6 +60,7 @@ from vfsd.catalog.schema.video_tables import (
     sounds,
     sources,
     tags,
+    vectors,
     videos,
 )
 
@@ -104,6 +105,7 @@ __all__ = [
     "suspects",
     "tags",
     "uploads",
+    "vectors",
     "videos",
     "work_orders",
     "work_results",

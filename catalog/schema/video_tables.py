@@ -488,3 +488,42 @@ examined = Table(
     "of one source neither overlap nor touch.",
     sqlite_with_rowid=False,
 )
+
+vectors = Table(
+    "vectors",
+    metadata,
+    row_id("a block of vectors that were stored together"),
+    owner("video_id", "videos.id", "the logical video"),
+    Column(
+        "source_id", IdType, ForeignKey("sources.id"), nullable=False, comment="the model or person"
+    ),
+    Column(
+        "object_key",
+        String(64),
+        ForeignKey("objects.key"),
+        nullable=False,
+        comment="the object with the numbers: vfsd.core.vectors",
+    ),
+    Column("dimension", Integer, nullable=False, comment="numbers in a vector"),
+    Column("dtype", String(8), nullable=False, comment="float16 or float32"),
+    Column("rows", BigInteger, nullable=False, comment="vectors in the object"),
+    Column(
+        "lost",
+        BigInteger,
+        nullable=False,
+        server_default="0",
+        comment="rows whose frames a corrected frame table does not have",
+    ),
+    Column(
+        "frames",
+        BytesType,
+        nullable=False,
+        comment="the run of frames of each row: vfsd.core.vectors.pack_runs",
+    ),
+    CheckConstraint("rows > 0 AND dimension > 0", name="size"),
+    Index(None, "video_id", "source_id"),
+    Index(None, "source_id"),
+    Index(None, "object_key"),
+    comment="Vectors that models gave runs of frames. They are kept like originals.",
+    sqlite_autoincrement=True,
+)

@@ -31,6 +31,7 @@ CLIP = Path(__file__).parents[2] / "sample_videos" / "traffic.mp4"
 NAME = "cam/traffic.mp4"
 REGION = (64, 64, 160, 128)
 LAST_TILE = (200, 150, 300, 220)
+VECTORS = np.random.default_rng(0).normal(size=(120, 24)).astype(np.float16)
 
 pytestmark = pytest.mark.usefixtures("credentials")
 
@@ -60,6 +61,7 @@ def local(tmp_path: Path) -> Path:
     with new_store(tmp_path / "store") as store:
         video = store.ingest(CLIP, NAME)
         video.tiles.retile("uniform:2x2", span=(0, 2))
+        video.vectors.add(VECTORS[:100], range(100), "clip")
     return tmp_path / "store"
 
 
@@ -103,6 +105,16 @@ def test_content_is_that_of_the_files(remote: Remote, tmp_path: Path) -> None:
     with Store.open(remote.path) as store:
         for one, other in zip(seen, pixels(store), strict=True):
             np.testing.assert_array_equal(one, other)
+
+
+def test_vectors_are_fetched_and_added(remote: Remote) -> None:
+    with Store.open(remote.path) as store:
+        assert np.array_equal(store[NAME].vectors.get().matrix, VECTORS[:100])
+        store[NAME].vectors.add(VECTORS[100:], range(100, 120), "clip")
+        assert store.nearest(VECTORS[110])[0].frames == range(110, 111)
+        assert fsck.run(store.parts, objects=True) == []
+        assert list(store.parts.objects.all_keys()) == []
+        assert store[NAME].vectors.remove() == 120
 
 
 def test_cold_frames_and_tiles_need_few_requests(remote: Remote) -> None:

@@ -53,7 +53,9 @@ if TYPE_CHECKING:
     from vfsd.api.growing_video import GrowingVideo
     from vfsd.api.reading import ReadOptions
     from vfsd.api.timeline import Timeline
+    from vfsd.api.vector_search import NeighbourList, Query
     from vfsd.api.video import Video
+    from vfsd.core.detections import Source
     from vfsd.core.frames import Frame, Frames
     from vfsd.core.label_query import Labels
     from vfsd.core.retention_policy import RetentionPolicy
@@ -66,6 +68,7 @@ if TYPE_CHECKING:
     from vfsd.disk.object_store import Progress
     from vfsd.read.read_context import ReadContext, VideoContext
     from vfsd.read.shared_store import StoreAddress
+    from vfsd.read.vector_blocks import VectorCache
     from vfsd.tiling import Region
     from vfsd.tiling.policy import LedgerParameters
     from vfsd.write.frame_input import FrameInput, RawInput
@@ -336,6 +339,50 @@ class Store(Mapping[str, "Video"]):
         found = events(self.named(names), event, variables, **options)
         warn_of_unknown_labels(found.unknown_labels)
         return found
+
+    @lazy
+    def vector_cache(self) -> VectorCache:
+        """The vectors that were searched last; inner state as well."""
+        from vfsd.read.vector_blocks import VectorCache
+
+        return VectorCache(self._parts.objects)
+
+    def nearest(
+        self,
+        query: Query,
+        k: int = 10,
+        *,
+        source: str | Source | None = None,
+        names: str | Iterable[str] = "**",
+        exact: bool = False,
+        measure: bool = False,
+    ) -> NeighbourList:
+        """The runs of frames with the vectors nearest to one, by the cosine of the angle.
+
+            store.nearest(text_vector, 20, source="clip")
+            store.nearest(("cam1/a.mp4", (0, 30)), 20, names="cam1/**")
+
+        Among fewer than 20,000 vectors the answer is exact.  Of more, one bit for each of their
+        numbers chooses max(500, 20 k), which are compared exactly.  `NeighbourList.explain` says
+        which it was.
+
+        Args:
+            query: A vector of the source; or the name of a video and a frame or a run (first, end)
+                with a vector, which is left out of the answer.
+            k: The number of answers.
+            source: The source of the vectors; None: the only one.
+            names: As for `named`.
+            exact: Compare all vectors.
+            measure: Compare all vectors as well, to know the recall of the answer.
+
+        Raises:
+            NotFoundError: No vectors fit, or a name does not exist.
+            UsageError: An argument is malformed, or several sources fit.
+            IntegrityError: Stored vectors are damaged.
+        """
+        from vfsd.api.vector_search import nearest
+
+        return nearest(self, query, k, source=source, names=names, exact=exact, measure=measure)
 
     def timeline(self, names: str | Iterable[str]) -> Timeline:
         """The videos of a camera in the order of their recording.

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from vfsd.api.labels import VideoLabels
     from vfsd.api.policy import VideoBudget, VideoPolicy
     from vfsd.api.tiles import VideoRenditions, VideoTiles
+    from vfsd.api.vectors import VideoVectors
     from vfsd.api.views import VideoViews
     from vfsd.core.detections import Source
     from vfsd.core.label_query import Labels
@@ -834,6 +835,13 @@ class Video:
         from vfsd.api.labels import VideoLabels
 
         return VideoLabels(self._context)
+
+    @property
+    def vectors(self) -> VideoVectors:
+        """Vectors that models gave runs of frames: add and get them."""
+        from vfsd.api.vectors import VideoVectors
+
+        return VideoVectors(self._context)
 
     @property
     def tiles(self) -> VideoTiles:

@@ -135,7 +135,7 @@ _DAY_SECONDS = 86400.0
         "vfsd -s videos scrub --rate 50MiB --older-than 30",
     ],
     fields={
-        "kind": "original, linked (indexed in place) or tiles (or renditions, or joined)",
+        "kind": "original, linked (indexed in place), vectors or tiles (or renditions, or joined)",
         "names": "names of the videos that it belongs to",
         "object": "key of the object; null for a linked file",
         "path": "path of a linked file; null for an object",

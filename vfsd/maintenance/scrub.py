@@ -137,7 +137,7 @@ class ScrubDamage:
     """An object or linked file that differs from what was stored."""
 
     place: ByteLocation
-    kind: str  #: original, linked or tiles
+    kind: str  #: original, linked, vectors or tiles
     names: tuple[str, ...]  #: of the videos that use it
     message: str
     ranges: tuple[range, ...]  #: damaged bytes; empty if the file is missing
@@ -303,9 +303,11 @@ class Scrubber:
                 }
             if self._videos is not None:
                 mine = [video.original for video in self._videos]
-                originals = {
-                    one.place: originals[one.place] for one in mine if one.place in originals
-                }
+                places = [one.place for one in mine]
+                for video in self._videos:
+                    blocks = seen.vectors.of_video(video.id)
+                    places += [ByteLocation(block.object_key, None) for block in blocks]
+                originals = {place: originals[place] for place in places if place in originals}
                 packs = {
                     segment.object_key
                     for original in mine
@@ -619,12 +621,16 @@ class Scrubber:
     def _kind(self, item: _ScrubItem) -> str:
         if not item.is_original:
             return "tiles"
+        with self._parts.catalog.reading() as seen:
+            if seen.integrity.vectors_of(item.place):
+                return "vectors"
         return "original" if item.place.object_key is not None else "linked"
 
     def _names(self, item: _ScrubItem) -> tuple[str, ...]:
         with self._parts.catalog.reading() as seen:
             if item.is_original:
                 numbers = seen.integrity.videos_of(item.place)
+                numbers += seen.integrity.vectors_of(item.place)
             else:
                 made = {one.physical_id for one in seen.segments.of_pack(item.digest)}
                 numbers = sorted({seen.videos.physical(number).video_id for number in made})

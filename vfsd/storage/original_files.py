@@ -269,10 +269,14 @@ class OriginalFiles:
     ) -> DamagedFileError:
         """Return the error that says which frames are lost with some bytes of an original."""
         videos: list[LogicalVideo] = []
+        uses: list[str] = []
         with suppress(VfsdError), self._catalog.reading() as seen:
             videos = _videos(seen.videos.get, seen.integrity.videos_of(location))
+            others = _videos(seen.videos.get, seen.integrity.vectors_of(location))
+            uses = [video.name for video in videos]
+            uses += [f"the vectors of {video.name}, {location}," for video in others]
         frames, unknown = self._frames_hit(videos, ranges)
-        what = " and ".join(video.name for video in videos) or str(location)
+        what = " and ".join(uses) or str(location)
         is_remote = False
         with suppress(VfsdError):  # the catalog may be away
             is_remote = self.is_remote(location)

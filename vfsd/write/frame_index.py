@@ -149,7 +149,9 @@ def _store_examination(video: VideoContext, found: Examination) -> bool | None:
             packs = change.segments.released
             change.videos.replace_table(original.id, corrected, encoded_pages(found))
             if meant is not None:
-                change.detections.renumber(now.id, _new_numbers(meant, found.order))
+                new_of = _new_numbers(meant, found.order)
+                change.detections.renumber(now.id, new_of)
+                change.vectors.renumber(now.id, new_of)
             across, down = _crop_shift(original.media, found.media)
             if across or down:
                 change.detections.move(now.id, across, down)
@@ -549,8 +551,9 @@ def _keeps_frame_numbers(seen: Transaction, node: Node, found: Examination) -> b
     left = seen.videos.broken_video(node.ino)
     if left is None or left.was_verified is False:
         return True
-    # Most tables are confirmed soon.  Without detections, no stored data refers to frame numbers.
-    return not seen.detections.has_any(left.id)
+    # Most tables are confirmed soon.  Without detections and vectors, no stored data refers to
+    # frame numbers.
+    return not seen.detections.has_any(left.id) and not seen.vectors.of_video(left.id)
 
 
 def is_same_table(seen: Transaction, known: PhysicalVideo, found: Examination) -> bool:

@@ -16,6 +16,7 @@ garbage        the object store and the view cache hold only files that the cata
 budgets        derived data stays within its budgets, and pins refer to existing frames
 digests        the digest of each video in the store is the name of its object
 videos         each video has an original, and a consistent frame table
+vectors        the objects of vectors have the recorded shape, and their frames exist
 linked         each file indexed in place exists, is unchanged, and may be served
 sums           block checksums belong to existing files and cover them completely;
                (deep) they match the stored bytes
@@ -69,6 +70,7 @@ _CHECKS: tuple[tuple[str, Check], ...] = (
     ("budgets", derived.budgets),
     ("digests", originals.digests),  # first: a digest identifies the labels of a video
     ("videos", originals.videos),
+    ("vectors", originals.vectors),
     ("linked", originals.linked),
     ("sums", stored_objects.sums),
     ("damage", stored_objects.damage),

@@ -199,6 +199,9 @@ def _lost_finding(run: CheckRun, lost: LostObject) -> Finding:
         for number in seen.integrity.videos_of(place):
             with suppress(NotFoundError):  # it is being written or removed
                 names.append(seen.videos.get(number).name)
+        for number in seen.integrity.vectors_of(place):
+            with suppress(NotFoundError):
+                names.append(f"vectors of {seen.videos.get(number).name}")
         names += seen.tree.paths_of_stored(lost.key)
         if tiles:
             made = {seen.videos.physical(one.physical_id).video_id for one in tiles}

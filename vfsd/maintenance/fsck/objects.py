@@ -135,10 +135,13 @@ def _fault(context: StoreContext, key: str, there: int | None, size: int) -> str
 def _use(context: StoreContext, key: str) -> str:
     """Return a clause that names the videos of an object."""
     with context.catalog.reading() as seen:
-        names = []
-        for number in seen.integrity.videos_of(ByteLocation(key, None)):
+        names, place = [], ByteLocation(key, None)
+        for number in seen.integrity.videos_of(place):
             with suppress(NotFoundError):  # it is being written or removed
                 names.append(seen.videos.get(number).name)
+        for number in seen.integrity.vectors_of(place):
+            with suppress(NotFoundError):
+                names.append(f"vectors of {seen.videos.get(number).name}")
     return f"which holds {' and '.join(names)}" if names else "which no video needs"
 
 
@@ -348,12 +351,12 @@ def check_object(context: StoreContext, key: str, *, repair: bool) -> tuple[str 
     if found is None:
         return _missing_remotely(context, place), None
     with context.catalog.reading() as seen:
-        is_original = bool(seen.integrity.videos_of(place))
+        is_original = _is_original(seen, place)
         are_wrong = is_original and found.is_whole and _differ(seen, place, found)
     if found.is_whole:
         if is_original and repair:
             with context.catalog.writing() as change:
-                if change.integrity.videos_of(place):
+                if _is_original(change, place):
                     _correct_sums(change, place, found)
         return None, f"the checksums of {place} do not match its bytes" if are_wrong else None
     if not is_original:
@@ -365,6 +368,11 @@ def check_object(context: StoreContext, key: str, *, repair: bool) -> tuple[str 
     return str(
         context.originals.damage_error(place, found.damage, is_proven=found.is_readable)
     ), None
+
+
+def _is_original(seen: Transaction, place: ByteLocation) -> bool:
+    """Return whether nothing can make these bytes again."""
+    return bool(seen.integrity.videos_of(place) or seen.integrity.vectors_of(place))
 
 
 def _missing_remotely(context: StoreContext, place: ByteLocation) -> str | None:

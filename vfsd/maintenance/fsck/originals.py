@@ -9,9 +9,11 @@ from functools import partial
 from pathlib import Path
 
 from vfsd.core.model import ByteLocation, FileState, Node, PhysicalVideo
+from vfsd.core.vectors import StoredVectors
 from vfsd.disk.external_files import open_linked
 from vfsd.errors import IntegrityError, NotFoundError, RefusedMediaError
 from vfsd.maintenance.fsck.finding import CheckRun, Finding
+from vfsd.read.vector_blocks import opened_block, read_tables
 from vfsd.storage.context import StoreContext
 from vfsd.write.frame_index import is_same_file, rebuild_frame_index, sound_fault, table_fault
 from vfsd.write.ingest_file import put_audio
@@ -100,6 +102,41 @@ def _check_video(run: CheckRun, node: Node) -> Finding | None:
     if fixed is None:
         return None
     return Finding("videos", f"{names[0]!r} {wrong}", repaired=fixed)
+
+
+def vectors(run: CheckRun) -> Iterator[Finding]:
+    """Check that the objects of vectors have the recorded shape, and their runs exist."""
+    context = run.context
+    with context.catalog.reading() as seen:
+        videos = {block.video_id for block in seen.vectors.all()}
+    for number in sorted(videos):
+        try:
+            with context.catalog.reading() as seen:
+                video = seen.videos.get(number)
+                blocks = seen.vectors.of_video(number)
+        except NotFoundError:
+            continue  # it was removed since
+        for block in blocks:
+            fault = _vectors_fault(context, block, video.original.frames)
+            if fault is None:
+                continue
+            with context.catalog.reading() as seen:
+                is_there = block in seen.vectors.of_video(number)
+            if is_there:
+                yield Finding("vectors", f"vectors of {video.name!r}: {fault}")
+
+
+def _vectors_fault(context: StoreContext, block: StoredVectors, frames: int) -> str | None:
+    """Return what is wrong with a block of vectors, or None; "objects" finds missing objects."""
+    try:
+        if int(block.frames[:, 1].max()) > frames:
+            return f"the video has only {frames} frames"
+        if context.objects.exists(block.object_key):
+            with opened_block(context.objects, block.object_key) as reader:
+                read_tables(reader, block)
+    except (IntegrityError, OSError) as error:
+        return str(error)
+    return None
 
 
 def _check_linked_file(run: CheckRun, node: Node) -> Finding | None:

@@ -1,0 +1,1 @@
+../../../../catalog/migrations/versions/v13_vectors.py
