@@ -79,6 +79,10 @@ class ShortSpanWarning(VfsdWarning):
     """A span of time ends after the video does, so the result is shorter than the span."""
 
 
+class SilenceWarning(VfsdWarning):
+    """The sound of a video does not cover the whole window; the missing samples are 0."""
+
+
 class UsageError(VfsdError, ValueError):
     """The request is malformed or impossible."""
 

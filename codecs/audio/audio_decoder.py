@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -49,6 +50,11 @@ _GAP_TICKS = 3
 _GAP_SECONDS = Fraction(1, 100)
 # Missing samples between blocks that are filled by repeating the next one.
 _TINY_GAP = 16
+# Containers whose packets say how many of their samples are not part of the sound.
+_SKIPPING_CONTAINERS = frozenset({"mp4", "mov", "matroska", "webm"})
+_OPUS_HEAD_BYTES = 19
+# More than the padding of any last packet.
+_MOST_PADDING_SECONDS = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +74,18 @@ class AudioDecoder:
         media: MediaInfo,
         sound: Sound,
         table: FrameTable,
-        layout: str,
+        layout: str | None,
         damage: Sequence[range] = (),
     ) -> None:
-        """`layout` is FFmpeg's name of the output channels. Packets in `damage` are skipped.
+        """`layout` is FFmpeg's name of the output channels; None keeps the stored channels.
 
-        `damage` has half-open ranges of bytes. Raises `IntegrityError` if the file no longer has
-        the stream, `OSError`.
+        `damage` has half-open ranges of bytes, whose packets are skipped. Raises `IntegrityError`
+        if the file no longer has the stream, `OSError`.
         """
+        self._media = media
         self._sound = sound
         self._table = table
+        self._end_sample: int | None = None
         self._layout = layout
         self._damage = damage
         self._source = MediaSource(source)
@@ -89,18 +97,20 @@ class AudioDecoder:
         self._reader: AudioPacketReader | None = None
         try:
             self._opened, self._context = _decoder(self._source, media, sound)
+            self._first_sample = _first_sample(self._opened, media, sound)
             self._reader = audio_packet_reader(self._source.shared, media, sound, table)
         except BaseException:
             self._source.close()
             raise
-        self.channels = av.AudioLayout(layout).nb_channels
+        self.channels = sound.channels if layout is None else av.AudioLayout(layout).nb_channels
 
     def read(self, first: int, stop: int) -> SampleBlock:
         """Return the samples ``first <= s < stop`` from time 0 of the file, as channels x samples.
 
-        Missing samples are silent. Raises `IntegrityError` if the file does not match the table,
-        `OSError`.
+        Missing samples are silent, and so is the padding that encoders add at the start and the
+        end. Raises `IntegrityError` if the file does not match the table, `OSError`.
         """
+        begin, until = self._first_sample, self._end_of_sound(stop)
         wanted = np.zeros((self.channels, stop - first), np.float32)
         end: int | None = None  # end of the previous run
         for run in self._runs(first, stop):
@@ -109,16 +119,44 @@ class AudioDecoder:
                 samples = np.concatenate((np.repeat(samples[:, :1], start - end, 1), samples), 1)
                 start = end
             end = start + samples.shape[1]
-            low, high = max(first, start), min(stop, end)
+            low, high = max(first, start, begin), min(stop, end, until)
             if low < high:
                 wanted[:, low - first : high - first] = samples[:, low - start : high - start]
         return wanted
+
+    def silent(self, first: int, stop: int) -> list[range]:
+        """Return the samples of ``first <= s < stop`` that the file does not have, as ranges.
+
+        Gaps that the rounding of time stamps can explain are left out. Raises as `read`.
+        """
+        begin, until = self._first_sample, self._end_of_sound(stop)
+        slack = max(_TINY_GAP, int(self._sound.time_base * self._sound.sample_rate))
+        missing: list[range] = []
+        end = first
+        for run in self._runs(first, stop):
+            low = max(run.start, begin)
+            high = min(run.start + run.samples.shape[1], until)
+            if low < high and high > first:
+                missing.append(range(end, min(low, stop)))
+                end = max(end, high)
+        missing.append(range(end, stop))
+        return [one for one in missing if len(one) > slack]
 
     def close(self) -> None:
         if self._reader is not None:
             self._reader.close()
         self._opened.close()
         self._source.close()
+
+    def _end_of_sound(self, stop: int) -> int:
+        """Return the end of the sound, which is looked up for reads that come near to it."""
+        sound = self._sound
+        end = -(-(sound.end_pts + 1) * sound.time_base * sound.sample_rate // 1)
+        if stop < end - _MOST_PADDING_SECONDS * sound.sample_rate:
+            return int(end)
+        if self._end_sample is None:
+            self._end_sample = int(end) - _padding_samples(self._opened, self._media, sound)
+        return self._end_sample
 
     def _runs(self, first: int, stop: int) -> Iterator[_SampleRun]:
         table, ticks = self._table, self._sound.sample_rate * self._sound.time_base
@@ -223,6 +261,48 @@ def _decoder(
             return opened, context
     opened.close()
     raise IntegrityError(f"{source.name}: audio stream {sound.stream_index} no longer exists")
+
+
+def _first_sample(opened: InputContainer, media: MediaInfo, sound: Sound) -> int:
+    """Return the first sample after the priming of the encoder, from time 0 of the file.
+
+    A time base of a millisecond may round it down by less than a tick.
+    """
+    record = b""
+    if media.container in _SKIPPING_CONTAINERS:
+        with suppress(FFmpegError):
+            record = _skip_record(next(demux_packets(opened, _stream(opened, sound)), None))
+    priming = 0
+    if record:
+        priming = int(struct.unpack_from("<I", record)[0])
+    elif sound.codec == "opus" and len(sound.configuration) >= _OPUS_HEAD_BYTES:
+        priming = int(struct.unpack_from("<H", sound.configuration, 10)[0])  # RFC 7845, 5.1
+    return int(sound.first_pts * sound.time_base * sound.sample_rate) + priming
+
+
+def _padding_samples(opened: InputContainer, media: MediaInfo, sound: Sound) -> int:
+    """Return the samples at the end of the last packet that the encoder added."""
+    if media.container not in _SKIPPING_CONTAINERS:
+        return 0
+    record, stream = b"", _stream(opened, sound)
+    with suppress(FFmpegError):
+        opened.seek(sound.end_pts, stream=stream)
+        for packet in demux_packets(opened, stream):
+            record = _skip_record(packet) if packet.size else record
+    return int(struct.unpack_from("<I", record, 4)[0]) if record else 0
+
+
+def _stream(opened: InputContainer, sound: Sound) -> AudioStream:
+    stream = opened.streams[sound.stream_index]
+    assert isinstance(stream, AudioStream)
+    return stream
+
+
+def _skip_record(packet: Packet[AudioStream] | None) -> bytes:
+    """Return the samples to skip at the start and the end of a packet; empty if there are none."""
+    if packet is None or not packet.has_sidedata("skip_samples"):
+        return b""
+    return bytes(packet.get_sidedata("skip_samples"))
 
 
 SPLITTING_CONTAINERS = frozenset({"mpegts", "mpegps", "avi"})

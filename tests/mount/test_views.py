@@ -282,6 +282,22 @@ def test_view_of_changed_source(mounted: Mounted) -> None:
     assert view.read_bytes() == tiled
 
 
+def test_sound_view_equals_that_of_the_library(mounted: Mounted) -> None:
+    place = mounted.mount()
+    shutil.copy(FOLDER / "late-start.mp4", place / "late.mp4")
+    assert (place / "late.mp4@").is_dir()
+    with (
+        Store.open(mounted.store) as store,
+        store["late.mp4"].views.open("t=0.5-2,rate=16000.wav") as file,
+    ):
+        expected = file.read()
+    view = place / "late.mp4@" / "t=0.5-2,rate=16000.wav"
+    assert view.stat().st_size == len(expected) == 44 + 2 * 16000
+    assert view.read_bytes() == expected
+    samples = np.frombuffer(expected[44:], "<i2")
+    assert np.abs(samples[len(samples) // 2 :]).max() > 1000
+
+
 def test_views_not_listed(here: Path, tmp_path: Path) -> None:
     (here / "v.mp4").write_bytes(VIDEO)
     assert (here / "v.mp4@/info.json").exists()

@@ -49,6 +49,7 @@ PATHS = [
     "size=96x54,codec=hevc.mp4",
     "t=0.5-1.mkv",
     "full.mp4",
+    "t=0-1.wav",
     "info.json",
 ]
 

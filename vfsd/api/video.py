@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from vfsd.core.detections import Source
     from vfsd.core.label_query import Labels
     from vfsd.disk.object_store import Progress
+    from vfsd.views.sound_view import SoundSamples
 
     # An anywidget, `vfsd.notebook.Player`, a package above this one.
     Player = Any
@@ -702,6 +703,31 @@ class Video:
 
         return iterate_crops(self._context, boxes, size, format, psnr, memory)
 
+    # -- sound
+
+    def sound(self, span: Span | None = None, rate: int | None = None) -> SoundSamples:
+        """The sound of a span as (samples, rate): float32 of samples x channels, and Hz.
+
+            samples, rate = video.sound((1, 2), rate=16000)
+
+        Sample k of a window that starts at second a is at ``(round(a * rate) + k) / rate`` seconds
+        from the first frame, so windows that follow each other fit together.  Channels are those of
+        the file.  Samples that the file has no sound for are 0; `SoundSamples.silent` has their
+        ranges, and a `SilenceWarning` tells of them.
+
+        Args:
+            span: Seconds from the first frame, start inclusive and end exclusive; default: all.
+            rate: Samples per second; default: that of the file.
+
+        Raises:
+            UsageError: The video has no sound, or an argument is malformed.
+            OutOfRangeError: The span starts after the end of the video.
+            IntegrityError, OSError: The file cannot be read.
+        """
+        from vfsd.views.sound_view import read_sound
+
+        return read_sound(self._context, span, rate)
+
     # -- in a notebook
 
     def show(
@@ -788,7 +814,7 @@ class Video:
 
         Args:
             path: The file; its extension selects the form: mp4, mkv, h264, hevc, y4m, rgb, yuv or
-                raw.
+                raw; or wav, for the sound alone.
             span: As for `read`.
             frames: A range or a slice; not together with `span`.
             region: As for `read`.

@@ -309,10 +309,8 @@ def print_view(session: Session, video: Video, found: ViewExplanation) -> None:
         print_json({"name": video.name, **found.record, "fetch": None, "measured": None})
         return
     width, height = found.size
-    print_line(
-        f"{printable(video.name)}@/{found.view}: {found.frames} frames of {width}x{height}, "
-        f"{found.made}"
-    )
+    frames = f"{found.frames} frames of {width}x{height}" if found.frames else "sound alone"
+    print_line(f"{printable(video.name)}@/{found.view}: {frames}, {found.made}")
     rows: list[tuple[str, ...]] = [
         ("step", "seconds", "frames", "count", "bytes", "predicted", "what")
     ]
@@ -358,6 +356,8 @@ def _view_facts(video: Video, found: ViewExplanation) -> Iterator[tuple[str, str
         yield "damaged", f"{found.damaged} of {found.frames} frames, in the file itself"
     if found.sound is not None:
         yield "sound", ViewAudioSummary(found.sound, found.sound_from, None).text
+        if found.silence is not None:
+            yield "silent", found.silence
     elif found.silence is not None:
         yield "no sound", found.silence
 

@@ -37,7 +37,7 @@ class OutputTarget:
     """The output file and its format."""
 
     out: str  #: the argument; ``-`` for stdout
-    kind: str  #: "array", "still", "raw" or "video"
+    kind: str  #: "array", "still", "raw", "video" or "sound"
     form: ViewForm  #: container and codec of a video; else only the pixel format is used
 
     @property
@@ -47,7 +47,12 @@ class OutputTarget:
     @property
     def format(self) -> str:
         """One word: the layout of the pixels, or the container."""
-        return self.form.container if self.kind == "video" else self.form.layout
+        return self.form.container if self.is_view else self.form.layout
+
+    @property
+    def is_view(self) -> bool:
+        """Whether the file is a view of a mount."""
+        return self.kind in ("video", "sound")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +84,7 @@ _FORMATS: Mapping[str, _OutputFormat] = MappingProxyType(
         ".h264": _OutputFormat("video", _ENCODED),
         ".hevc": _OutputFormat("video", _ENCODED),
         ".y4m": _OutputFormat("video", UNCOMPRESSED_LAYOUTS),
+        ".wav": _OutputFormat("sound"),
     }
 )
 
@@ -100,10 +106,9 @@ def output_target(out: str, pixel_format: str | None, codec: str | None) -> Outp
             hint=f"use {', '.join(_FORMATS)}, or - for stdout",
         )
     if pixel_format is not None and pixel_format not in ending.formats:
-        raise UsageError(
-            f"{suffix} cannot hold {pixel_format}", hint=f"it can hold {', '.join(ending.formats)}"
-        )
-    if ending.kind == "video":
+        holds = f"it can hold {', '.join(ending.formats)}" if ending.formats else "omit --format"
+        raise UsageError(f"{suffix} cannot hold {pixel_format}", hint=holds)
+    if ending.kind in ("video", "sound"):
         return OutputTarget(
             out, ending.kind, output_form(suffix.removeprefix("."), codec, pixel_format)
         )
@@ -120,8 +125,18 @@ def with_sound_choice(target: OutputTarget, asked: str) -> OutputTarget:
     from vfsd.core.view_request import with_sound
 
     if target.kind != "video" or target.form.container not in ("mp4", "matroska"):
-        raise UsageError(f"{target.out} cannot have sound", hint="leave out --no-sound and --sound")
+        what = "is sound alone, as PCM" if target.kind == "sound" else "cannot have sound"
+        raise UsageError(f"{target.out} {what}", hint="leave out --no-sound and --sound")
     return replace(target, form=with_sound(target.form, asked))
+
+
+def with_sample_rate(target: OutputTarget, rate: int) -> OutputTarget:
+    """The target with a sample rate in Hz. Raises `UsageError` for files that are not sound."""
+    from vfsd.core.view_request import sample_rate
+
+    if target.kind != "sound":
+        raise UsageError("--rate is that of sound, in .wav", hint="--fps is that of frames")
+    return replace(target, form=replace(target.form, sample_rate=sample_rate(rate)))
 
 
 def write_frames(

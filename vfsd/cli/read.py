@@ -53,20 +53,21 @@ SHOW, RAISE, SKIP = "show", "raise", "skip"
         "vfsd -s videos read cam1/traffic.mp4 clip.npy --span 0.5-2 --region 160x120+80+60",
         "vfsd -s videos read cam1/traffic.mp4 'frame-%06d.jpg' --frames 0:120:30 --size 160x0",
         "vfsd -s videos read cam1/traffic.mp4 car.mp4 --span 1-3 --region 160x120+80+60 --fps 10",
+        "vfsd -s videos read cam1/traffic.mp4 sound.wav --span 1-2 --rate 16000",
         "vfsd -s videos read cam1/traffic.mp4 '%06d.jpg' --crops labels/traffic.csv --size 96x96",
     ],
     fields={
         "name": "path from the root of the store",
         "files": "list of the files written",
         "frames": "number of frames in them",
-        "width": "pixels of a written frame, null for crops as pictures",
-        "height": "pixels of a written frame, null for crops as pictures",
-        "format": "layout of the pixels, or the container of a video",
+        "width": "pixels of a written frame, null for crops as pictures and for sound",
+        "height": "pixels of a written frame, null for crops as pictures and for sound",
+        "format": "layout of the pixels, or the container of a video or of sound",
         "bytes": "size of the files together",
         "sound": "codec of the sound, null without sound",
         "sound_made": "copied or transcoded, null without sound",
         "sound_from": "codec of the stored sound, null without sound",
-        "silence": "why a video has no sound, else null",
+        "silence": "why a video has no sound, or the silent parts of .wav, else null",
         "psnr": "minimum dB of the pictures it was made from, per plane or channel, against the "
         "very first original; 0: not measured; null: the original itself",
         "damaged": "number of frames with damage of the file, null before the first full decode "
@@ -84,6 +85,7 @@ SHOW, RAISE, SKIP = "show", "raise", "skip"
     help="For a video; the default depends on the container.",
 )
 @sound_options(".mp4 and .mkv")
+@click.option("--rate", type=int, metavar="HZ", help="For .wav: samples per second.")
 @click.option(
     "--damaged",
     type=click.Choice((SHOW, RAISE, SKIP)),
@@ -106,6 +108,7 @@ def read(
     view: ViewOptions,
     codec: str | None,
     sound: str | None,
+    rate: int | None,
     damaged: str,
     crops: str | None,
     replace: bool,
@@ -121,6 +124,7 @@ def read(
     - .mp4, .mkv, .h264, .hevc, .y4m: a video, as a view of a mount
       (`vfsd help views`) without padding; .mp4 and .mkv have the sound of
       the span
+    - .wav: the sound of the span alone
     - `-`: raw pixels on stdout
 
     Without --span, --frames or --at every frame is read. If a video has tiles (`vfsd retile`),
@@ -129,12 +133,16 @@ def read(
     """
     from vfsd.api.reading import kept_frames
     from vfsd.api.video import context_of
-    from vfsd.cli.frame_files import output_target, with_sound_choice
+    from vfsd.cli.frame_files import output_target, with_sample_rate, with_sound_choice
     from vfsd.core.frames import count_in_ranges
 
     target = output_target(out, view.pixel_format, codec)
     if sound is not None:
         target = with_sound_choice(target, sound)
+    if rate is not None:
+        target = with_sample_rate(target, rate)
+    if target.kind == "sound" and damaged != SHOW:
+        raise UsageError("sound has no frames that could be damaged", hint="leave out --damaged")
     if target.is_stdout and session.json:
         raise UsageError("pixels and JSON cannot both go to stdout", hint="name a file")
     if crops is not None:
@@ -160,7 +168,7 @@ def read(
                 raise
             # The failed attempt may have written some pictures already: replace them.
             written = work(session, target, video, request, True)
-        shown_frames, (width, height), source_psnr = _planned_frames(target, video, request)
+        shown_frames, size, source_psnr = _planned_frames(target, video, request)
         kept = (
             shown_frames
             if damaged == SHOW
@@ -175,8 +183,8 @@ def read(
                 "name": video.name,
                 "files": written.files,
                 "frames": count,
-                "width": width,
-                "height": height,
+                "width": None if size is None else size[0],
+                "height": None if size is None else size[1],
                 "format": target.format,
                 "bytes": written.size,
                 "sound": output_sound.codec,
@@ -197,8 +205,11 @@ def read(
         )
         growing_text = ", from the part written so far" if is_growing else ""
         damage_text = f", {shows_damage} of them damaged in the stored file" if shows_damage else ""
+        if size is None:
+            session.remark(_sound_text(output_sound, out))
+            return
         text = (
-            f"{count} frames of {width}x{height}, {target.format}{sound_text}{quality_text}, "
+            f"{count} frames of {size[0]}x{size[1]}, {target.format}{sound_text}{quality_text}, "
             f"to {printable(out)}{damage_text}{growing_text}"
         )
         session.remark(text)
@@ -220,9 +231,9 @@ def _read_crops(
     from vfsd.core.frames import Frame, count_in_ranges
     from vfsd.core.view_request import exact_size
 
-    if view.selects or damaged != SHOW or target.kind == "video":
+    if view.selects or damaged != SHOW or target.is_view:
         raise UsageError(
-            "--crops goes with --size, --format and --psnr only, and not with a video",
+            "--crops goes with --size, --format and --psnr only, and not with a video or sound",
             hint="the frames and regions are those of the file",
         )
     width = height = None
@@ -294,6 +305,11 @@ def _without_sound_text(video: Video, target: OutputTarget, silence: str) -> str
     return f" without sound ({silence})" if has_sound and target.form.sound else ""
 
 
+def _sound_text(sound: ViewAudioSummary, out: str) -> str:
+    silent = "" if sound.silence is None else f"; silent {sound.silence}"
+    return f"{sound.text}, to {printable(out)}{silent}"
+
+
 def _quality_text(psnr: float) -> str:
     return f"{psnr:.1f} dB or better" if psnr else "pixels of unknown quality"
 
@@ -328,7 +344,7 @@ def _writer_for(
     that need a complete video.
     """
 
-    if target.kind == "video":
+    if target.is_view:
         require_complete(video, "a video")
         return _save_view
     if target.kind == "raw":
@@ -350,11 +366,18 @@ def _writer_for(
 
 def _planned_frames(
     target: OutputTarget, video: Video, request: ViewSpec
-) -> tuple[Ints, tuple[int, int], float]:
-    """(numbers of the frames, size of a frame, dB of their source) of the request."""
+) -> tuple[Ints, tuple[int, int] | None, float]:
+    """(numbers of the frames, size of a frame, dB of their source) of the request.
+
+    Sound has no frames, and no size.
+    """
+    import numpy as np
+
     from vfsd.api.reading import plan_view
     from vfsd.api.video import context_of
 
+    if target.kind == "sound":
+        return np.zeros(0, np.int64), None, math.inf
     view = request.resolve(video.width, video.height)
     if target.kind != "video":
         plan = plan_view(context_of(video), view, format=target.form.layout, psnr=request.psnr)
@@ -371,7 +394,7 @@ def _sound_of(target: OutputTarget, video: Video, request: ViewSpec) -> ViewAudi
     """The sound of the output."""
     from vfsd.views import ViewAudioSummary
 
-    if target.kind != "video":
+    if not target.is_view:
         return ViewAudioSummary(None, None, None)
     return require_complete(video, "a video").views.sound_of(request)
 

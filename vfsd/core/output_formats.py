@@ -42,7 +42,7 @@ CONTAINERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 """Codecs that each container may hold; the default comes first."""
 
-ENDINGS = ("mp4", "mkv", "h264", "hevc", "rgb", "yuv", "raw", "y4m")
+ENDINGS = ("mp4", "mkv", "h264", "hevc", "rgb", "yuv", "raw", "y4m", "wav")
 """Suffixes of view names."""
 
 UNCOMPRESSED_LAYOUTS = ("yuv420p", "yuv422p", "yuv444p", "yuv420p10")

@@ -23,11 +23,12 @@ A name must parse completely.  Keys may come in any order, each at most once:
     sound=no         without the sound of the original, which mp4 and mkv carry by default
     sound=aac|opus   with the sound in that codec: copied if it has that codec, else transcoded;
                      aac is the default for sound that the container cannot hold
+    rate=HZ          for wav, the sound alone: its sample rate; without it, that of the video
     pix=P            the layout of pixels; for raw: rgb24, bgr24, rgb48, gray, gray16, yuv420p,
                      yuv422p, yuv444p, yuv420p10 or nv12; for y4m and ffv1: yuv420p, yuv422p,
                      yuv444p or yuv420p10; for h264, hevc and av1: yuv420p or yuv420p10
 
-The suffix is the form: mp4, mkv, h264, hevc, y4m, rgb, yuv, raw.  Without psnr, luma has the
+The suffix is the form: mp4, mkv, h264, hevc, y4m, rgb, yuv, raw, wav.  Without psnr, luma has the
 quality set by the video's policy (`reads`), or else by the store (`minimum_psnr`).
 """
 
@@ -54,6 +55,7 @@ from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
 from vfsd.tiling import Rect
 from vfsd.validation import decibels, is_one_integer, width_and_height
 
+_SOUND = "wav"
 _CONTAINERS = {"mp4": "mp4", "mkv": "matroska", "h264": "h264", "hevc": "hevc"}
 _RAW = {"rgb": "rgb24", "yuv": "yuv420p", "raw": "rgb24", "y4m": None}
 _VFS_LAYOUTS = {
@@ -86,6 +88,7 @@ _FRAMES = re.compile(rf"({_NUMBER})-({_NUMBER})?(?:-({_NUMBER}))?")
 _REGION = re.compile(rf"{_NUMBER}x{_NUMBER}\+{_NUMBER}\+{_NUMBER}|{_NUMBER}(?:,{_NUMBER}){{3}}")
 _SIZE = re.compile(rf"{_NUMBER}(?:x{_NUMBER})?")
 _RATE = re.compile(rf"{_DECIMAL}|{_NUMBER}:[1-9][0-9]{{0,8}}")
+_HERTZ = re.compile(_NUMBER)
 _PSNR = re.compile(rf"{_DECIMAL}|inf")
 _KEY_BREAK = re.compile(r",(?![0-9])")
 """A comma before a digit is one between the edges of a region."""
@@ -102,7 +105,7 @@ as text, ``640x0`` or ``224``.
 class ViewForm:
     """The form in which a view is delivered.
 
-    `container` is mp4, matroska, h264, hevc (elementary streams), y4m or raw.  `codec` and
+    `container` is mp4, matroska, h264, hevc (elementary streams), y4m, raw or wav.  `codec` and
     `pixel_format` are None if stored packets may be copied when they fit.  FFV1 then has the pixel
     format of the source.
     """
@@ -115,6 +118,7 @@ class ViewForm:
     """aac or opus: sound in another codec is transcoded to it.  None: sound is copied or, if the
     container cannot hold it, transcoded to AAC.
     """
+    sample_rate: int | None = None  #: wav: in Hz; None: that of the stored sound
 
     @property
     def layout(self) -> str:
@@ -124,6 +128,11 @@ class ViewForm:
     @property
     def is_raw(self) -> bool:
         return self.container in ("raw", "y4m")
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether the view has no pictures."""
+        return self.container == _SOUND
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +154,20 @@ class ViewSpec:
             object.__setattr__(self, "psnr", decibels(self.psnr))
         if self.scale is not None:
             object.__setattr__(self, "scale", checked_size(self.scale))
+        if self.form.is_sound:
+            self._require_sound_alone()
+
+    def _require_sound_alone(self) -> None:
+        view = self.view
+        pictorial = {
+            "region": view.region or self.crop,
+            "size": self.scale or view.size,
+            "fps": view.fps,
+            "psnr": self.psnr,
+        }
+        for key, value in pictorial.items():
+            if value is not None:
+                raise UsageError(f"wav holds sound alone, which has no {key}")
 
     def without_crop(self, width: int, height: int) -> ViewSpec:
         """Replace the crop by a region of a video of width x height displayed pixels.
@@ -188,10 +211,10 @@ def parse_view_path(name: str) -> ViewSpec:
             f"a view path must be a str, got {shown(name)}", hint="see `vfsd help views`"
         )
     stem, dot, suffix = name.rpartition(".")
-    if not dot or not stem or (suffix not in _CONTAINERS and suffix not in _RAW):
+    if not dot or not stem or suffix not in ENDINGS:
         raise _unknown_name_error(name, f"its suffix must be one of {', '.join(ENDINGS)}")
     paper = _VFS_NAME.fullmatch(stem) or _VFS_HEIGHT.fullmatch(stem)
-    if paper is not None:
+    if paper is not None and suffix != _SOUND:
         return _from_vfs_name(paper.groupdict(), suffix)
     return _from_keys(name, stem, suffix)
 
@@ -230,9 +253,8 @@ def with_sound(form: ViewForm, asked: str | None) -> ViewForm:
     if asked not in ("no", *SOUND_CODECS):
         raise UsageError(f"sound must be one of no, {', '.join(SOUND_CODECS)}, got {shown(asked)}")
     if form.container not in ("mp4", "matroska"):
-        raise UsageError(
-            f"{_suffix(form)} files cannot hold sound", hint="omit the choice of sound"
-        )
+        why = "hold sound alone" if form.is_sound else "cannot hold sound"
+        raise UsageError(f"{_suffix(form)} files {why}", hint="omit the choice of sound")
     return replace(form, sound=asked != "no", sound_codec=None if asked == "no" else asked)
 
 
@@ -265,6 +287,8 @@ def format_view_path(request: ViewSpec) -> str:
         parts.append("sound=no")
     elif form.sound_codec is not None:
         parts.append(f"sound={form.sound_codec}")
+    if form.sample_rate is not None:
+        parts.append(f"rate={form.sample_rate}")
     if form.pixel_format is not None:
         parts.append(f"pix={form.pixel_format}")
     return f"{','.join(parts) or 'full'}.{_suffix(form)}"
@@ -281,6 +305,8 @@ def _from_keys(name: str, stem: str, suffix: str) -> ViewSpec:
             if key in values:
                 raise _unknown_name_error(name, f"it has {key} twice")
             values[key] = value
+    if suffix == _SOUND and (pictorial := [key for key in values if key not in _SOUND_KEYS]):
+        raise _unknown_name_error(name, f"wav holds sound alone, which has no {pictorial[0]}")
     span = frames = region = fps = scale = None
     if "t" in values:
         match = _value(_SPAN, values, "t", name)
@@ -298,6 +324,11 @@ def _from_keys(name: str, stem: str, suffix: str) -> ViewSpec:
     if "psnr" in values:
         psnr = float(_value(_PSNR, values, "psnr", name)[0])
     form = _form(name, suffix, values.get("codec"), values.get("pix"))
+    if "rate" in values:
+        if not form.is_sound:
+            raise _unknown_name_error(name, "rate is that of wav; fps is that of pictures")
+        rate = int(_value(_HERTZ, values, "rate", name)[0])
+        form = replace(form, sample_rate=sample_rate(rate))
     if "sound" in values:
         try:
             form = with_sound(form, values["sound"])
@@ -306,7 +337,8 @@ def _from_keys(name: str, stem: str, suffix: str) -> ViewSpec:
     return ViewSpec(View(span, frames, region, None, fps), form, scale, psnr)
 
 
-_KEYS = ("t", "frames", "roi", "size", "fps", "psnr", "codec", "pix", "sound")
+_KEYS = ("t", "frames", "roi", "size", "fps", "psnr", "codec", "pix", "sound", "rate")
+_SOUND_KEYS = ("t", "frames", "rate")
 
 
 def _from_vfs_name(values: dict[str, str | None], suffix: str) -> ViewSpec:
@@ -341,6 +373,10 @@ def _interval(text: str) -> tuple[int, int]:
 
 
 def _form(name: str, suffix: str, codec: str | None, pixel_format: str | None) -> ViewForm:
+    if suffix == _SOUND:
+        if codec is not None or pixel_format is not None:
+            raise _unknown_name_error(name, "wav holds sound alone, without codec and pix")
+        return ViewForm(_SOUND)
     if suffix in _RAW:
         layouts = UNCOMPRESSED_LAYOUTS if suffix == "y4m" else PIXEL_LAYOUTS
         if codec is not None or (pixel_format is not None and pixel_format not in layouts):
@@ -419,6 +455,7 @@ _VALUE_FORMS = {
     "size": "WxH, with 0 for one side to keep the aspect, or the short side",
     "fps": "a number or N:D",
     "psnr": "a number or inf",
+    "rate": "a whole number of Hz",
 }
 
 
@@ -445,8 +482,21 @@ def _unknown_name_error(name: str, why: str | None = None) -> NotFoundError:
 HIGHEST_RATE = 1000
 """Frames per second: a higher rate is taken for a mistake."""
 
+HIGHEST_SAMPLE_RATE = 1_000_000
+"""Hz: a higher rate is taken for a mistake."""
+
 LARGEST_SIDE = 16384
 """Largest width or height of scaled frames: encoders accept no more."""
+
+
+def sample_rate(given: int) -> int:
+    """Return a valid sample rate in Hz.  Raises `UsageError`."""
+    if not is_one_integer(given) or not 0 < given <= HIGHEST_SAMPLE_RATE:
+        raise UsageError(
+            f"rate must be 1 to {HIGHEST_SAMPLE_RATE} Hz, got {shown(given)}",
+            hint="for example 16000",
+        )
+    return operator.index(given)
 
 
 def parse_size(text: str) -> Size:

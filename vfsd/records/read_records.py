@@ -74,7 +74,7 @@ EXPLAIN_FIELDS: Mapping[str, str] = MappingProxyType(
         "sound": "codec of the sound of the view, null without sound",
         "sound_made": "copied or transcoded, null without sound",
         "sound_from": "codec of the stored sound, null without sound in the view",
-        "silence": "reason why the view has no sound, else null",
+        "silence": "reason why the view has no sound, or the silent parts of wav, else null",
         "damaged": "number of frames of the result with damage of the file, null before the "
         "first full decode of the video",
         "cached": "number of cached parts of the view, which need no decoding or encoding; null: "

@@ -389,9 +389,9 @@ class PacketReaders:
 
     @contextmanager
     def audio_samples(
-        self, source: ViewInput, sound: Sound, table: FrameTable, layout: str
+        self, source: ViewInput, sound: Sound, table: FrameTable, layout: str | None
     ) -> Iterator[AudioDecoder]:
-        """Lend a decoder of audio samples in the given channel layout."""
+        """Lend a decoder of audio samples in the given channel layout; None: as stored."""
 
         def make() -> ViewAudioReader:
             media = source.physical.media

@@ -39,6 +39,7 @@ from vfsd.tiling import Rect
 from vfsd.views.render_context import ByteBuffer, DecodeCursor, RenderContext
 from vfsd.views.rendition_copy import RenditionView, find_rendition_copy
 from vfsd.views.smart_cut import find_smart_cut
+from vfsd.views.sound_view import SoundView, sound_window, wav_codec
 from vfsd.views.stitch import find_stitch
 from vfsd.views.stream_copy import find_copy
 from vfsd.views.transcode import TranscodedView
@@ -59,7 +60,7 @@ from vfsd.views.view_slots import DecodedFrames, FixedSizeSlots, RenderedPart, S
 STILL_SIZES = {"npy": npy_file_size, "png": uncompressed_png_size}
 """Still formats with a size that follows from width and height."""
 # Increase it whenever the same request yields other bytes, also between releases.
-_REVISION = 15
+_REVISION = 16
 _Y4M_FRAME = b"FRAME\n"
 # Color space tags as FFmpeg writes them.
 _Y4M_LAYOUTS = {
@@ -169,6 +170,8 @@ def plan_view(source: ViewInput, request: ViewSpec, tools: ReadContext) -> Plann
     view = request.resolve(media.display_width, media.display_height)
     form = request.form
     key = view_key(source, format_view_path(request))
+    if form.is_sound:
+        return SoundView(key, source, sound_window(source, view, form.sample_rate))
     pictures = decoded_picture_form(media, view, form)  # raises before any work is done
     timeline = timeline_of_view(view, source.physical, source.table)
     if form.is_raw:
@@ -220,7 +223,7 @@ class ViewAudioSummary:
 
     codec: str | None  #: of the view's sound; None if it has none
     origin: str | None  #: of the stored sound
-    silence: str | None  #: why the view has no sound
+    silence: str | None  #: why the view has no sound; of wav, which parts are silent
 
     @property
     def method(self) -> str | None:
@@ -243,6 +246,9 @@ def audio_summary(source: ViewInput, request: ViewSpec) -> ViewAudioSummary:
     """Return how a view carries the sound of its video.  Raises as `plan_view` does."""
     media = source.physical.media
     view = request.resolve(media.display_width, media.display_height)
+    if request.form.is_sound:
+        window = sound_window(source, view, request.form.sample_rate)
+        return ViewAudioSummary(wav_codec(window.sound), window.sound.codec, window.silence_text())
     found = find_audio(
         source, view, request.form, timeline_of_view(view, source.physical, source.table)
     )

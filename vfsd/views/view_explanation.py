@@ -48,6 +48,7 @@ from vfsd.views.rendered_view import (
     require_frame,
     view_input_for,
 )
+from vfsd.views.sound_view import SoundView
 from vfsd.views.transcode import TranscodedView
 from vfsd.views.view_input import (
     ViewInput,
@@ -110,7 +111,7 @@ class ViewExplanation(DecodeSummary):
     sound: str | None  #: the codec of its sound
     sound_made: str | None  #: whether the sound is copied or transcoded
     sound_from: str | None  #: the codec of the stored sound
-    silence: str | None  #: why it has no sound
+    silence: str | None  #: why it has no sound; of wav, which parts are silent
     frames: int  #: number of pictures
     size: tuple[int, int]
     psnr: float
@@ -158,6 +159,8 @@ def explain_request(
     # Equal views get equal keys, so a crop that removes nothing is dropped first.
     request = request.without_crop(media.display_width, media.display_height)
     rendered = plan_view(source, request, tools)
+    if isinstance(rendered, SoundView):
+        return _explain_sound(source, request, rendered)
     view = request.resolve(media.display_width, media.display_height)
     sound = audio_summary(source, request)
     parts = rendered.parts
@@ -189,6 +192,29 @@ def explain_request(
             for step in _steps(part, found.get(number), facts)
         ),
         physical=physical,
+    )
+
+
+def _explain_sound(source: ViewInput, request: ViewSpec, rendered: SoundView) -> ViewExplanation:
+    sound = audio_summary(source, request)
+    return ViewExplanation(
+        **_merged_steps([]),
+        view=view_request.format_view_path(request),
+        made=rendered.method,
+        why=None,
+        cached=None,
+        cacheable=0,
+        lost="pictures",
+        damaged=0,
+        sound=sound.codec,
+        sound_made=sound.method,
+        sound_from=sound.origin,
+        silence=sound.silence,
+        frames=0,
+        size=(0, 0),
+        psnr=math.inf,
+        steps=(),
+        physical=source.physical,
     )
 
 
@@ -393,6 +419,10 @@ _UNUSED_TEXT = {
 
 def explanation_text(path: str, found: ViewExplanation) -> str:
     """Return the lines about the view at `path` below ``NAME@/``, each ended by a newline."""
+    if not found.frames:
+        silence = [] if found.silence is None else [f"Silent: {found.silence}."]
+        made = f"Its samples are decoded from {found.sound_from} and stored as {found.sound}."
+        return "\n".join([f"{path} can be opened: sound without pictures.", made, *silence, ""])
     width, height = found.size
     frames = "1 frame" if found.frames == 1 else f"{found.frames} frames"
     lines = [

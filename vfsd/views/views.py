@@ -323,6 +323,8 @@ def upload_request(path: str) -> ViewSpec | None:
     except (NotFoundError, UsageError):
         return None
     view = request.view
+    if request.form.is_sound:
+        return None
     is_partial = (view.region or request.crop or view.fps) is not None
     step = 1 if view.frames is None else view.frames[2]
     return None if is_partial or step != 1 else request

@@ -40,6 +40,7 @@ _TYPES = {
     ".png": "image/png",
     ".ts": "video/mp2t",
     ".txt": "text/plain; charset=utf-8",
+    ".wav": "audio/wav",
     ".webm": "video/webm",
 }
 _OTHER = "application/octet-stream"
