@@ -262,7 +262,7 @@ def _check_frames(store: Store, video: Video, truth: Playback, result: Checked) 
     """Compare frames; the marks of damage are looked up only when a frame differs."""
     base = context_of(video).table.time_base
     times = [int(pts) * base for pts in context_of(video).table.pts()]
-    numbered = any("no time stamps" in note for note in video.original.notes)
+    numbered = any("no timestamps" in note for note in video.original.notes)
     if times and truth.clean and not numbered:
         late = [
             index
