@@ -1,6 +1,23 @@
 """Finds boxes by label, time and region.
 
 `_Search` chooses the index that reads the fewest rows: by frame, or by cell of the box grid.
+
+Rows are clustered by video, label and frame. Each box has one cell in one of seven grids, with its
+rounded box in the index, which works on any database; only SQLite has an R*Tree. A region is a few
+dozen index ranges; above 512 cells the query reads by frame. The join order is fixed.  ``a & b``
+joins boxes of equal corners, or of one track of one source, on one frame.
+
+Medians for a million boxes of one label in SQLite, with 41 rows found in a quiet region of 200x200,
+and 31,000 in a busy one of 8x8:
+
+    ========= ======== ============ ======== ============
+    index     insert   bytes a box  41 rows  31,000 rows
+    ========= ======== ============ ======== ============
+    by frame  3.2 s    67           170 ms   154 ms
+    cells     4.2 s    89           25 ms    317 ms
+    chosen    4.6 s    104          1.5 ms   225 ms
+    R*Tree    17 s     155          0.6 ms   154 ms
+    ========= ======== ============ ======== ============
 """
 
 from __future__ import annotations

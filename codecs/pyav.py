@@ -292,7 +292,8 @@ SVT_AV1_LOW_DELAY = "pred-struct=2:hierarchical-levels=2:lp=1"
 """Settings of SVT-AV1 with a short delay between pictures and packets.
 
 SVT-AV1 4.1 sometimes deadlocks without lookahead: with its own low delay (pred-struct=1), and with
-small mini-GOPs unless each stage has one thread (lp=1). See docs/adr/encoder-settings.md.
+small mini-GOPs unless each stage has one thread (lp=1). See
+`vfsd.codecs.encoding.encoder`.
 """
 
 

@@ -2,6 +2,12 @@
 
 `LosslessCellEncoder` checks each packet by unpacking it. `recompressed` compresses a cell harder
 later.
+
+Filmed pictures have similar neighbors, not repetitions. Each picture is stored as samples or slopes
+(left + above - above left), alone or less the previous picture, which must save a tenth; a twelfth
+of its rows selects the best way. The median predictor would save 1 to 4 % more, but cannot be
+undone in whole arrays. Level 1 after differences is 1.15 to 2 times smaller than level 19 without,
+and 60 to 150 times as fast. From level 16 on, Zstandard looks for longer matches in fewer places.
 """
 
 from __future__ import annotations

@@ -2,6 +2,19 @@
 
 Each frame is identified by the packet that it came from, so that damage and reordering cannot shift
 frame numbers.
+
+FFmpeg's decoders keep state across a flush, such as the colors of the last parameter sets, JPEG
+tables and palettes, and may drop pictures when they start in mid-stream. Reads from any position
+still give the same pixels:
+
+- A decoder begins with the colors of the first picture. A picture of a used decoder that differs is
+  decoded again by a fresh one: a used H.264 decoder behind a change of colors was 27 to 32 dB off.
+  A key frame counts only if decoding from it gives the colors of decoding from the start.
+- H.264 decoders run with ``strict`` compliance, which holds back the maximum delay, and are drained
+  at the wanted frame.
+- Side data that a decoder needs is part of the packet.
+- Files with changing palettes are read by their demuxer, and their decoders are not reused. A JPEG
+  stream that relies on earlier tables is decoded from end to end.
 """
 
 from __future__ import annotations

@@ -1,6 +1,17 @@
 """Converts decoded frames to arrays: crops, converts, scales and rotates them.
 
 `PixelConverter` converts the frames of one video.
+
+A read returns the same samples whatever it is decoded from:
+
+- FFmpeg's scaler uses vector code for whole blocks and other code for the rest. So a region is
+  converted from a larger, aligned area, and equals the same area of the full frame.
+- PyAV cannot set the chroma siting or interlacing of a picture. FFmpeg makes the memory for copies
+  of pictures, which keeps both: without siting, a copied 10-bit region was up to 72 levels off.
+- A format that FFmpeg converts wrongly is converted through another; a test tries all formats.
+- Scaling follows the catalog's field order of the video, not the flag of the picture.
+- Pictures of another matrix or range are converted in floats.
+- Reductions to half and less use FFmpeg's area scaler to planar RGB.
 """
 
 from __future__ import annotations

