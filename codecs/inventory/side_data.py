@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from fractions import Fraction
 from itertools import islice
@@ -51,6 +51,9 @@ COMPARED_ELSEWHERE = frozenset(
 """Kinds that differ between encodings of the same picture, or that are compared elsewhere."""
 
 UNKNOWN = "UNKNOWN"
+LCEVC = "LCEVC"
+"""Data that turns the decoded base layer into a picture of another size or finer detail."""
+
 _NAMES = {
     UNKNOWN: "EXIF, or a newer kind of side data",
     "A53_CC": "closed captions (a53 cc)",
@@ -60,6 +63,7 @@ _NAMES = {
     "DYNAMIC_HDR_VIVID": "HDR Vivid metadata",
     "EXIF": "EXIF",  # PyAV 19 and later
     "ICC_PROFILE": "ICC profile",
+    LCEVC: "LCEVC enhancement layer",
     "S12M_TIMECODE": "time code (s12m)",
     "MASTERING_DISPLAY_METADATA": "mastering display",
     "SPHERICAL": "spherical projection",
@@ -71,6 +75,8 @@ _PAN_SCAN = struct.Struct("=3i6h")
 
 # Upper bound of FFmpeg's numbers of kinds, which begin at 0.
 _KINDS = 128
+# Numbers of kinds that only later versions of PyAV name.
+_LATER_KINDS = {28: LCEVC}
 
 
 def known_side_data(frame: av.VideoFrame) -> list[SideData]:
@@ -82,7 +88,8 @@ def known_side_data(frame: av.VideoFrame) -> list[SideData]:
 def carried_data(frame: av.VideoFrame) -> dict[str, bytes]:
     """Return the side data of a picture by kind, without `COMPARED_ELSEWHERE`.
 
-    Kinds without a name in PyAV are listed as one, `UNKNOWN`, without data.
+    Kinds without a name in PyAV have no data. Those in `_LATER_KINDS` have a name, the others are
+    listed as one, `UNKNOWN`.
     """
     found: dict[str, bytes] = {}
     for entry in known_side_data(frame):
@@ -91,8 +98,10 @@ def carried_data(frame: av.VideoFrame) -> dict[str, bytes]:
             continue  # the MPEG-2 decoder adds it to all pictures
         if kind not in COMPARED_ELSEWHERE:
             found[kind] = found.get(kind, b"") + bytes(entry)
-    if has_unknown_side_data(frame):
-        found[UNKNOWN] = b""
+    if _all_side_data(frame) is None:
+        later = {name for number, name in _LATER_KINDS.items() if _has_kind(frame, number)}
+        others = _all_side_data(_without_kinds(frame, _LATER_KINDS)) is None
+        found |= dict.fromkeys(sorted(later) + [UNKNOWN] * others, b"")
     return found
 
 
@@ -111,9 +120,9 @@ def side_data_title(kind: str) -> str:
     return _NAMES.get(kind, kind.replace("_", " ").lower())
 
 
-def has_unknown_side_data(frame: av.VideoFrame) -> bool:
-    """Return whether the frame has side data of a kind that PyAV does not know."""
-    return _all_side_data(frame) is None
+def has_lcevc(frame: av.VideoFrame) -> bool:
+    """Return whether `frame` is the base layer of an LCEVC picture."""
+    return LCEVC in carried_data(frame)
 
 
 def _all_side_data(frame: av.VideoFrame) -> list[SideData] | None:
@@ -127,21 +136,38 @@ def _all_side_data(frame: av.VideoFrame) -> list[SideData] | None:
 def _known_only(frame: av.VideoFrame) -> av.VideoFrame:
     """Return `frame` without side data of kinds that PyAV does not know."""
     known: set[Any] = {kind.value for kind in SideDataType}
+    return _without_kinds(frame, (number for number in range(_KINDS) if number not in known))
+
+
+def _without_kinds(frame: av.VideoFrame, numbers: Iterable[int]) -> av.VideoFrame:
+    found = _filtered(frame, (f"mode=delete:type={number}" for number in numbers))
+    assert found is not None
+    return found
+
+
+def _has_kind(frame: av.VideoFrame, number: int) -> bool:
+    return _filtered(frame, (f"mode=select:type={number}",)) is not None
+
+
+def _filtered(frame: av.VideoFrame, arguments: Iterable[str]) -> av.VideoFrame | None:
+    """Return `frame` from a chain of FFmpeg's filters ``sidedata``; None if one drops it."""
     graph = Graph()
     graph.threads = 1  # the sandbox of an examination forbids threads
     last = graph.add_buffer(
         width=frame.width, height=frame.height, format=frame.format, time_base=Fraction(1)
     )
-    for number in range(_KINDS):
-        if number not in known:
-            following = graph.add("sidedata", f"mode=delete:type={number}")
-            last.link_to(following)
-            last = following
+    for each in arguments:
+        following = graph.add("sidedata", each)
+        last.link_to(following)
+        last = following
     sink = graph.add("buffersink")
     last.link_to(sink)
     graph.configure()
     graph.push(frame)
-    pulled = graph.pull()
+    try:
+        pulled = graph.pull()
+    except BlockingIOError:
+        return None
     assert isinstance(pulled, av.VideoFrame)
     return pulled
 

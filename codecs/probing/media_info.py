@@ -21,7 +21,7 @@ from vfsd.codecs.frames.color import MATRICES, PRIMARIES, RANGES, TRANSFERS
 from vfsd.codecs.frames.planes import chroma_subsampling, names_full_range
 from vfsd.codecs.inventory.matroska_elements import MatroskaElement, iter_elements
 from vfsd.codecs.inventory.mp4_boxes import FileWindow, Mp4Box, iter_boxes
-from vfsd.codecs.inventory.side_data import display_matrix
+from vfsd.codecs.inventory.side_data import display_matrix, has_lcevc
 from vfsd.codecs.pyav import exact_fraction, readable_tags
 from vfsd.core.model import NO_CROP_MARGINS, CropMargins, MediaInfo, SideStream
 from vfsd.disk.checksums import MediaSource
@@ -212,6 +212,8 @@ def describe_stream(
     context = stream.codec_context
     notes: list[str] = []
     rotation, mirrored = _orientation(frame, notes)
+    if has_lcevc(frame):
+        notes.append("LCEVC: the base layer is shown, without the enhancement layer")
     full_range = names_full_range(frame.format.name)
     return MediaInfo(
         container=container.name,

@@ -23,6 +23,7 @@ from tests.support.ffmpeg_reference import (
     table_of,
 )
 from tests.support.selection import one_in
+from tests.support.side_data_clips import noisy_clip
 from vfsd.codecs.bitstreams import splice_parameter_sets
 from vfsd.codecs.bitstreams.nal import BitWriter, escaped
 from vfsd.codecs.decoding.demuxer import open_container
@@ -198,6 +199,15 @@ def _without_timing(stream: bytes) -> bytes:
     bare.append(told.prefix_bits)
     bare.flag(False)
     return stream.replace(unit, unit[:4] + escaped(bare.finished()))
+
+
+@pytest.mark.parametrize(("provider", "is_lcevc"), [("b40050", True), ("b40051", False)])
+def test_base_layer_of_lcevc_is_noted(tmp_path: Path, provider: str, is_lcevc: bool) -> None:
+    payload = bytes.fromhex(provider) + b"\0\0\1\x79\xff" + b"\x42" * 6
+    message = b"\x06" + escaped(bytes((4, len(payload))) + payload) + b"\x80"
+    found = examine(noisy_clip(tmp_path / "a.mp4", message, sound=False))
+    assert any(note.startswith("LCEVC:") for note in found.notes) == is_lcevc
+    assert ("LCEVC enhancement layer" in (found.media.marks or {})) == is_lcevc
 
 
 def test_edit_list_hides_packets() -> None:
