@@ -1,4 +1,6 @@
-"""`EventList`: when objects stood to each other as asked; `Video.events` and `Store.events`."""
+"""`EventList`: times at which objects are related in some way, for `Video.events` and
+`Store.events`.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,7 @@ class EventOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One time at which objects of a video stood to each other as asked."""
+    """One time at which objects of a video are related as requested."""
 
     video: str  #: its name
     frames: range

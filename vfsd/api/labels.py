@@ -239,13 +239,13 @@ class VideoLabels:
         gap: Seconds = 1,
         min_iou: float = 0.2,
     ) -> Tracked:
-        """Number the objects that boxes show, and store the boxes again with their tracks.
+        """Link boxes into tracks of objects, and store the boxes again with these tracks.
 
             video.labels.track("car|truck", source="yolo")
 
         The new boxes have a source named "track", whose parameters name the source of the boxes.
         The same call replaces its earlier result; the detector's boxes stay as they are.  Frames
-        that the detector has not examined do not count as gaps.  Only boxes are compared, no
+        that the detector has not examined do not count as gaps.  Only boxes are compared, not
         pixels.  Issues an `UnknownLabelWarning` as `query` does.
 
         Args:

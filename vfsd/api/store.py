@@ -325,7 +325,7 @@ class Store(Mapping[str, "Video"]):
     def events(
         self, event: str, names: str | Iterable[str] = "**", /, **arguments: Any
     ) -> EventList:
-        """When objects stood to each other as `event` says, in several videos.
+        """Find the times at which tracked objects are related as `event` says, in several videos.
 
             store.events("inside(a, 400x300+600+300) for 5s", "cam1/**", a="person")
 

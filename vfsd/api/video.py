@@ -588,7 +588,7 @@ class Video:
         predicates: Mapping[str, Callable[..., Any]] | None = None,
         **variables: Labels,
     ) -> EventList:
-        """When tracked objects stood to each other as `event` says.
+        """Find the times at which tracked objects are related as `event` says.
 
             video.events("near(a, b) for 2s; far(a, b, 3)", a="car|truck", b="person", within=10)
 

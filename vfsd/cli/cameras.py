@@ -40,12 +40,10 @@ from vfsd.errors import ExistsError, NotFoundError, RefusedMediaError, UsageErro
     "recorder",
     type=click.Choice(("frigate", "mediamtx", "viseron", "unifi")),
     required=True,
-    help="The recorder that has written the files; unifi is unifi-protect-backup.",
+    help="The recorder that wrote the files; unifi is unifi-protect-backup.",
 )
 @click.option("--to", metavar="DIR", default="", help="Directory in the store.")
-@click.option(
-    "--camera", "cameras", metavar="NAME", multiple=True, help="Only this camera. Repeatable."
-)
+@click.option("--camera", "cameras", metavar="NAME", multiple=True, help="Only this camera.")
 @click.option("--copy", is_flag=True, help="Copy the files; by default they stay where they are.")
 @click.option(
     "--events",

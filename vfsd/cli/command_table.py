@@ -31,7 +31,7 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = MappingProxyType(
             "info": Entry("info", "Show everything known about files or directories."),
             "tag": Entry("files", "Show or change the tags and metadata of videos."),
             "captured": Entry("timeline", "Show or set when videos were recorded."),
-            "timeline": Entry("timeline", "List the videos of a camera by time, and gaps."),
+            "timeline": Entry("timeline", "List the videos of a camera and the gaps between them."),
             "timeline save": Entry("timeline", "Save a span of time as one file, across videos."),
             "mv": Entry("files", "Rename or move a file or directory."),
             "rm": Entry("files", "Remove files and directories from the store."),
@@ -88,13 +88,13 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = MappingProxyType(
         },
         "Labels": {
             "detect": Entry("labels", "Find objects in VIDEOs, and store their boxes."),
-            "track": Entry("track", "Number the objects that the boxes of a detector show."),
+            "track": Entry("track", "Link the boxes of a detector into tracks of objects."),
             "labels import": Entry("labels_files", "Import the boxes of a label file for a VIDEO."),
             "labels export": Entry("labels_files", "Export the boxes of videos to label files."),
             "labels query": Entry("labels", "Find boxes of videos, by frame."),
             "labels ls": Entry("labels", "List the labels of videos, and frames examined."),
             "labels rm": Entry("labels", "Remove boxes of videos."),
-            "events": Entry("events", "Find when objects stood to each other in some way."),
+            "events": Entry("events", "Find relations between tracked objects over time."),
             "dataset export": Entry(
                 "dataset", "Export pictures and boxes of videos as a data set."
             ),
@@ -116,7 +116,7 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = MappingProxyType(
         "Mount": {
             "mount": Entry("mount", "Show a store as a directory, until `vfsd umount`."),
             "umount": Entry("mount", "End a mount, once all writes are safe."),
-            "serve": Entry("serve", "Serve a store by HTTP: a page, an API and videos."),
+            "serve": Entry("serve", "Serve a store over HTTP: a page, an API and videos."),
             "stats": Entry("stats", "Show the contents of a store, and statistics of its mount."),
             "top": Entry("stats", "Show the activity of a mount, again and again."),
             "metrics": Entry("stats", "Export the statistics of `vfsd stats` for Prometheus."),

@@ -1,4 +1,4 @@
-"""``vfsd events``: when objects stood to each other in some way."""
+"""``vfsd events``: relations between tracked objects over time."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     "--gap",
     metavar="SECONDS",
     type=time_value,
-    help="Maximum time without a condition that does not end a step; the default is 0.",
+    help="Maximum pause in a condition that does not end a step; the default is 0.",
 )
 @click.option("--span", metavar="A-B", type=span_value, help="Search these seconds only.")
 @source_options("Only boxes of this source.")
@@ -86,7 +86,7 @@ def events(
     regions: Sequence[tuple[str, object]],
     only_unknown: bool,
 ) -> None:
-    """Find when objects stood to each other in some way.
+    """Find relations between tracked objects over time.
 
     VIDEO is a name or a pattern in quotes. EVENT has steps, joined by `;`, that follow each other:
     terms, joined by `&`, perhaps after `not`, and a minimum length, `for 2s` or `for 50f` (examined
@@ -94,11 +94,12 @@ def events(
     overlaps(a, b, IOU), inside(a, WxH+X+Y), inside(a, NAME), faster(a, WIDTHS-PER-SECOND) and
     slower.
 
-    Each variable needs --let, and stands for one object. Boxes need tracks, except for a single
-    variable in a single step. An event with one step lasts as long as its condition. With several
-    steps it is the first to end, then the shortest; the next one of these objects comes later.
+    Each variable stands for one object, and --let gives its labels. Boxes need tracks, except for a
+    single variable in a single step. An event with one step lasts as long as its condition. With
+    several steps, the event that ends first counts, and of these the shortest; the next event of
+    the same objects begins later.
 
-    A line has name, time, frames and tracks.
+    Each line has name, time, frames and tracks.
     """
     from vfsd.api.events import events as find_events
 

@@ -144,18 +144,18 @@ def record(
 
     URL is one that FFmpeg opens: rtsp, http, srt, udp or tcp. The videos are in DIR of the store,
     as 2026-05-01/10-00-00.mp4, in UTC; `vfsd timeline DIR` lists them and the gaps. They can be
-    read while they grow. A second stream of the camera has other frames at other times than the
-    first, so it is not stored as a rendition, but as videos of its own, in DIR.sub.
+    read while they grow. A second stream of the camera has frames at other times than the first.
+    It is therefore not a rendition, but makes separate videos in DIR.sub.
 
     With --watch, another recorder writes the files, and FOLDER/a/b.mp4 becomes DIR/a/b.mp4 when it
     is complete. Hidden files and names like b.mp4.part are left alone until they are renamed. If
     the other recorder deletes old files, use --files copy or move; a linked file that is renamed or
     deleted is reported.
 
-    The command runs until Ctrl-C or SIGTERM, and then publishes the last video. A stream that
-    breaks is opened again. The next recorder of DIR publishes the rest of a killed one. The list
-    of processes shows URL to other users: set the password in the camera's or go2rtc's
-    configuration, or run under an account of its own.
+    The command runs until Ctrl-C or SIGTERM, and then publishes the last video. It reconnects when
+    the stream breaks. After a kill, the next recorder of DIR publishes the rest. Other users can
+    see URL in the list of processes, with its password: let go2rtc add the password, or hide the
+    processes of other users (hidepid of proc(5)).
     """
     if (url is None) == (folder is None):
         raise UsageError("give either URL, or --watch FOLDER")

@@ -1,4 +1,4 @@
-"""``vfsd serve``: a store by HTTP."""
+"""``vfsd serve``: a store over HTTP."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _PASSWORD = "VFSD_PASSWORD"
     metavar="ADDRESS",
     default="127.0.0.1",
     show_default=True,
-    help="Address to listen at.  All but loopback need credentials and TLS.",
+    help="Address to listen on.  All but loopback need credentials and TLS.",
 )
 @click.option(
     "--port",
@@ -43,7 +43,7 @@ _PASSWORD = "VFSD_PASSWORD"
     type=click.IntRange(0, 65535),
     default=8765,
     show_default=True,
-    help="Port to listen at; 0 for any free one.",
+    help="Port to listen on; 0 for any free one.",
 )
 @click.option("--write", is_flag=True, help="Allow changes, uploads and work.")
 @click.option(
@@ -55,7 +55,7 @@ _PASSWORD = "VFSD_PASSWORD"
 @click.option(
     "--password",
     is_flag=True,
-    help=f"Use a password instead of a token: that of ${_PASSWORD}, else ask for it.",
+    help=f"Use a password instead of tokens: from ${_PASSWORD}, or else the terminal.",
 )
 @click.option(
     "--cert", metavar="FILE", type=click.Path(path_type=Path), help="Certificate chain for HTTPS."
@@ -65,19 +65,19 @@ _PASSWORD = "VFSD_PASSWORD"
     "--behind-proxy",
     metavar="ADDRESS",
     multiple=True,
-    help="Answer only this reverse proxy, which provides HTTPS; may be repeated.",
+    help="Answer only this reverse proxy, which provides HTTPS.",
 )
 @click.option(
     "--cors",
     metavar="ORIGIN",
     multiple=True,
-    help="Let scripts of this origin use the API with a token; may be repeated.",
+    help="Let scripts of this origin use the API with a token.",
 )
 @click.option(
     "--allow-host",
     metavar="NAME",
     multiple=True,
-    help="Another name of this server in URLs; may be repeated.",
+    help="Another name of this server in URLs.",
 )
 @click.option(
     "--max-connections",
@@ -113,14 +113,14 @@ def serve(
     age: bool,
     tune: bool,
 ) -> None:
-    """Serve a store by HTTP: a page, an API and videos.
+    """Serve a store over HTTP: a page, an API and videos.
 
     STORE may be omitted if --store or VFSD_STORE names it. The command prints the URL to open, with
     its token, and runs until Ctrl-C or SIGTERM. /v/NAME is a video, /v/NAME@/VIEW a view of it, as
     in a mount; /api/1/openapi.json describes the API. The store may be mounted at the same time.
 
-    Without --write, nothing can be changed. A token file has one token, or a line `NAME ROLE TOKEN
-    [DIR...]` for each user; ROLE is view, label or admin, and with DIRs the user sees nothing else.
+    Without --write, clients can change nothing. A token file has one token, or a line `NAME ROLE
+    TOKEN [DIR...]` for each user. ROLE is view, label or admin. A user with DIRs sees only these.
     Needs the extra `web`.
     """
     try:

@@ -100,7 +100,7 @@ def _line(video: LogicalVideo, path: str) -> str:
     help="Shortest gap to list.",
 )
 def timeline(session: Session, names: tuple[str, ...], gap: float) -> None:
-    """List the videos of a camera by time, and gaps.
+    """List the videos of a camera and the gaps between them.
 
     A NAME is a directory, a name or a pattern. Where videos overlap, the later start counts. Times
     are in the local time zone. Videos without a known time are last.

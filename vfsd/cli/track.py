@@ -62,15 +62,16 @@ def track(
     gap: Fraction,
     min_iou: float,
 ) -> None:
-    """Number the objects that the boxes of a detector show.
+    """Link the boxes of a detector into tracks of objects.
 
     A VIDEO is a name or a pattern in quotes. With several videos, those without boxes are skipped
     with a warning. The boxes are stored again, with tracks, under a source `track`; those of the
     detector stay as they are. The same command replaces its earlier result.
 
-    A box continues the track whose predicted box it overlaps most, or else a near one of about its
-    size. With --labels, all boxes that match are one kind of object: `car|truck` follows a vehicle
-    that the detector calls both. Without, each label is tracked on its own.
+    A box continues the track whose predicted box it overlaps most, or else a nearby track of about
+    its size. With --labels, all matching boxes are one kind of object: `car|truck` follows a
+    vehicle that the detector labels sometimes one, sometimes the other. Without --labels, each
+    label is tracked separately.
     """
     from vfsd.api.track import track as track_boxes
     from vfsd.api.video import context_of

@@ -106,18 +106,18 @@ def labels_record(catalog: Catalog, video: LogicalVideo) -> dict[str, Any]:
 EVENT_FIELDS: Mapping[str, str] = MappingProxyType(
     {
         "name": "path from the root of the store",
-        "frames": "[first, end) of the frames",
+        "frames": "[first, end), numbers of frames",
         "span": "[from, to] in seconds",
-        "steps": "list of [first, end) frames, one for each step",
+        "steps": "[first, end) of each step, in frames",
         "tracks": "object: the track of each variable, or null",
-        "view": "name of the view with these frames, without its ending",
+        "view": "name of the view with these frames, without extension",
     }
 )
 
 UNKNOWN_FIELDS: Mapping[str, str] = MappingProxyType(
     {
         "name": "path from the root of the store",
-        "unknown": "list of [first, end) frames at which a variable was not looked for",
+        "unknown": "list of [first, end): frames that no source examined for a variable",
     }
 )
 

@@ -1,4 +1,4 @@
-"""Events: objects that stand to each other in some way, for some time, one step after another."""
+"""Events: relations between objects that hold for some time, one step after another."""
 
 from vfsd.labels.events.bound_event import BoundStep, bind
 from vfsd.labels.events.box_relations import RELATIONS, EventBoxes

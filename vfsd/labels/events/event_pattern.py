@@ -1,4 +1,4 @@
-"""The language of events: which objects stand to each other in which way, and for how long.
+"""The language of events: relations between objects, and how long they hold.
 
     near(a, b)                                      one step
     near(a, b) for 2s                               for at least two seconds
