@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import numpy as np
 
+from vfsd.catalog.detection_counts import merge_sums
 from vfsd.catalog.detection_query import (
     DetectionQuery,
     boxes_of_videos,
     make_filter,
     require_same_bytes,
+    sums_of_videos,
 )
 from vfsd.catalog.detections import Detections, Progress
 from vfsd.catalog.video_query import require_video
 from vfsd.core.detections import (
     Area,
+    BoxTotal,
     DetectionColumns,
     Examined,
     Ints,
@@ -35,6 +38,16 @@ if TYPE_CHECKING:
 
 Frames = Iterable[range] | Iterable[int] | Ints | int
 """Frame numbers from 0, ranges of them, or a mask."""
+
+
+class BoxConditions(TypedDict, total=False):
+    """The arguments of `find` besides the labels and the frames."""
+
+    region: Area | None
+    source: str | Source | None
+    min_confidence: float | None
+    track: int | None
+    attributes: Mapping[str, Any] | None
 
 
 class CatalogDetections:
@@ -239,20 +252,69 @@ class CatalogDetections:
         videos: Sequence[LogicalVideo],
         labels: Labels | None = None,
         *,
-        region: Area | None = None,
-        source: str | Source | None = None,
-        min_confidence: float | None = None,
-        attributes: Mapping[str, Any] | None = None,
+        ranges: Sequence[range] | None = None,
+        **conditions: Unpack[BoxConditions],
     ) -> tuple[Ints, DetectionColumns]:
         """Return the boxes of several videos that satisfy every given condition, as for `find`.
 
-        The result is the position in `videos` of each box's video, ascending, and the boxes, by
-        frame within a video.  Raises `NotFoundError` if a video no longer exists or has other
-        bytes.
+        `ranges` are the frames to search, of each video; default: all.  The result is the position
+        in `videos` of each box's video, ascending, and the boxes, by frame within a video.  Raises
+        `NotFoundError` if a video no longer exists or has other bytes.
         """
-        what = make_filter(labels, None, region, source, min_confidence, None, attributes)
+        what = make_filter(labels, **conditions)
         with self._catalog.connected() as connection:
-            return boxes_of_videos(connection, videos, what)
+            return boxes_of_videos(connection, videos, what, ranges)
+
+    def sums_in(
+        self,
+        videos: Sequence[LogicalVideo] | None,
+        labels: Labels | None = None,
+        *,
+        ranges: Sequence[range] | None = None,
+        by_video: bool = True,
+        **conditions: Unpack[BoxConditions],
+    ) -> list[BoxTotal]:
+        """Return the numbers of the boxes of `find_in`, by label, source and perhaps video.
+
+        None for `videos` means all of the store.  Where labels and sources are the only conditions,
+        no box is read.
+        """
+        what = make_filter(labels, **conditions)
+        with self._catalog.reading() as seen:
+            if what.is_counted and ranges is None:
+                index = seen.detections
+                words = what.labels[0].labels if what.labels else None
+                sums = seen.box_counts.sums(
+                    None if videos is None else [one.id for one in videos],
+                    None if words is None else sorted(index.known_labels(words).values()),
+                    _source_ids(index, what.source),
+                    by_video=by_video,
+                )
+        if not what.is_counted or ranges is not None:
+            chosen = list(self._catalog.find()) if videos is None else videos
+            with self._catalog.connected() as connection:
+                sums = sums_of_videos(connection, chosen, what, ranges)
+            if not by_video:
+                sums = merge_sums(one._replace(video_id=None) for one in sums)
+        with self._catalog.reading() as seen:
+            names = seen.detections.label_names({one.label_id for one in sums})
+            sources = seen.detections.sources_by_id({one.source_id for one in sums})
+            paths: Mapping[int, str] = {}
+            if by_video and videos is None:
+                paths = seen.lists.names_of_videos({one.video_id or 0 for one in sums})
+            elif videos is not None:
+                paths = {one.id: one.name for one in videos}
+        made = [
+            BoxTotal(
+                names[one.label_id],
+                sources[one.source_id],
+                None if one.video_id is None else paths[one.video_id],
+                one.boxes,
+            )
+            for one in sums
+            if one.video_id is None or one.video_id in paths
+        ]
+        return sorted(made, key=lambda one: (one.video or "", one.label, str(one.source)))
 
     def examined_in(
         self, videos: Sequence[LogicalVideo], source: str | Source | None = None

@@ -27,7 +27,7 @@ import operator
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from reprlib import repr as shown
 from typing import TYPE_CHECKING, Any, SupportsFloat
 
@@ -38,6 +38,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.compiler import compiles
 
 from vfsd.catalog.box_grid import MASK, SHIFTS, cells_of, units
+from vfsd.catalog.detection_counts import BoxSum, merge_sums
 from vfsd.catalog.detections import Detections
 from vfsd.catalog.rows import json_equals, parsed_json, require_json_keys
 from vfsd.catalog.schema import detections
@@ -77,6 +78,7 @@ _FEW_ROWS = 4000
 _FRAMES_AT_ONCE = 500
 _ROWS_AT_ONCE = 1000
 _VIDEOS_AT_ONCE = 400
+_NO_END = 1 << 40
 
 _Frames = range | tuple[int, ...] | None
 _Rows = sa.FromClause
@@ -102,6 +104,13 @@ class DetectionFilter:
     min_confidence: float | None = None  #: boxes without a confidence do not match
     track: int | None = None
     attributes: Mapping[str, Any] = field(default_factory=dict)  #: equal values
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether the catalog keeps the numbers of these boxes: by label and source alone."""
+        is_plain = not self.labels or (len(self.labels) == 1 and self.labels[0].is_plain)
+        others = (self.frames, self.region, self.min_confidence, self.track)
+        return is_plain and all(one is None for one in others) and not self.attributes
 
 
 def _box(region: Area) -> Box:
@@ -145,12 +154,12 @@ def _confidence(number: SupportsFloat) -> float:
 
 def make_filter(
     labels: Labels | None,
-    frames: range | Ints | None,
-    region: Area | None,
-    source: str | Source | None,
-    min_confidence: float | None,
-    track: int | None,
-    attributes: Mapping[str, Any] | None,
+    frames: range | Ints | None = None,
+    region: Area | None = None,
+    source: str | Source | None = None,
+    min_confidence: float | None = None,
+    track: int | None = None,
+    attributes: Mapping[str, Any] | None = None,
 ) -> DetectionFilter:
     """Return the filter for the arguments of callers.
 
@@ -320,17 +329,19 @@ def require_same_bytes(index: Detections, video: LogicalVideo) -> None:
 
 
 def boxes_of_videos(
-    connection: Connection, videos: Sequence[LogicalVideo], what: DetectionFilter
+    connection: Connection,
+    videos: Sequence[LogicalVideo],
+    what: DetectionFilter,
+    ranges: Sequence[range] | None = None,
 ) -> tuple[Ints, DetectionColumns]:
-    """Return the boxes of several videos that satisfy a filter.
+    """Return the boxes of several videos that satisfy a filter, in some frames of each video.
 
     The result is the position in `videos` of each box's video, and the boxes, by video, then by
     frame.  Raises `NotFoundError` if a video no longer exists or its bytes have changed.
     """
     parts: list[dict[str, Any]] = []
     search = None
-    for at in range(0, len(videos), _VIDEOS_AT_ONCE):
-        search = _Search(connection, videos[at : at + _VIDEOS_AT_ONCE], what)
+    for search in _searches(connection, videos, what, ranges):
         for one in search.statements(ordered=False):
             parts += map(_arrays, search.rows(one.add_columns(_BOX.c.video_id)))
     if search is None or not parts:
@@ -340,6 +351,47 @@ def boxes_of_videos(
         ids, codes = np.unique(part["video_id"], return_inverse=True)
         part["video_id"] = np.array([positions[one] for one in ids.tolist()], np.int64)[codes]
     return search.columns_of_videos(parts)
+
+
+def sums_of_videos(
+    connection: Connection,
+    videos: Sequence[LogicalVideo],
+    what: DetectionFilter,
+    ranges: Sequence[range] | None = None,
+) -> list[BoxSum]:
+    """Count the boxes of `boxes_of_videos`, by video, label and source, without reading them."""
+    found: list[BoxSum] = []
+    for search in _searches(connection, videos, what, ranges):
+        for one in search.statements(ordered=False):
+            rows = one.add_columns(_BOX.c.video_id).subquery().c
+            keys = rows.video_id, rows.label_id, rows.source_id
+            counted = sa.select(*keys, sa.func.count()).group_by(*keys)
+            found += (BoxSum(*row) for row in connection.execute(counted))
+    return merge_sums(found)
+
+
+def _searches(
+    connection: Connection,
+    videos: Sequence[LogicalVideo],
+    what: DetectionFilter,
+    ranges: Sequence[range] | None,
+) -> Iterator[_Search]:
+    """Yield searches in a few hundred videos each: one for all that have equal frames to search."""
+    if ranges is None:
+        groups: dict[range | tuple[int, ...] | None, list[LogicalVideo]] = {
+            what.frames: list(videos)
+        }
+    else:
+        groups = {}
+        for video, frames in zip(videos, ranges, strict=True):
+            # Videos of one rate then differ by their lengths no more.
+            is_to_end = frames.step == 1 and frames.stop >= video.original.frames
+            key = range(frames.start, _NO_END) if is_to_end and frames else frames
+            groups.setdefault(key, []).append(video)
+    for chosen, some in groups.items():
+        for at in range(0, len(some), _VIDEOS_AT_ONCE):
+            part = some[at : at + _VIDEOS_AT_ONCE]
+            yield _Search(connection, part, replace(what, frames=chosen))
 
 
 class _Search:
@@ -474,7 +526,8 @@ class _Search:
         if region is None:
             return _BY_FRAME.where(*by_frame)
         chosen = cells_of(region, _MOST_CELLS)
-        if chosen is None or (len(ids) * len(chosen) > _MOST_SEEKS and self._are_few(by_frame)):
+        seeks = len(self._ids) * len(ids) * len(chosen or ())
+        if chosen is None or (seeks > _MOST_SEEKS and self._are_few(by_frame)):
             query = _BY_FRAME.where(*by_frame, *_INTERSECTS)
         else:
             query = _BY_CELL.where(

@@ -13,8 +13,10 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
 from vfsd.catalog.box_grid import bounds, cells
+from vfsd.catalog.detection_counts import BoxCounts
 from vfsd.catalog.rows import in_batches, parsed_json, reads_row
 from vfsd.catalog.schema import (
+    box_counts,
     detections,
     examined,
     labels,
@@ -72,6 +74,7 @@ class Detections:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self._counts = BoxCounts(connection)
 
     def add(
         self,
@@ -98,6 +101,9 @@ class Detections:
                 self._insert(video_id, source_id, rows, codes, seq, part)
                 if on_progress is not None:
                     on_progress(min(at + _BATCH, len(order)), len(order))
+        used, counts = np.unique(codes[rows.codes], return_counts=True)
+        boxes = dict(zip(used.tolist(), counts.tolist(), strict=True))
+        self._counts.add(video_id, source_id, boxes)
         return len(rows)
 
     def mark_examined(self, video_id: int, frames: Iterable[range], source: Source) -> None:
@@ -193,10 +199,15 @@ class Detections:
                 label_ids = self.label_ids(video_id)  # the primary key starts with video and label
         if label_ids is not None:
             chosen.append(detections.c.label_id.in_(label_ids))
-        return sum(
-            self._connection.execute(sa.delete(detections).where(*chosen, *within)).rowcount
-            for within in _frame_conditions(frames)
-        )
+        if frames is None:
+            self._counts.forget(video_id, label_ids, source_ids)
+        gone = 0
+        for within in _frame_conditions(frames):
+            if frames is not None:
+                self._counts.subtract(video_id, [*chosen, *within])
+            delete = sa.delete(detections).where(*chosen, *within)
+            gone += self._connection.execute(delete).rowcount
+        return gone
 
     def renumber(self, video_id: int, new_of: Ints) -> None:
         """Renumber boxes and examined frames from frame ``i`` to ``new_of[i]``.
@@ -213,6 +224,7 @@ class Detections:
             sa.delete(detections).where(mine, detections.c.frame < _TEMPORARY_SHIFT)
         )
         self._shift(video_id, range(_TEMPORARY_SHIFT, 2 * _TEMPORARY_SHIFT), -_TEMPORARY_SHIFT)
+        self._counts.recount(video_id)
         looked = self.examined(video_id)
         self._connection.execute(sa.delete(examined).where(examined.c.video_id == video_id))
         for one in looked:
@@ -247,7 +259,7 @@ class Detections:
 
     def remove_of_video(self, video_id: int) -> None:
         """Drop everything about a video whose bytes have changed."""
-        for table in (detections, examined):
+        for table in (detections, box_counts, examined):
             self._connection.execute(sa.delete(table).where(table.c.video_id == video_id))
 
     def digest(self, video_id: int) -> str | None:

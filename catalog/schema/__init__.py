@@ -48,6 +48,7 @@ from vfsd.catalog.schema.usage_tables import (
     work_units,
 )
 from vfsd.catalog.schema.video_tables import (
+    box_counts,
     cells,
     costs,
     detections,
@@ -68,6 +69,7 @@ __all__ = [
     "IS_ROOT",
     "ROOT",
     "block_sums",
+    "box_counts",
     "budgets",
     "catalog_state",
     "cells",

@@ -527,3 +527,29 @@ vectors = Table(
     comment="Vectors that models gave runs of frames. They are kept like originals.",
     sqlite_autoincrement=True,
 )
+
+box_counts = Table(
+    "box_counts",
+    metadata,
+    owner_key("video_id", "videos.id", "the logical video"),
+    Column(
+        "label_id",
+        IdType,
+        ForeignKey("labels.id"),
+        primary_key=True,
+        autoincrement=False,
+        comment="label of the boxes",
+    ),
+    Column(
+        "source_id",
+        IdType,
+        ForeignKey("sources.id"),
+        primary_key=True,
+        autoincrement=False,
+        comment="source of the boxes",
+    ),
+    Column("boxes", BigInteger, nullable=False, comment="their number"),
+    CheckConstraint("boxes >= 0", name="boxes"),
+    comment="Numbers of boxes, changed with them in one transaction.",
+    sqlite_with_rowid=False,
+)

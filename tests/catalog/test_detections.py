@@ -8,6 +8,7 @@ import json
 import math
 import multiprocessing
 import sqlite3
+from collections import Counter
 from multiprocessing.connection import wait
 from typing import Any
 
@@ -767,6 +768,94 @@ def test_videos_do_not_share_detections(catalog: Catalog, video: LogicalVideo) -
     catalog.detections.add(video, columns(10), "s")
     assert len(catalog.detections.find(other)) == 0
     assert catalog.detections.labels(other) == []
+
+
+_SOURCES = (Source("a"), Source("a", "2"), Source("b"))
+
+
+def _change(there: Catalog, video: LogicalVideo, rng: np.random.Generator) -> None:
+    """Change the boxes of a video in one of the ways that there are."""
+    rows = columns(int(rng.integers(0, 60)), int(rng.integers(1 << 30)))
+    source = _SOURCES[rng.integers(3)]
+    start = int(rng.integers(FRAMES))
+    frames = range(start, int(rng.integers(start, FRAMES)) + 1)
+    labels = ["car", "red"][: int(rng.integers(1, 3))]
+    index = there.detections
+    match int(rng.integers(8)):
+        case 0 | 1:
+            index.add(video, rows, source)
+        case 2:
+            index.add(video, rows, source, replace=True)
+        case 3:
+            index.add_unexamined(video, rows, source, np.arange(FRAMES))
+        case 4:
+            index.remove(video, labels=labels, frames=frames if rng.random() < 0.5 else None)
+        case 5:
+            index.remove(video, source=source if rng.random() < 0.5 else "a", frames=frames)
+        case 6:
+            index.remove(video, source="a", labels=labels if rng.random() < 0.5 else None)
+        case _:
+            order = rng.permutation(FRAMES)
+            with there.writing() as change:
+                change.detections.renumber(video.id, np.where(order < 90, order, -1))
+
+
+def test_kept_counts_are_those_of_the_boxes(there: Catalog) -> None:
+    rng = np.random.default_rng(3)
+    with there.writing() as change:
+        videos = [add_video(change, f"cam{at}/a.mp4", frames=FRAMES) for at in range(3)]
+    for at, video in enumerate(videos):
+        there.detections.add(video, columns(50, at), _SOURCES[at])
+    for _ in range(15 + examples(60)):
+        _change(there, videos[rng.integers(3)], rng)
+        with there.reading() as seen:
+            assert seen.box_counts.miscounted() == []
+    for chosen in (None, videos[:2]):
+        for labels in (None, "car|red", "nothing", "car & not red", "lane=1"):
+            for source in (None, "a", _SOURCES[0]):
+                among = videos if chosen is None else chosen
+                boxes = [
+                    (one.label, one.source, video.name)
+                    for video in among
+                    for one in there.detections.find(video, labels, source=source)
+                ]
+                found = there.detections.sums_in(chosen, labels, source=source)
+                assert {one[:3]: one.boxes for one in found} == Counter(boxes)
+                totals = there.detections.sums_in(chosen, labels, source=source, by_video=False)
+                assert sum(one.boxes for one in totals) == len(boxes)
+    with there.writing() as change:
+        change.videos.remove(videos[0].ino)
+    with there.reading() as seen:
+        assert seen.box_counts.miscounted() == []
+        there_still = {one.video_id for one in seen.box_counts.sums(None, by_video=True)}
+        assert there_still <= {one.id for one in videos[1:]}
+    with there.writing() as change:
+        label = change.detections.known_labels(["car"])["car"]
+        change.box_counts.add(videos[1].id, change.detections.known_sources("a")[0], {label: 5})
+        assert change.box_counts.miscounted() == [videos[1].id]
+        change.box_counts.recount(videos[1].id)
+        assert change.box_counts.miscounted() == []
+
+
+def test_boxes_of_several_videos_equal_those_of_each(there: Catalog) -> None:
+    with there.writing() as change:
+        videos = [add_video(change, f"{at}.mp4", frames=FRAMES) for at in range(5)]
+    for at, video in enumerate(videos):
+        there.detections.add(video, columns(200, at), "s")
+    ranges = [range(10, 100), range(10, 50), range(5, 5), range(10, 100), range(20, 30)]
+    area = (100, 100, 400, 300)
+    for labels in (None, "car|bus", "not red", "lane=1"):
+        for conditions in ({}, {"region": area, "min_confidence": 0.3}):
+            given: Any = conditions
+            places, rows = there.detections.find_in(videos, labels, ranges=ranges, **given)
+            expected = [
+                (at, one)
+                for at, video in enumerate(videos)
+                for one in there.detections.find(video, labels, frames=ranges[at], **given)
+            ]
+            assert list(zip(places.tolist(), rows, strict=True)) == expected
+            sums = there.detections.sums_in(videos, labels, ranges=ranges, **given)
+            assert sum(one.boxes for one in sums) == len(expected)
 
 
 def test_sql_view_shows_every_box(catalog: Catalog, video: LogicalVideo) -> None:

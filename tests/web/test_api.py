@@ -144,6 +144,17 @@ def test_boxes_in_columns_and_counts(client: WebClient) -> None:
     assert clock["bins"]["start"] == "2026-03-29T00:00:00.000000Z"
     assert clock["total"] == sum(clock["bins"]["counts"]) > 0
     assert client.get("/api/1/detections?q=car%20%26%20bird").json["total"] == 0
+    for one in ("q=car&res=1", "q=car&from=2026-03-29T00:00:00Z&to=2026-03-29T00:00:01Z&res=1"):
+        plain, same = (
+            client.get(f"/api/1/detections?{text}").json
+            for text in (one, one.replace("q=car", "q=car%20%26%20not%20bird"))
+        )
+        assert plain["total"] > 0
+        assert (same["bins"], same["videos"]) == (plain["bins"], plain["videos"])
+    items = client.get("/api/1/labels?in=yard").json["items"]
+    assert {one["label"]: one["boxes"] for one in items} == {"bird": 1, "car": 20}
+    only = client.get("/api/1/labels?q=car%7Clorry&region=9x9%2B0%2B0").json
+    assert only["unknown_labels"] == ["lorry"]
 
 
 @pytest.mark.parametrize(
@@ -247,6 +258,8 @@ def test_guests_see_their_directories_only(server: RunningServer) -> None:
     assert guest.get(f"/api/1/videos/{FIRST}").status in (403, 404)
     assert guest.get("/api/1/cameras/yard/spans").status in (403, 404)
     assert guest.get("/api/1/detections?q=car").json["total"] == 0
+    assert guest.get("/api/1/detections?q=car%20%26%20not%20bird").json["total"] == 0
+    assert guest.get("/api/1/labels").json["items"] == []
     assert guest.get("/api/1/crops?q=car").json["items"] == []
 
 

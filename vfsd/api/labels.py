@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, SupportsIndex, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Protocol, SupportsIndex, Unpack
 
 import numpy.typing as npt
 
+from vfsd.catalog.catalog_detections import BoxConditions
 from vfsd.catalog.detection_query import DetectionQuery
 from vfsd.core.detections import (
     Area,
@@ -363,16 +364,6 @@ class VideoLabels:
         if isinstance(frames, slice):
             return sliced(range(self._video.original.frames), frames)
         return frames
-
-
-class BoxConditions(TypedDict, total=False):
-    """The arguments of `VideoLabels.query` besides its labels and frames."""
-
-    region: Area | None
-    source: str | Source | None
-    min_confidence: float | None
-    track: int | None
-    attributes: Mapping[str, Any] | None
 
 
 def find_boxes(

@@ -52,13 +52,16 @@ if TYPE_CHECKING:
     from vfsd.api.events import EventList
     from vfsd.api.growing_video import GrowingVideo
     from vfsd.api.reading import ReadOptions
+    from vfsd.api.store_labels import StoreDetections
     from vfsd.api.timeline import Timeline
     from vfsd.api.vector_search import NeighbourList, Query
     from vfsd.api.video import Video
+    from vfsd.catalog.catalog_detections import BoxConditions
     from vfsd.core.detections import Source
     from vfsd.core.frames import Frame, Frames
     from vfsd.core.label_query import Labels
     from vfsd.core.retention_policy import RetentionPolicy
+    from vfsd.core.timebase import Span
     from vfsd.derive.derived_data import DerivedBudget
     from vfsd.derive.proposals import Proposal
     from vfsd.derive.retile import OnProgress
@@ -321,6 +324,38 @@ class Store(Mapping[str, "Video"]):
                 video = self[name]
                 found.setdefault(video.name, video)
         return list(found.values())
+
+    def detections(
+        self,
+        labels: Labels | None = None,
+        names: str | Iterable[str] | None = None,
+        *,
+        span: Span | None = None,
+        **conditions: Unpack[BoxConditions],
+    ) -> StoreDetections:
+        """The labelled boxes of several videos that match all arguments.
+
+            for name, box in store.detections("car & not parked", "cam1/**"): ...
+            store.detections(names="cam1/**").counts()  # by label and source
+
+        Issues an `UnknownLabelWarning` for a label that no box in the store has ever had.
+
+        Args:
+            labels: An expression, as for `VideoLabels.query`.
+            names: As for `named`; default: all videos.
+            span: Seconds of each video, start inclusive and end exclusive.  Videos that end before
+                are left out; `OutOfRangeError` where all do.
+            conditions: `region`, `source`, `min_confidence`, `track` and `attributes`, as for
+                `VideoLabels.query`.
+
+        Raises `UsageError`, and `NotFoundError` when the boxes are read.
+        """
+        from vfsd.api.labels import warn_of_unknown_labels
+        from vfsd.api.store_labels import detections
+
+        warn_of_unknown_labels(self.catalog.detections.unknown_labels(labels))
+        listed = names if names is None or isinstance(names, str) else list(names)
+        return detections(self, labels, listed, span, **conditions)
 
     def events(
         self, event: str, names: str | Iterable[str] = "**", /, **arguments: Any

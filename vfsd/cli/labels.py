@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -37,18 +37,20 @@ from vfsd.core.timebase import clock_text
 from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
 from vfsd.records.label_records import (
     BOX_FIELDS,
+    LABEL_TOTAL_FIELDS,
     LABELS_FIELDS,
     box_record,
+    label_total_record,
     labels_record,
     unknown_labels_record,
 )
 
 if TYPE_CHECKING:
     from vfsd.api.video import Video
-    from vfsd.catalog.detection_query import DetectionQuery
-    from vfsd.core.detections import Detection, Source
+    from vfsd.core.detections import BoxTotal, Detection, DetectionColumns, Source
     from vfsd.core.label_query import UnknownLabels
     from vfsd.labels.detectors import Detector, Every
+    from vfsd.read.read_context import VideoContext
     from vfsd.tiling import Rect
 
 
@@ -176,44 +178,58 @@ def labels_query(
 ) -> None:
     """Find boxes of videos, by frame.
 
-    VIDEO is a name or a pattern in quotes. With several videos, each has its name above its boxes,
-    and videos that --span or --frames lie outside of are skipped with a warning.
+    VIDEO is a name or a pattern in quotes. With several videos, those with boxes have their names
+    above them, and videos that --span or --frames lie outside of are skipped with a warning.
 
     LABELS is a label, alternatives (`car|truck` or `car,truck`), or several conditions on one
     object: `car|truck & red & not parked & lane=3`, where lane is an attribute. A label that
     contains |, &, = or a comma, or starts with not, needs double quotes. A box must meet all
     options. A line has frame, time, label, box, confidence, track and source.
     """
-    from vfsd.api.labels import find_boxes
+    from vfsd.api.store_labels import StoreDetections
     from vfsd.api.video import context_of
 
     if span is not None and chosen is not None:
         raise UsageError("give either --span or --frames, not both")
     place = session.place(name)
-    counts: dict[str, int] = {}
 
-    def show(path: str, video: Video) -> None:
-        found = find_boxes(
-            context_of(video),
+    def frames_of(video: VideoContext) -> range:
+        count = video.original.frames
+        return video.frames_of_span(span) if chosen is None else frame_range(chosen, count)
+
+    with session.opened(place.root) as store:
+        unknown = store.catalog.detections.unknown_labels(expression)
+        videos = select_videos(store, [place.name])
+        kept: list[str] = []
+
+        def keep(path: str, video: Video) -> None:
+            frames_of(context_of(video))
+            kept.append(path)
+
+        for_each(session, videos, keep, headed=False)
+        found = StoreDetections(
+            store,
+            lambda: [context_of(videos[path]) for path in kept],
             expression,
-            span=span,
-            frames=None if chosen is None else frame_range(chosen, len(video)),
+            None if span is None and chosen is None else frames_of,
             region=region,
             source=source,
             min_confidence=min_confidence,
             track=track,
             attributes=dict(attributes),
         )
+        counts = dict.fromkeys(kept, 0)
         if only_count:
-            counts[path] = len(found)
+            counts |= {one.video or "": one.boxes for one in found.counts(["video"])}
             if session.json:
-                print_json({"name": path, "boxes": counts[path]})
+                for path, boxes in counts.items():
+                    print_json({"name": path, "boxes": boxes})
         else:
-            counts[path] = _print_boxes(session, video, found)
-
-    with session.opened(place.root) as store:
-        unknown = store.catalog.detections.unknown_labels(expression)
-        for_each(session, select_videos(store, [place.name]), show, headed=not only_count)
+            for path, rows in found.by_video():
+                if len(videos) > 1 and not session.json:
+                    print_line(f"{printable(path)}:")
+                _print_boxes(session, videos[path], rows)
+                counts[path] = len(rows)
     print_unknown_labels(session, unknown)
     if only_count and not session.json:
         _print_counts(counts)
@@ -232,11 +248,9 @@ def print_unknown_labels(session: Session, unknown: UnknownLabels) -> None:
         print_remark(f"warning: {unknown}")
 
 
-def _print_boxes(session: Session, video: Video, found: DetectionQuery) -> int:
-    """Print the boxes, and return their number."""
+def _print_boxes(session: Session, video: Video, rows: DetectionColumns) -> None:
     from vfsd.api.video import context_of
 
-    rows = found.columns()
     first, base = video.original.first_pts, video.original.time_base
     for at in range(0, len(rows), _ROWS_AT_ONCE):
         cells = []
@@ -247,7 +261,6 @@ def _print_boxes(session: Session, video: Video, found: DetectionQuery) -> int:
             else:
                 cells.append(_box_cells(one, seconds))
         print_table(cells, ">><<>><")
-    return len(rows)
 
 
 def _print_counts(counts: Mapping[str, int]) -> None:
@@ -279,25 +292,36 @@ _MOST_RANGES = 6
     examples=[
         "vfsd -s videos labels ls cam1/traffic.mp4",
         "vfsd -s videos labels ls 'cam1/*' --json",
+        "vfsd -s videos labels ls --total",
     ],
     fields=LABELS_FIELDS,
+    variants={"--total": LABEL_TOTAL_FIELDS},
     exits=[NotFoundError],
     listing=True,
 )
-@click.argument("names", metavar="NAME...", nargs=-1, required=True)
-def labels_ls(session: Session, names: tuple[str, ...]) -> None:
+@click.argument("names", metavar="[NAME...]", nargs=-1)
+@click.option("--total", is_flag=True, help="Numbers of boxes in all these videos together.")
+def labels_ls(session: Session, names: tuple[str, ...], total: bool) -> None:
     """List the labels of videos, and frames examined.
 
-    A NAME is a name or a pattern. With several videos, each is headed by its name.
+    A NAME is a name or a pattern; the default is all videos. With several videos, each is headed by
+    its name.
 
     A line has a label, its source, the number of boxes, of frames with boxes and of tracks, and the
     first and last such frame. Each source has its own line, and sources are never added up. A frame
     that a source has examined without a box contains nothing that this source detects.
     """
-    root, paths = session.places(names)
+    root, paths = session.places_or_root(names)
     with session.opened(root) as store:
+        if total:
+            _print_totals(session, store.detections(names=paths if names else None).counts())
+            return
         # Neither videos nor their labels are opened: that would import the libraries of reads.
-        found = select_records(store, paths)
+        found = (
+            select_records(store, paths)
+            if names
+            else {one.name: one for one in store.catalog.find()}
+        )
         for path, video in found.items():
             record = labels_record(store.catalog, video)
             if session.json:
@@ -306,6 +330,23 @@ def labels_ls(session: Session, names: tuple[str, ...]) -> None:
             if len(found) > 1:
                 print_line(f"{printable(path)}:")
             _print_labels(record)
+
+
+def _print_totals(session: Session, totals: Sequence[BoxTotal]) -> None:
+    records = [label_total_record(one) for one in totals]
+    if session.json:
+        for one in records:
+            print_json(one)
+        return
+    rows = [
+        (
+            printable(one["label"]),
+            printable(_source_text(one["source"], one["model"], one["version"])),
+            f"{one['boxes']} boxes",
+        )
+        for one in records
+    ]
+    print_table(rows, "<<>")
 
 
 def _print_labels(record: Mapping[str, Any]) -> None:

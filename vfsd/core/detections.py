@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from reprlib import repr as shown
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -115,6 +115,15 @@ class LabelSummary:
     tracks: int  #: distinct (track, source) pairs
     first_frame: int
     end_frame: int  #: one past the last
+
+
+class BoxTotal(NamedTuple):
+    """The number of boxes with a label from a source."""
+
+    label: str
+    source: Source | None  #: None: of several together, like the video
+    video: str | None  #: its name
+    boxes: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from vfsd.api.events import Event
     from vfsd.catalog import Catalog
-    from vfsd.core.detections import Detection, Source
+    from vfsd.core.detections import BoxTotal, Detection, Source
     from vfsd.core.label_query import UnknownLabels
     from vfsd.core.model import LogicalVideo
 
@@ -57,6 +57,28 @@ UNKNOWN_LABELS_FIELDS: Mapping[str, str] = MappingProxyType(
 
 def unknown_labels_record(found: UnknownLabels) -> dict[str, object]:
     return {"unknown_labels": list(found.unknown), "known_labels": list(found.known)}
+
+
+LABEL_TOTAL_FIELDS: Mapping[str, str] = MappingProxyType(
+    {
+        "label": "label of the boxes",
+        "source": "source of the boxes",
+        "model": "model of the source, or empty",
+        "version": "version of the model, or empty",
+        "boxes": "number of boxes in all videos together",
+    }
+)
+
+
+def label_total_record(one: BoxTotal) -> dict[str, Any]:
+    assert one.source is not None
+    return {
+        "label": one.label,
+        "source": one.source.name,
+        "model": one.source.model,
+        "version": one.source.version,
+        "boxes": one.boxes,
+    }
 
 
 LABELS_FIELDS: Mapping[str, str] = MappingProxyType(

@@ -7,15 +7,23 @@ from typing import Any
 
 import numpy as np
 
-from vfsd.api.labels import find_boxes
+from vfsd.api.store_labels import StoreDetections
 from vfsd.api.video import Video, context_of
+from vfsd.catalog.detection_counts import BinCount
 from vfsd.catalog.video_query import make_video_filter
 from vfsd.core.capture_time import NS
 from vfsd.core.detections import DetectionColumns
 from vfsd.core.label_query import clauses_of
+from vfsd.core.model import LogicalVideo
 from vfsd.core.timebase import iso_time
 from vfsd.errors import NotFoundError, UsageError
-from vfsd.records.label_records import UNKNOWN_LABELS_FIELDS, unknown_labels_record
+from vfsd.read.read_context import VideoContext
+from vfsd.records.label_records import (
+    LABEL_TOTAL_FIELDS,
+    UNKNOWN_LABELS_FIELDS,
+    label_total_record,
+    unknown_labels_record,
+)
 from vfsd.validation import is_pattern
 from vfsd.web.endpoint import Call, Endpoint, Parameter
 from vfsd.web.query_values import (
@@ -30,6 +38,7 @@ from vfsd.web.users import UserRole
 
 _MAX_BINS = 5000
 _DEFAULT_BINS = 200
+_VIDEOS_AT_ONCE = 400
 
 
 def chosen_videos(call: Call) -> list[tuple[int, str]] | None:
@@ -68,29 +77,25 @@ def counts(call: Call) -> object:
     query, store = call.query, call.web.store
     clauses = clauses_of(query.get("q") or None)
     start, end = moment_in(query, "from"), moment_in(query, "to")
-    step = float(seconds_in(query, "res") or 0)
+    step = float(seconds_in(query, "res") or 0) or _usual_step(start, end)
     chosen = chosen_videos(call)
     span = None if start is None and end is None else (start, end)
+    is_plain = not clauses or (len(clauses) == 1 and clauses[0].is_plain)
+    rows: list[BinCount] = []
     with store.catalog.reading() as seen:
-        ids = None
-        names: dict[int, str] = {}
-        if chosen is not None:
-            names = seen.lists.ids_of(dict(chosen))
-            ids = set(names)
-        if not step:
-            step = _usual_step(start, end)
-        is_one_look_up = not clauses or (len(clauses) == 1 and clauses[0].is_plain)
-        if is_one_look_up:
+        names = {} if chosen is None else seen.lists.ids_of(dict(chosen))
+        ids = None if chosen is None else set(names)
+        if is_plain:
             words = clauses[0].labels if clauses else None
             rows = seen.box_counts.count(ids, words, step=step, region=region_in(query), span=span)
-        else:
-            rows = []
         unknown = seen.box_counts.unexamined(ids)
-        if ids is None:
+    if not is_plain:
+        infos = _chosen_infos(call, chosen)
+        for at in range(0, len(infos), _VIDEOS_AT_ONCE):
+            rows += _bins_of_combinations(call, infos[at : at + _VIDEOS_AT_ONCE], step)
+    if chosen is None:
+        with store.catalog.reading() as seen:
             names = seen.lists.names_of_videos({row.video_id for row in rows})
-    said = unknown_labels_in(call)
-    if not is_one_look_up:
-        return _counts_of_combinations(call, chosen, step, unknown) | said
     by_video: dict[int, int] = {}
     by_bin: dict[int, int] = {}
     for row in rows:
@@ -100,7 +105,27 @@ def counts(call: Call) -> object:
         ((names[number], count) for number, count in by_video.items() if number in names),
         key=lambda pair: (-pair[1], pair[0]),
     )
-    return _counts_record(videos, by_bin, step, unknown, is_clock=span is not None) | said
+    record = _counts_record(videos, by_bin, step, unknown, is_clock=span is not None)
+    return record | unknown_labels_in(call)
+
+
+def totals(call: Call) -> object:
+    """Numbers of boxes by label and source."""
+    store, chosen = call.web.store, chosen_videos(call)
+
+    def videos() -> list[VideoContext]:
+        return [context_of(store.open_video(one)) for one in _chosen_infos(call, chosen)]
+
+    found = StoreDetections(
+        store,
+        None if chosen is None else videos,
+        call.query.get("q") or None,
+        None,
+        region=region_in(call.query),
+        source=call.query.get("source") or None,
+    )
+    said = unknown_labels_in(call)
+    return {"items": [label_total_record(one) for one in found.counts()]} | said
 
 
 def _counts_record(
@@ -136,34 +161,38 @@ def _usual_step(start: int | None, end: int | None) -> float:
     return 60.0
 
 
-def _counts_of_combinations(
-    call: Call, chosen: Sequence[tuple[int, str]] | None, step: float, unknown: dict[int, float]
-) -> dict[str, Any]:
-    """Count boxes that need several labels at once, video by video."""
-    store = call.web.store
+def _chosen_infos(call: Call, chosen: Sequence[tuple[int, str]] | None) -> list[LogicalVideo]:
+    catalog = call.web.store.catalog
+    if chosen is None:
+        return list(catalog.find())
+    found: list[LogicalVideo] = []
+    for at in range(0, len(chosen), _VIDEOS_AT_ONCE):
+        with catalog.reading() as seen:
+            found += seen.videos.by_inodes(dict(chosen[at : at + _VIDEOS_AT_ONCE]))
+    return found
+
+
+def _bins_of_combinations(call: Call, infos: Sequence[LogicalVideo], step: float) -> list[BinCount]:
+    """Count boxes by a whole expression, as `BoxCounts.count` counts those of some labels."""
     start, end = moment_in(call.query, "from"), moment_in(call.query, "to")
     is_clock = start is not None or end is not None
-    videos, by_bin = [], dict[int, int]()
-    names = list(store) if chosen is None else [name for _, name in chosen]
-    for name in names:
-        video = store[name]
-        rows = find_boxes(
-            context_of(video), call.query.get("q"), region=region_in(call.query)
-        ).columns()
-        shown = seconds_of(video, rows)
-        captured = video.info.captured
-        if is_clock:
-            if captured is None:
-                continue
-            shown = shown + captured.ns / NS
-            shown = shown[(shown >= (start or 0) / NS) & (shown < (end / NS if end else np.inf))]
-        if len(shown):
-            videos.append((name, len(shown)))
-            places, amounts = np.unique((shown // step).astype(np.int64), return_counts=True)
-            for place, amount in zip(places.tolist(), amounts.tolist(), strict=True):
-                by_bin[place] = by_bin.get(place, 0) + amount
-    videos.sort(key=lambda pair: (-pair[1], pair[0]))
-    return _counts_record(videos, by_bin, step, unknown, is_clock=is_clock)
+    if is_clock:
+        infos = [one for one in infos if one.captured is not None]
+    places, rows = call.web.store.catalog.detections.find_in(
+        infos, call.query.get("q"), region=region_in(call.query)
+    )
+    frame_seconds = [float(one.original.duration / one.original.frames) for one in infos]
+    shown = rows.frames * np.array(frame_seconds)[places]
+    if is_clock:
+        shown += np.array([one.captured.ns / NS if one.captured else 0.0 for one in infos])[places]
+        kept = (shown >= (start or 0) / NS) & (shown < (end / NS if end else np.inf))
+        places, shown = places[kept], shown[kept]
+    keys = np.stack([places, (shown // step).astype(np.int64)])
+    (videos, bins), counts = np.unique(keys, axis=1, return_counts=True)
+    return [
+        BinCount(infos[video].id, part, boxes)
+        for video, part, boxes in zip(videos.tolist(), bins.tolist(), counts.tolist(), strict=True)
+    ]
 
 
 def seconds_of(video: Video, rows: DetectionColumns) -> Any:
@@ -288,6 +317,24 @@ ENDPOINTS = (
             Parameter("from", "recorded at this time or later, ISO 8601"),
             Parameter("to", "recorded before this time, ISO 8601"),
             Parameter("res", "seconds of a part", "number"),
+        ),
+        is_scoped=True,
+    ),
+    Endpoint(
+        "GET",
+        "/api/1/labels",
+        totals,
+        "Numbers of boxes by label and source, in many videos together.",
+        {
+            "items": "list of objects, one for each label of each source",
+            **{f"items[].{key}": text for key, text in LABEL_TOTAL_FIELDS.items()},
+            **UNKNOWN_LABELS_FIELDS,
+        },
+        (
+            IN_PARAMETER,
+            QUERY_PARAMETER,
+            Parameter("region", "only boxes that overlap it: WxH+X+Y"),
+            Parameter("source", "only boxes of sources with this name"),
         ),
         is_scoped=True,
     ),

@@ -15,6 +15,7 @@ recordings     no unfinished recording waits for `vfsd recover`
 garbage        the object store and the view cache hold only files that the catalog needs
 budgets        derived data stays within its budgets, and pins refer to existing frames
 digests        the digest of each video in the store is the name of its object
+boxes          the numbers of boxes by label and source are those of the boxes
 videos         each video has an original, and a consistent frame table
 vectors        the objects of vectors have the recorded shape, and their frames exist
 linked         each file indexed in place exists, is unchanged, and may be served
@@ -69,6 +70,7 @@ _CHECKS: tuple[tuple[str, Check], ...] = (
     ("garbage", stored_objects.garbage),
     ("budgets", derived.budgets),
     ("digests", originals.digests),  # first: a digest identifies the labels of a video
+    ("boxes", originals.box_counts),
     ("videos", originals.videos),
     ("vectors", originals.vectors),
     ("linked", originals.linked),

@@ -1,4 +1,4 @@
-"""Checks of originals: frame tables, files indexed in place, audio tables and recorded damage."""
+"""Checks of originals: frame tables, numbers of boxes, linked files, audio and recorded damage."""
 
 from __future__ import annotations
 
@@ -50,6 +50,21 @@ def digests(run: CheckRun) -> Iterator[Finding]:
             names = seen.tree.paths_of(one.ino) or [f"inode {one.ino}"]
         message = f"{names[0]!r}: digest must be {one.object_key}, got {one.digest!r:.80}"
         yield Finding("digests", message, repaired=run.repair)
+
+
+def box_counts(run: CheckRun) -> Iterator[Finding]:
+    """Check that the kept numbers of boxes are those of the boxes."""
+    with run.context.catalog.reading() as seen:
+        wrong = seen.box_counts.miscounted()
+        names = seen.lists.names_of_videos(wrong)
+    if run.repair and wrong:
+        with run.context.catalog.writing() as change:
+            for number in wrong:
+                change.box_counts.recount(number)
+    for number in wrong:
+        name = repr(names[number]) if number in names else f"video {number}"
+        message = f"{name}: the numbers of boxes by label are wrong"
+        yield Finding("boxes", message, repaired=run.repair)
 
 
 def videos(run: CheckRun) -> Iterator[Finding]:

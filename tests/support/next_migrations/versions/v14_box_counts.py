@@ -1,0 +1,1 @@
+../../../../catalog/migrations/versions/v14_box_counts.py
