@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -15,7 +16,6 @@ from vfsd.mount.background_work import ForegroundReads, ObservedViews
 from vfsd.views import Views
 from vfsd.web.audit_log import AuditLog
 from vfsd.web.camera_index import CameraIndex
-from vfsd.web.crop_sheets import CropSheets
 from vfsd.web.event_hub import EventHub
 from vfsd.web.http_errors import HttpError
 from vfsd.web.jobs import Jobs
@@ -29,6 +29,25 @@ from vfsd.web.view_playlists import ViewPlaylists
 
 _T = TypeVar("_T")
 _EXTRA_THREADS = 4
+_KEPT_SHEETS = 64
+
+
+class CropSheets:
+    """The newest sheets of crops in memory.  Thread-safe."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._kept: OrderedDict[str, bytes] = OrderedDict()
+
+    def get(self, key: str) -> bytes | None:
+        with self._guard:
+            return self._kept.get(key)
+
+    def put(self, key: str, data: bytes) -> None:
+        with self._guard:
+            self._kept[key] = data
+            while len(self._kept) > _KEPT_SHEETS:
+                self._kept.popitem(last=False)
 
 
 class WebContext:
