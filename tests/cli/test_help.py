@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+import numpy as np
 import pytest
 
 import vfsd.errors as errors
@@ -173,6 +174,15 @@ def _film(place: Path) -> None:
         assert run_command("-s", "videos", "ingest", f"{name}.mp4", "--to", "cam1").code == 0
 
 
+def _add_vectors(place: Path) -> None:
+    matrix = np.eye(12, 20, dtype=np.float32)
+    np.save(place / "clip.npy", matrix)
+    for name in ("clip.npz", "query.npz"):
+        np.savez(place / name, vectors=matrix, frames=np.arange(12) * 10)
+    with Store.open(place / "videos") as store:
+        store[TRAFFIC].vectors.add(matrix, range(0, 120, 10), "clip")
+
+
 def _shared(place: Path, example: str, url: str) -> str:
     """Put a store with two homes in the place of `videos`; return the example with its names."""
     shutil.rmtree(place / "videos")
@@ -243,6 +253,8 @@ def test_example(place: Path, name: str, example: str, request: pytest.FixtureRe
         assert (
             run_command("-s", "videos", "detect", "cam1/traffic.mp4", "--with", "motion").code == 0
         )
+    if name.startswith("vectors ") or "--far" in example:
+        _add_vectors(place)
     if name == "push" or example.endswith("fsck --objects"):
         pytest.importorskip("obstore")
         bucket = f"file://{place / 'bucket'}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 
 from sample_videos import FOLDER
@@ -28,6 +29,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
         ]
         traffic.labels.add(boxes, Source("net", "m", "2"))
         made["cam2/open-gop.mkv"].labels.add([(1, "car", (1, 2, 3, 4))], "me")
+        numbers = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float16)
+        frames = range(0, 12, 2)
+        made["cam1/portrait.mp4"].vectors.add(numbers, frames, Source("clip", "small"))
         made["cam1/portrait.mp4"].tiles.retile("uniform:2x2")
         traffic.read(span=(0, 1), region=(10, 20, 90, 100), size=(40, 40))
         made.tools.read_log.flush()

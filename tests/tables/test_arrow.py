@@ -22,6 +22,7 @@ from vfsd.errors import NotFoundError, UsageError
 pyarrow = pytest.importorskip("pyarrow")
 arrow = pytest.importorskip("vfsd.tables.arrow")
 
+SHOWN = {"word": "string", "strings": "list of string", "floats": "list of float32"}
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "tables.md"
 
 
@@ -54,7 +55,7 @@ def test_page_lists_all_columns() -> None:
         name, kind, text = re.split(r"\s{2,}", line.strip(), maxsplit=2)
         column = TABLES[table][name]
         listed[table].append(name)
-        assert kind == {"word": "string", "strings": "list of string"}.get(column.type, column.type)
+        assert kind == SHOWN.get(column.type, column.type)
         assert text == column.text + " (or null)" * column.nullable
     assert listed == {table: list(columns) for table, columns in TABLES.items()}
 
@@ -72,6 +73,17 @@ def test_videos(store: Store) -> None:
         assert row["fps"] == float(video.fps)
         assert row["digest"] == video.info.digest
     assert store.catalog.find().to_arrow().to_pylist() == found
+
+
+def test_vectors(store: Store) -> None:
+    found = rows(store, "vectors")
+    stored = store[NAMES[0]].vectors.get()
+    assert [row["vector"] for row in found] == stored.matrix.tolist()
+    assert [[row["first_frame"], row["end_frame"]] for row in found] == stored.frames.tolist()
+    assert {(row["name"], row["source"], row["model"]) for row in found} == {
+        (NAMES[0], "clip", "small")
+    }
+    assert len(rows(store, "vectors", columns=["end_frame"])) == len(found)
 
 
 def test_frames(store: Store) -> None:

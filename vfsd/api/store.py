@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from vfsd.api.events import EventList
     from vfsd.api.growing_video import GrowingVideo
     from vfsd.api.reading import ReadOptions
+    from vfsd.api.sample import Sample
     from vfsd.api.store_labels import StoreDetections
     from vfsd.api.timeline import Timeline
     from vfsd.api.vector_search import NeighbourList, Query
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
     from vfsd.core.frames import Frame, Frames
     from vfsd.core.label_query import Labels
     from vfsd.core.retention_policy import RetentionPolicy
-    from vfsd.core.timebase import Span
+    from vfsd.core.timebase import Seconds, Span
     from vfsd.derive.derived_data import DerivedBudget
     from vfsd.derive.proposals import Proposal
     from vfsd.derive.retile import OnProgress
@@ -419,6 +420,49 @@ class Store(Mapping[str, "Video"]):
 
         return nearest(self, query, k, source=source, names=names, exact=exact, measure=measure)
 
+    def sample(
+        self,
+        n: int,
+        *,
+        seconds: Seconds | None = None,
+        names: str | Iterable[str] = "**",
+        unlabelled: str | Source | None = None,
+        how: str = "random",
+        source: str | Source | None = None,
+        seed: int | None = None,
+    ) -> list[Sample]:
+        """Choose runs of frames to look at or to label next; fewer than `n` where no more fit.
+
+            store.sample(5, names="cam1/**", unlabelled="anna")
+            store.sample(5, how="far", source="clip", unlabelled="anna")
+
+        Args:
+            n: The number of runs.
+            seconds: Their length; default: 1, and with "far" the run of the vector.
+            names: As for `named`.
+            unlabelled: A source: runs with a frame that it has labelled or examined are left out.
+            how: "random": each window of `seconds` is as likely as any other.  "far": the vectors
+                farthest from those of seen frames, and from each other, of at most 50,000.
+            source: The source of the vectors for "far"; None: the only one.
+            seed: The same seed gives the same runs, while videos and labels are the same.
+
+        Raises:
+            NotFoundError: A name does not exist, or no vectors fit.
+            UsageError: An argument is malformed, or several sources fit.
+        """
+        from vfsd.api.sample import sample
+
+        return sample(
+            self,
+            n,
+            seconds=seconds,
+            names=names,
+            unlabelled=unlabelled,
+            how=how,
+            source=source,
+            seed=seed,
+        )
+
     def timeline(self, names: str | Iterable[str]) -> Timeline:
         """The videos of a camera in the order of their recording.
 
@@ -570,7 +614,7 @@ class Store(Mapping[str, "Video"]):
         A batch has at most 65,536 rows.  Each part is read from a snapshot of its own.
 
         Args:
-            table: "videos", "frames", "detections", "reads" or "tiles".
+            table: "videos", "frames", "detections", "reads", "tiles" or "vectors".
             names: A name or a pattern as for `find`, or several of them; default: all videos.
             columns: Those to compute, in order; default: all of docs/reference/tables.md.
 

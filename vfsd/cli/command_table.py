@@ -95,6 +95,16 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = MappingProxyType(
             "labels ls": Entry("labels", "List the labels of videos, and frames examined."),
             "labels rm": Entry("labels", "Remove boxes of videos."),
             "events": Entry("events", "Find relations between tracked objects over time."),
+            "vectors add": Entry("vectors", "Add the vectors that a model gave frames of a VIDEO."),
+            "vectors ls": Entry("vectors", "List the vectors of videos, by source."),
+            "vectors nearest": Entry(
+                "vectors", "Find the runs of frames with the vectors nearest to one."
+            ),
+            "vectors export": Entry(
+                "vectors", "Write the vectors of a VIDEO to a file, by first frame."
+            ),
+            "vectors rm": Entry("vectors", "Remove vectors of videos."),
+            "sample": Entry("vectors", "Choose N runs of frames to look at or to label next."),
             "dataset export": Entry(
                 "dataset", "Export pictures and boxes of videos as a data set."
             ),
@@ -176,6 +186,7 @@ TOPICS: Mapping[str, str] = MappingProxyType(
         "lifted.  It may be renamed.",
         "age": "Apply policies to videos as they grow old, and list what was done.",
         "labels": "Labelled boxes of a video: import, export, query, list and remove them.",
+        "vectors": "Vectors that models gave runs of frames: add, search, export and remove them.",
         "dataset": "Data sets of other programs, made of videos and their boxes.",
         "cameras": "Archives of other recorders.",
         "lerobot": "LeRobot data sets: import by link, and export without encoding.",

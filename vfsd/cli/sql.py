@@ -60,9 +60,9 @@ def sql(
 ) -> None:
     """Query the tables of the store with SQL, by DuckDB.
 
-    The tables are videos, frames, detections, reads and tiles; docs/reference/tables.md has their
-    columns. They are read-only, and made while the statement reads them: only the columns that it
-    needs, and only the videos that a condition on `name` may match.
+    The tables are videos, frames, detections, reads, tiles and vectors; docs/reference/tables.md
+    has their columns. They are read-only, and made while the statement reads them: only the columns
+    that it needs, and only the videos that a condition on `name` may match.
 
     Without --external-access, a statement cannot read or write files, use the network or load
     extensions.

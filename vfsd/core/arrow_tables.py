@@ -124,6 +124,15 @@ TABLES: Mapping[str, Mapping[str, Column]] = MappingProxyType(
             "retired": Column("bool", "kept for a rollback only"),
             "created_ns": Column("int64", "Unix time, nanoseconds"),
         },
+        "vectors": {
+            "name": _NAME,
+            "source": Column("word", "model or person"),
+            "model": Column("word", "variant of the model, or empty"),
+            "version": Column("word", "version of the model, or empty"),
+            "first_frame": Column("int64", "first frame"),
+            "end_frame": Column("int64", "one past the last frame"),
+            "vector": Column("floats", "numbers as given"),
+        },
     }
 )
 
@@ -213,6 +222,7 @@ def _make_types(pyarrow: Any) -> dict[str, Any]:
         "float64": pyarrow.float64(),
         "string": pyarrow.string(),
         "strings": pyarrow.list_(pyarrow.string()),
+        "floats": pyarrow.list_(pyarrow.float32()),
         # Few distinct values: four bytes a row.
         "word": pyarrow.dictionary(pyarrow.int32(), pyarrow.string()),
     }

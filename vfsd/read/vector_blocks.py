@@ -9,6 +9,7 @@ from contextlib import closing, contextmanager
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from vfsd.core.detections import Ints, contiguous_ranges
 from vfsd.core.process_control import reset_after_fork
@@ -26,6 +27,9 @@ from vfsd.errors import IntegrityError
 
 _MOST_BYTES = 256 << 20
 """Memory for tables, and for the vectors of small searches."""
+
+
+_CENTRES_AT_ONCE = 64
 
 
 class BlockRows(NamedTuple):
@@ -72,6 +76,44 @@ def read_block(objects: ObjectStore, stored: StoredVectors) -> BlockRows:
     return BlockRows(runs, matrix)
 
 
+class FarDistances:
+    """Distances of some vectors from those that were seen, kept from one sample to the next."""
+
+    def __init__(self, key: tuple[int, ...], videos: Ints, runs: Ints, units: Singles) -> None:
+        """`key` has the ids of the blocks; the others have a row for each vector, at length 1."""
+        self.key = key
+        self.videos = videos
+        self.runs = runs  #: N x 2
+        self.nearest = np.full(len(units), np.inf, np.float32)
+        """Squared distance of each vector from the nearest one that was seen."""
+        self._units = units
+        self._done = np.zeros(len(units), bool)
+        self._guard = threading.Lock()
+        reset_after_fork(self)
+
+    def after_fork(self) -> None:
+        """See `vfsd.core.process_control`."""
+        self._guard = threading.Lock()
+
+    def from_row(self, row: int) -> Singles:
+        """Return the squared distances from one vector."""
+        found: Singles = 2 - 2 * (self._units @ self._units[row])
+        return found
+
+    def take_into_account(self, seen: npt.NDArray[np.bool_]) -> None:
+        """Bring `nearest` up to date; only vectors seen since the last call are compared."""
+        with self._guard:
+            if (self._done & ~seen).any():  # labels were removed
+                self.nearest = np.full(len(seen), np.inf, np.float32)
+                self._done = np.zeros(len(seen), bool)
+            new = np.flatnonzero(seen & ~self._done)
+            nearest = self.nearest.copy()
+            for at in range(0, len(new), _CENTRES_AT_ONCE):
+                some = self._units[new[at : at + _CENTRES_AT_ONCE]]
+                np.minimum(nearest, 2 - 2 * (self._units @ some.T).max(axis=1), out=nearest)
+            self.nearest, self._done = nearest, seen.copy()
+
+
 class VectorCache:
     """Tables of blocks, and vectors at length 1, by object; those used last stay.  Thread-safe.
 
@@ -83,6 +125,7 @@ class VectorCache:
         self._most_bytes = most_bytes
         self._known: OrderedDict[tuple[str, bool], VectorBlock | Singles] = OrderedDict()
         self._bytes = 0
+        self.distances: FarDistances | None = None  #: of the last sample
         self._guard = threading.Lock()
         reset_after_fork(self)
 

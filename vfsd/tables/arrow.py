@@ -31,6 +31,7 @@ from vfsd.core.arrow_tables import (
 from vfsd.core.frame_table_pages import KEY, Ints
 from vfsd.core.frames import to_display_rect
 from vfsd.errors import NotFoundError, UsageError
+from vfsd.read.vector_blocks import read_block
 from vfsd.tiling import Rect
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ BATCH_ROWS = 65_536
 """Most rows of a batch; smaller ones are joined up to about as many."""
 
 _Batches = Iterator["pyarrow.RecordBatch"]
-_Make = Callable[["Catalog", "Iterator[LogicalVideo]", Sequence[str]], _Batches]
+_Make = Callable[["Store", "Iterator[LogicalVideo]", Sequence[str]], _Batches]
 
 
 def to_arrow(
@@ -89,7 +90,7 @@ def batches(
 
     Videos that are removed or overwritten in the meantime are skipped.
     """
-    made = _TABLES[table](store.catalog, _find(store.catalog, names), columns)
+    made = _TABLES[table](store, _find(store.catalog, names), columns)
     waiting: list[Any] = []
     rows = 0
     # A store of many short videos would give as many tiny batches.
@@ -120,15 +121,15 @@ def _find(catalog: Catalog, names: Sequence[str] | None) -> Iterator[LogicalVide
 # -- one function for each table
 
 
-def _videos(catalog: Catalog, videos: Iterator[LogicalVideo], columns: Sequence[str]) -> _Batches:
+def _videos(store: Store, videos: Iterator[LogicalVideo], columns: Sequence[str]) -> _Batches:
     while some := list(islice(videos, 1000)):
         yield videos_batch(some, columns)
 
 
-def _frames(catalog: Catalog, videos: Iterator[LogicalVideo], columns: Sequence[str]) -> _Batches:
+def _frames(store: Store, videos: Iterator[LogicalVideo], columns: Sequence[str]) -> _Batches:
     for video in videos:
         with suppress(NotFoundError):
-            table = catalog.frame_table(video.original)
+            table = store.catalog.frame_table(video.original)
             for start in range(0, len(table), BATCH_ROWS):
                 frames = range(start, min(start + BATCH_ROWS, len(table)))
                 yield arrow_batch("frames", _frame_columns(video, table, frames, columns))
@@ -164,13 +165,11 @@ def _seconds(ticks: Ints, base: Fraction) -> Any:
     return ticks * base.numerator / base.denominator
 
 
-def _detections(
-    catalog: Catalog, videos: Iterator[LogicalVideo], columns: Sequence[str]
-) -> _Batches:
+def _detections(store: Store, videos: Iterator[LogicalVideo], columns: Sequence[str]) -> _Batches:
     for video in videos:
         with suppress(NotFoundError):
-            table = catalog.frame_table(video.original) if "seconds" in columns else None
-            for rows in catalog.detections.find(video).batches(BATCH_ROWS):
+            table = store.catalog.frame_table(video.original) if "seconds" in columns else None
+            for rows in store.catalog.detections.find(video).batches(BATCH_ROWS):
                 before: dict[str, Any] = {"name": repeated(video.name, len(rows))}
                 if table is not None:
                     ticks = table.pts_of(rows.frames) - video.original.first_pts
@@ -178,10 +177,10 @@ def _detections(
                 yield detections_batch(rows, before, columns)
 
 
-def _reads(catalog: Catalog, videos: Iterator[LogicalVideo], columns: Sequence[str]) -> _Batches:
+def _reads(store: Store, videos: Iterator[LogicalVideo], columns: Sequence[str]) -> _Batches:
     for video in videos:
         with suppress(NotFoundError):
-            found = catalog.reads(video)
+            found = store.catalog.reads(video)
             while some := list(islice(found, BATCH_ROWS)):
                 known = {"name": repeated(video.name, len(some)), **_read_columns(some)}
                 yield arrow_batch("reads", {name: known[name] for name in columns})
@@ -202,10 +201,10 @@ def _read_columns(reads: Sequence[LoggedRead]) -> dict[str, Any]:
     }
 
 
-def _tiles(catalog: Catalog, videos: Iterator[LogicalVideo], columns: Sequence[str]) -> _Batches:
+def _tiles(store: Store, videos: Iterator[LogicalVideo], columns: Sequence[str]) -> _Batches:
     for video in videos:
         number = video.original.id
-        with catalog.reading() as seen:
+        with store.catalog.reading() as seen:
             found = [
                 *(("tiled", one) for one in seen.segments.active(number)),
                 *(("tiled", one) for one in seen.segments.retired(number)),
@@ -219,6 +218,32 @@ def _tiles(catalog: Catalog, videos: Iterator[LogicalVideo], columns: Sequence[s
             for name in ("role", "profile"):
                 known[name] = coded(known[name])
             yield arrow_batch("tiles", {name: known[name] for name in columns})
+
+
+def _vectors(store: Store, videos: Iterator[LogicalVideo], columns: Sequence[str]) -> _Batches:
+    pyarrow = require_pyarrow()
+    for video in videos:
+        with store.catalog.reading() as seen:
+            blocks = seen.vectors.of_video(video.id)
+            sources = seen.detections.sources_by_id({block.source_id for block in blocks})
+        for block in blocks:
+            source = sources[block.source_id]
+            known: dict[str, Any] = {
+                "name": repeated(video.name, block.rows - block.lost),
+                "source": repeated(source.name, block.rows - block.lost),
+                "model": repeated(source.model, block.rows - block.lost),
+                "version": repeated(source.version, block.rows - block.lost),
+            }
+            runs, matrix = block.frames, None
+            if "vector" in columns:
+                runs, matrix = read_block(store.parts.objects, block)
+            runs = runs[runs[:, 0] >= 0]
+            known["first_frame"], known["end_frame"] = runs[:, 0], runs[:, 1]
+            if matrix is not None:
+                numbers = pyarrow.array(matrix.astype(np.float32).ravel())
+                ends = np.arange(0, len(numbers) + 1, block.dimension, dtype=np.int32)
+                known["vector"] = pyarrow.ListArray.from_arrays(ends, numbers)
+            yield arrow_batch("vectors", {name: known[name] for name in columns})
 
 
 def _tile_rows(video: LogicalVideo, role: str, segment: Segment) -> Iterator[dict[str, Any]]:
@@ -253,5 +278,6 @@ _TABLES: Mapping[str, _Make] = MappingProxyType(
         "detections": _detections,
         "reads": _reads,
         "tiles": _tiles,
+        "vectors": _vectors,
     }
 )
