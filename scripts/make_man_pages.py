@@ -44,6 +44,7 @@ _JSON = (
 _ENVIRONMENT = {
     "VFSD_STORE": "The store, if neither --store nor a path names it.",
     "VFSD_FUSE": "The binding to libfuse: mfusepy (the default) or fusepy.",
+    "VFSD_FUSE_API": "paths (the default), or inodes: one inode for each file (experimental).",
     "NO_COLOR": "If set, disables colours at a terminal.",
     "XDG_STATE_HOME": "Logs of mounts are in its directory vfsd; the default is ~/.local/state.",
     "NOTIFY_SOCKET": "Socket on which `vfsd mount -f` notifies systemd of its start and end.",

@@ -33,6 +33,13 @@ def fuse(mountable: None) -> None:
     """Skip all tests here if this machine cannot mount."""
 
 
+@pytest.fixture(scope="session")
+def by_path(fuse: None) -> None:
+    """Skip a test of what the kernel does if it knows files by path only; see test_inodes.py."""
+    if libfuse.speaks_inodes(libfuse.load()):
+        pytest.skip("each file has its own cache and size")
+
+
 class Mounted:
     """A store and a mountpoint, with helpers for tests."""
 

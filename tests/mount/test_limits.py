@@ -131,7 +131,7 @@ def test_file_handles(shared: Mounted, here: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may open by handle")
-def test_file_handles_of_earlier_mount(mounted: Mounted) -> None:
+def test_file_handles_of_earlier_mount(by_path: None, mounted: Mounted) -> None:
     """libfuse may have reused the number for another file, and NFS would write into that file."""
     at = mounted.mount("noforget")
     names = "abcdef"

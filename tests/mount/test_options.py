@@ -199,10 +199,10 @@ def test_open_handles_follow_rename() -> None:
 def cache(tmp_path: Path) -> Iterator[KernelCacheInvalidator]:
     """A cache invalidator with requests from a single thread."""
     asker = SimpleNamespace(contents=SimpleNamespace(pid=7))
-    library = SimpleNamespace(fuse_interrupted=lambda: 0)
+    library = SimpleNamespace()
     with new_store(tmp_path / "store") as store:
         fs = Filesystem(store.parts)
-        readers = ReadDispatch(fs, ViewReaders(library, lambda: asker))
+        readers = ReadDispatch(fs, ViewReaders(lambda: 0, lambda: 7))
         cache = KernelCacheInvalidator(library, lambda: asker, fs, readers, bypass=True)
         cache.start(SimpleNamespace(), 1.0)
         for name in "xyz":

@@ -115,7 +115,9 @@ def exchange(video: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [copy_over, rename_over, exchange])
-def test_changed_view_waits_for_readers(place: Path, change: Callable[[Path], None]) -> None:
+def test_changed_view_waits_for_readers(
+    by_path: None, place: Path, change: Callable[[Path], None]
+) -> None:
     path = put(place / "a.mp4")
     view = place / "a.mp4@" / "size=96x160,codec=h264.mp4"
     first = view.read_bytes()
@@ -128,7 +130,7 @@ def test_changed_view_waits_for_readers(place: Path, change: Callable[[Path], No
     assert view.read_bytes() != first
 
 
-def test_replaced_video_waits_for_readers(mounted: Mounted, place: Path) -> None:
+def test_replaced_video_waits_for_readers(by_path: None, mounted: Mounted, place: Path) -> None:
     path = put(place / "a.mp4")
     number = path.stat().st_ino
     with path.open("rb") as old:

@@ -207,7 +207,7 @@ def test_copy_of_shorter_file(mounted: Mounted, name: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("name", ["v.mp4", PICTURES])
-def test_sendfile_refused(mounted: Mounted, name: str, tmp_path: Path) -> None:
+def test_sendfile_refused(by_path: None, mounted: Mounted, name: str, tmp_path: Path) -> None:
     """sendfile and private mappings always use the kernel's cache."""
     mounted.mount(*FRESH)
     old, new = alone(mounted, name, LONG), alone(mounted, name, SHORT)
@@ -272,7 +272,7 @@ def test_sendfile_after_close(mounted: Mounted, name: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("name", ["v.mp4", PICTURES])
-def test_read_past_end_of_mapping(mounted: Mounted, name: str) -> None:
+def test_read_past_end_of_mapping(by_path: None, mounted: Mounted, name: str) -> None:
     mounted.mount(*FRESH)
     old, new = alone(mounted, name, SHORT), alone(mounted, name, LONG)
     shutil.copy(SHORT, mounted.at / "v.mp4")
@@ -288,7 +288,7 @@ def test_read_past_end_of_mapping(mounted: Mounted, name: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["ab", "r+b", "wb"])
-def test_append_after_replacement(mounted: Mounted, mode: str) -> None:
+def test_append_after_replacement(by_path: None, mounted: Mounted, mode: str) -> None:
     mounted.mount()
     shutil.copy(LONG, mounted.at / "v.mp4")
     with opened(mounted.at / "v.mp4") as old:

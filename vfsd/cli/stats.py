@@ -75,6 +75,7 @@ def mount_record(mounted: MountStats) -> dict[str, Any]:
         },
         "rendering": None if mounted.rendering is None else asdict(mounted.rendering),
         "passthrough": mounted.passthrough,
+        "inodes": mounted.inodes,
     }
 
 
@@ -93,8 +94,9 @@ _OPERATION_HEADINGS = ("operation", "count", "failed", "seconds", "p50", "p99", 
         "mount": "null without a mount, else pid, seconds (uptime), cpu_seconds, memory (bytes), "
         "threads, descriptors, operations: by name count, failed, seconds, bytes, p50 and p99 "
         "(seconds, within a factor of two), rendering: null, or pid, cpu_seconds, memory and "
-        "decoder_memory (bytes) of the process that renders views, and passthrough: null, or "
-        "with that option the number of files that the kernel reads directly",
+        "decoder_memory (bytes) of the process that renders views, passthrough: null, or with "
+        "that option the number of files that the kernel reads directly, and inodes: null, or "
+        "with VFSD_FUSE_API=inodes the number of files that the kernel knows",
     },
 )
 def stats(session: Session) -> None:

@@ -10,6 +10,7 @@ from vfsd.mount.fs.handles import ReadInto
 from vfsd.mount.fs.mount_stats import OperationCounters, ThreadCounters
 from vfsd.mount.fs.open_inodes import PassthroughFile
 from vfsd.mount.fs.posix import (
+    FIRST_VIEW_INO,
     Attributes,
     Caller,
     EntryName,
@@ -22,6 +23,7 @@ from vfsd.mount.fs.unlinked_files import HiddenName, RecoveryReport
 from vfsd.mount.fs.view_dirs import ViewSource, WritableView
 
 __all__ = [
+    "FIRST_VIEW_INO",
     "RENAME_EXCHANGE",
     "RENAME_NOREPLACE",
     "Attributes",

@@ -139,6 +139,7 @@ class DentryCache:
         self._expired: OrderedDict[tuple[int, str], int] = OrderedDict()  # former aliases
         self._version = -1
         self._serial = 0  # changes when reads in progress become stale
+        self._outside_changes = 0  # noticed so far
         self._may_be_stale = True
         self._last_check = 0.0
         self._last_compare = 0.0
@@ -205,6 +206,12 @@ class DentryCache:
         if time.monotonic() - self._last_check > _CHECK_SECONDS:
             self._check_current()
         return self._serial
+
+    def outside_changes(self) -> int:
+        """Return how many changes by other processes were noticed; checked as in `resolve`."""
+        if time.monotonic() - self._last_check > _CHECK_SECONDS:
+            self._check_current()
+        return self._outside_changes
 
     def position(self, place: Place) -> NamePosition:
         """Return the position of a path, or of a name, without looking up the last name.
@@ -340,6 +347,7 @@ class DentryCache:
             with self._context.catalog.writing(remaining) as transaction:
                 version = transaction.tree.version()
                 if version != self._version:
+                    self._outside_changes += 1
                     self._clear(version)
                 change = TreeTransaction(transaction)
                 yield change
@@ -460,6 +468,7 @@ class DentryCache:
         if self._check_current():
             self._current_at = number
         else:
+            self._outside_changes += 1
             self._forget()  # a change by this mount has the lock, and may wait for other hosts
 
     def _check_current(self) -> bool:
@@ -482,6 +491,7 @@ class DentryCache:
             with self._context.catalog.reading() as seen:
                 version = seen.tree.version()
             if version != self._version:
+                self._outside_changes += 1
                 self._clear(version)
         except BaseException:
             self._may_be_stale = True

@@ -182,6 +182,29 @@ class Filesystem:
                 raise
         return self.lookup(entry)  # another file may have this name by now
 
+    def parent(self, place: int | ViewPath) -> int | ViewPath:
+        """Return the directory above a directory; the root is above itself."""
+        if isinstance(place, ViewPath) and place.path:
+            return ViewPath(place.video, place.path.rpartition("/")[0])
+        ino = place.video.ino if isinstance(place, ViewPath) else place
+        return self._names.resolve(self._names.path_of(ino).rpartition("/")[0]).ino
+
+    def path_of(self, place: Place) -> str:
+        """Return a path of a place, relative to the root. Raises `OSError` ENOENT."""
+        if isinstance(place, str):
+            return place.strip("/")
+        if isinstance(place, int):
+            return self._names.path_of(place)
+        if isinstance(place, ViewPath):
+            below = f"{MARK}/{place.path}" if place.path else MARK
+            return self._names.path_of(place.video.ino) + below
+        parent = self.path_of(place.parent)
+        return f"{parent}/{place.name}" if parent else place.name
+
+    def outside_changes(self) -> int:
+        """Return a number that differs when other processes have changed names or files since."""
+        return self._names.outside_changes()
+
     def readlink(self, path: Place) -> str:
         """Return the target of a symbolic link."""
         found = self._find(path)
@@ -332,7 +355,7 @@ class Filesystem:
         """Return the value of an extended attribute."""
         found = self._find(path)
         if name == IDENTITY:
-            return self._xattrs.identity(self._path_of(path))
+            return self._xattrs.identity(self.path_of(path))
         if isinstance(found, ViewPath):
             raise os_error(errno.ENODATA)
         return self._xattrs.get(found, name)
@@ -613,18 +636,6 @@ class Filesystem:
             return [ListingEntry(*entry) for entry in self._views.list(directory)]
         children = self._names.children(directory.ino)
         return [ListingEntry(name, node.ino, node.mode) for name, node in children]
-
-    def _path_of(self, place: Place) -> str:
-        """Return a path of a place, relative to the root."""
-        if isinstance(place, str):
-            return place.strip("/")
-        if isinstance(place, int):
-            return self._names.path_of(place)
-        if isinstance(place, ViewPath):
-            below = f"{MARK}/{place.path}" if place.path else MARK
-            return self._names.path_of(place.video.ino) + below
-        parent = self._path_of(place.parent)
-        return f"{parent}/{place.name}" if parent else place.name
 
     def _is_writable_view(self, path: Place | None, handle: int | None) -> bool:
         """Return whether the path, or the open handle, is a view that can be written."""

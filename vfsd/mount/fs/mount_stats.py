@@ -87,6 +87,8 @@ class OperationCounters:
         """`time.perf_counter_ns` of the last read of a file that is not a view."""
         self.passed_through: Callable[[], int] | None = None
         """Returns how many files the kernel reads directly; None: passthrough is off."""
+        self.known_inodes: Callable[[], int] | None = None
+        """Returns how many inodes the kernel knows; None: it knows paths."""
 
     def are_files_read(self) -> bool:
         """Return whether files other than views were read within the last 0.1 s."""
@@ -153,6 +155,7 @@ class MountStats:
     operations: Mapping[str, OperationTotals]
     rendering: RenderProcessStats | None = None  #: None: no render process
     passthrough: int | None = None  #: files that the kernel reads directly; None: disabled
+    inodes: int | None = None  #: that the kernel knows; None: the mount is served by path
 
     def text(self) -> str:
         return json.dumps(asdict(self))
@@ -183,7 +186,7 @@ class StatsCollector:
 
     def now(self, rendering: RenderProcessStats | None) -> MountStats:
         used = os.times()
-        passed_through = self._counters.passed_through
+        passed_through, inodes = self._counters.passed_through, self._counters.known_inodes
         return MountStats(
             os.getpid(),
             self._since,
@@ -195,6 +198,7 @@ class StatsCollector:
             self._counters.tallies(),
             rendering,
             None if passed_through is None else passed_through(),
+            None if inodes is None else inodes(),
         )
 
 

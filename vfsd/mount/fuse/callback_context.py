@@ -32,7 +32,9 @@ _HAS_HIDDEN = 1 << 31  # a bit that no umask uses
 
 
 def errno_of(error: BaseException, operation: str, path: object) -> int:
-    """Return the errno for an exception. Unusual ones are logged.
+    """Return the errno for an exception. Unusual ones are logged, with the path.
+
+    `path` may be a function that returns the path.
 
     An internal error is EIO, never EINVAL, which would blame the caller.
     """
@@ -50,6 +52,8 @@ def errno_of(error: BaseException, operation: str, path: object) -> int:
 
 def _shown(path: object) -> str:
     """Return a path in quotes for a log; requests by handle have none."""
+    if callable(path):
+        path = path()
     if path is None:
         return "of an open file"
     return repr(os.fsdecode(path) if isinstance(path, bytes) else path)

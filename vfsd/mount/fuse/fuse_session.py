@@ -17,7 +17,8 @@ from vfsd.errors import MountError
 from vfsd.mount.fs import Filesystem, OperationCounters
 from vfsd.mount.fuse import libfuse2, libfuse3
 from vfsd.mount.fuse.callback_context import can_end
-from vfsd.mount.fuse.libfuse import Binding, load
+from vfsd.mount.fuse.inode_adapter import InodeAdapter
+from vfsd.mount.fuse.libfuse import Binding, load, speaks_inodes
 from vfsd.mount.fuse.libfuse3 import MAX_BACKGROUND
 from vfsd.mount.fuse.mount_options import MountOptions
 from vfsd.mount.fuse.passthrough import Passthrough, require_passthrough
@@ -29,6 +30,11 @@ _READ_AHEAD_KIB = 512
 _THREADS = MAX_BACKGROUND + 64
 # Idle threads that are kept; further ones end.
 _IDLE_THREADS = 16
+# Options that the adapter or its threads use; libfuse's low-level interface does not know them.
+_NOT_FOR_SESSION = (
+    *("attr_timeout=", "entry_timeout=", "negative_timeout=", "uid=", "gid=", "umask="),
+    *("max_threads=", "max_idle_threads=", "max_background=", "clone_fd", "noforget", "remember="),
+)
 _ENDED_BY_SIGNAL = 8
 _FAILURES = {
     1: "an option was refused",
@@ -85,12 +91,53 @@ def serve(
     libfuse = f"libfuse {chosen.major}.{chosen.minor} through {chosen.name}"
     shown = ",".join([*words[2:], *(["passthrough"] if options.passthrough else [])])
     _log.info("serving %s at %s with %s, options %s", source, place, libfuse, shown)
-    if chosen.major == 3:
+    if speaks_inodes(chosen):
+        code = _serve_inodes(chosen, filesystem, place, words, options, counters, on_init)
+    elif chosen.major == 3:
         code = _serve3(chosen, filesystem, place, words, options, counters, on_init)
     else:
         code = libfuse2.serve(chosen, filesystem, place, words, counters, on_init)
     if code not in (0, _ENDED_BY_SIGNAL):
         raise MountError(f"{place} cannot be mounted: {_FAILURES.get(code, f'code {code}')}")
+
+
+def _serve_inodes(
+    binding: Binding,
+    filesystem: Filesystem,
+    place: Path,
+    words: list[str],
+    options: MountOptions,
+    counters: OperationCounters,
+    on_init: Callable[[], None],
+) -> int:
+    keeps_views = "noforget" in words or options.value("remember") is not None
+    adapter = InodeAdapter(
+        binding,
+        filesystem,
+        given=options.value,
+        keeps_views=keeps_views,
+        bypass=kernel_version() >= (6, 6),
+        passthrough=Passthrough(binding, counters) if options.passthrough else None,
+        counters=counters,
+        on_init=on_init,
+    )
+    session = adapter.session([word for word in words if not word.startswith(_NOT_FOR_SESSION)])
+    # libfuse handles only signals without another handler.
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        return session.run(
+            place,
+            threads=int(options.value("max_threads") or _THREADS),
+            idle=int(options.value("max_idle_threads") or _max_idle()),
+            clone_fd="clone_fd" in words,
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
+        adapter.close()
+
+
+def _max_idle() -> int:
+    return _IDLE_THREADS if can_end() else _THREADS
 
 
 def _serve3(
@@ -114,8 +161,7 @@ def _serve3(
     table = adapter.operations()
     # Each thread answers one request at a time, and many may wait for views.
     threads = [] if options.value("max_threads") else [f"max_threads={_THREADS}"]
-    max_idle = _IDLE_THREADS if can_end() else _THREADS
-    idle = [] if options.value("max_idle_threads") else [f"max_idle_threads={max_idle}"]
+    idle = [] if options.value("max_idle_threads") else [f"max_idle_threads={_max_idle()}"]
     if (binding.major, binding.minor) >= (3, 12):
         words = [*words, *threads, *idle]
     kept = ("max_background=", "negative_timeout=")  # these are set in `Libfuse3Adapter.init`

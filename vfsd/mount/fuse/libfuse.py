@@ -27,6 +27,8 @@ _log = logging.getLogger(__name__)
 
 BINDING_VARIABLE = "VFSD_FUSE"
 """Environment variable with the name of the binding: mfusepy or fusepy."""
+INTERFACE_VARIABLE = "VFSD_FUSE_API"
+"""Environment variable with the interface of libfuse 3 to use: paths or inodes."""
 _BINDINGS = {"mfusepy": "mfusepy", "fusepy": "fuse"}
 _INSTALL = "apt install fuse3 (Debian, Ubuntu), dnf install fuse3 (Fedora)"
 _DEVICE = "/dev/fuse"
@@ -110,6 +112,16 @@ def load() -> Binding:
         return Binding(name, module, major, minor)
     wanted = choice or "mfusepy"
     raise FuseMissingError(f"{wanted} is not installed", hint=f"pip install {wanted}")
+
+
+def speaks_inodes(binding: Binding) -> bool:
+    """Return whether the mount uses libfuse's low-level interface. Raises `UsageError`."""
+    choice = os.environ.get(INTERFACE_VARIABLE) or "paths"
+    if choice not in ("paths", "inodes"):
+        raise UsageError(
+            f"{INTERFACE_VARIABLE} must be paths or inodes, got {choice!r}", hint="leave it out"
+        )
+    return choice == "inodes" and (binding.major, binding.minor) >= (3, 10)
 
 
 def require_fuse(options: MountOptions) -> None:

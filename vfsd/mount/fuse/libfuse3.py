@@ -41,17 +41,17 @@ MAX_BACKGROUND = 1024
 views that are being rendered. Each reader of such a view has one or two."""
 
 _UNCHANGED_ID = 0xFFFFFFFF  # chown's -1
-_WRITABLE_MEMORY = 0x200
-_READABLE_MEMORY = 0x100
+WRITABLE_MEMORY = 0x200
+READABLE_MEMORY = 0x100
 
-_SPLICE_WRITE, _SPLICE_MOVE, _SPLICE_READ = 1 << 7, 1 << 8, 1 << 9
-_ASYNC_DIO = 1 << 15
-_HANDLE_KILLPRIV_V2 = 1 << 21
-_CHANGING_FLAGS = os.O_ACCMODE | os.O_TRUNC
+SPLICE = 1 << 7 | 1 << 8 | 1 << 9  # write, move, read
+ASYNC_DIO = 1 << 15
+HANDLE_KILLPRIV_V2 = 1 << 21
+CHANGING_FLAGS = os.O_ACCMODE | os.O_TRUNC
 
-_memory = ctypes.pythonapi.PyMemoryView_FromMemory
-_memory.restype = ctypes.py_object
-_memory.argtypes = [c_void_p, c_ssize_t, c_int]
+memory_at = ctypes.pythonapi.PyMemoryView_FromMemory
+memory_at.restype = ctypes.py_object
+memory_at.argtypes = [c_void_p, c_ssize_t, c_int]
 
 
 class Libfuse3Adapter:
@@ -95,7 +95,9 @@ class Libfuse3Adapter:
         self._statvfs = module.c_statvfs
         self._timespecs = module.c_timespec * 2
         self._context = module._libfuse.fuse_get_context
-        self._view_readers = ViewReaders(module._libfuse, self._context)
+        interrupted = module._libfuse.fuse_interrupted
+        interrupted.restype, interrupted.argtypes = c_int, []
+        self._view_readers = ViewReaders(interrupted, lambda: int(self._context().contents.pid))
         self._readers = ReadDispatch(filesystem, self._view_readers)
         self._cache = KernelCacheInvalidator(
             module._libfuse, self._context, filesystem, self._readers, bypass=bypass
@@ -142,7 +144,7 @@ class Libfuse3Adapter:
         """
         thread_counts, clock = self._threads.counts, time.perf_counter_ns
         at, fh_at = c_uint64.from_address, self._fh_at
-        memory, writable, counters = _memory, _WRITABLE_MEMORY, self._counters
+        memory, writable, counters = memory_at, WRITABLE_MEMORY, self._counters
         files, views = self._readers.files, self._readers.views
         past_cache = self._readers.past_cache
 
@@ -176,13 +178,13 @@ class Libfuse3Adapter:
         connection = module.fuse_conn_info.from_address(connection_at)
         config = module.fuse_config.from_address(config_at)
         # Splicing is slower than copying here, for reads and for writes.
-        connection.want &= ~(_SPLICE_READ | _SPLICE_WRITE | _SPLICE_MOVE)
+        connection.want &= ~SPLICE
         # The kernel does not invalidate its cache after an asynchronous direct write, and may send
         # the parts of a large one in any order. Without this flag, direct I/O is synchronous.
-        connection.want &= ~_ASYNC_DIO
+        connection.want &= ~ASYNC_DIO
         if (self._binding.major, self._binding.minor) >= (3, 17):
             # Otherwise the kernel asks for security.capability before every write.
-            connection.want |= connection.capable & _HANDLE_KILLPRIV_V2
+            connection.want |= connection.capable & HANDLE_KILLPRIV_V2
         connection.max_background = int(self._given("max_background") or MAX_BACKGROUND)
         # The kernel takes this from mount(2), libfuse from here. The mount fails unless they agree.
         connection.max_read = int(self._given("max_read") or 0)
@@ -194,7 +196,7 @@ class Libfuse3Adapter:
         fuse = self._context().contents.fuse
         self._hidden = HiddenPaths(begin_generation(self._binding.module._libfuse, fuse))
         if self._passthrough is not None:
-            self._passthrough.start(self._context().contents.fuse, connection)
+            self._passthrough.start(fuse, connection)
         self._on_init()
 
     def close(self) -> None:
@@ -330,7 +332,7 @@ class Libfuse3Adapter:
 
     def open(self, path: bytes, info_at: int) -> None:
         info = self._file_info.from_address(info_at)
-        is_changing = bool(info.flags & _CHANGING_FLAGS)
+        is_changing = bool(info.flags & CHANGING_FLAGS)
         request = self._cache.opening(path)
         try:
             if info.flags & os.O_TRUNC:
@@ -375,7 +377,7 @@ class Libfuse3Adapter:
     def write(self, _path: int, buffer: int, size: int, offset: int, info: int) -> int:
         handle = c_uint64.from_address(info + self._fh_at).value
         flags = c_int.from_address(info).value
-        data = _memory(buffer, size, _READABLE_MEMORY)
+        data = memory_at(buffer, size, READABLE_MEMORY)
         taken, end = 0, offset
         try:
             if flags & os.O_APPEND and self._is_appended(handle, info):
@@ -521,9 +523,12 @@ class Libfuse3Adapter:
             return False
         # To the kernel, all handles of one name are one inode, whatever its reported number.
         self._passthrough.require_not_passed_through(self._cache.others(handle))
-        return self._cache.is_alone(handle) and self._passthrough.open_for_reading(
-            handle, whole, info
-        )
+        if not self._cache.is_alone(handle):
+            return False
+        backing = self._passthrough.open_for_reading(handle, whole)
+        if backing:
+            self._passthrough.announce(backing, info)
+        return bool(backing)
 
     def _fill(self, stat_at: int, found: Attributes) -> None:
         about = self._stat.from_address(stat_at)

@@ -10,9 +10,8 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable
-from ctypes import c_int
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from vfsd.mount.fs import Filesystem, ReadInto, os_error
 
@@ -244,12 +243,11 @@ Read = Callable[[memoryview, int], int]
 class ViewReaders:
     """Tracks open views and the threads that closed them, to cancel reads. Thread-safe."""
 
-    def __init__(self, library: Any, context: Callable[[], Any]) -> None:
-        """`library` is libfuse 3, `context` its ``fuse_get_context``."""
-        self._interrupted: Callable[[], int] = library.fuse_interrupted
-        library.fuse_interrupted.restype = c_int
-        library.fuse_interrupted.argtypes = []
-        self._context = context
+    def __init__(self, interrupted: Callable[[], int], thread: Callable[[], int]) -> None:
+        """`interrupted` returns whether the current request was, `thread` the thread id that made
+        it."""
+        self._interrupted = interrupted
+        self._thread = thread
         self._closings: dict[int, dict[int, float]] = {}  # by view handle: time by thread
 
     def read_function(self, handle: int, read: ReadInto) -> Read:
@@ -265,7 +263,7 @@ class ViewReaders:
         """Record that the calling thread has closed a descriptor of the file."""
         closings = self._closings.get(handle)
         if closings is not None:
-            closings[int(self._context().contents.pid)] = time.monotonic()
+            closings[self._thread()] = time.monotonic()
 
     def released(self, handle: int) -> None:
         self._closings.pop(handle, None)
@@ -275,7 +273,7 @@ class ViewReaders:
         request."""
         if self._interrupted():
             raise os_error(errno.EINTR)
-        thread = int(self._context().contents.pid)
+        thread = self._thread()
         if not thread:
             return  # the thread is in another pid namespace
         closed = self._closings.get(handle, {}).get(thread)

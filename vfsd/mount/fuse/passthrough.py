@@ -18,6 +18,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from ctypes import CFUNCTYPE, POINTER, c_int, c_int32, c_ssize_t, c_uint32, c_void_p
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from vfsd.errors import MountError
@@ -74,7 +75,10 @@ class ReplyHook:
         self._thread = threading.local()
         self._is_init_done = False
         self._answer = _Writev(self._writev_replacement())  # libfuse keeps no reference
-        self._io = _CustomIo(self._answer, ctypes.cast(self._libc.read, c_void_p), None, None)
+        read = ctypes.cast(self._libc.read, c_void_p)
+        self._io = _CustomIo(self._answer, read, None, None)
+        self._plain_io = _CustomIo(ctypes.cast(self._libc.writev, _Writev), read, None, None)
+        self._after_init: Callable[[], object] = bool  # does nothing
 
     def start(self, library: Any, session: int, device: int) -> None:
         """Install the hook. Call it while libfuse handles INIT.
@@ -84,6 +88,12 @@ class ReplyHook:
         library.fuse_session_custom_io.argtypes = [c_void_p, POINTER(_CustomIo), c_int]
         if library.fuse_session_custom_io(session, ctypes.byref(self._io), device) != 0:
             raise OSError(errno.ENOTSUP, "libfuse does not support custom I/O functions")
+
+    def start_for_init(self, library: Any, session: int, device: int) -> None:
+        """Install the hook as `start` does, and remove it after the reply to INIT."""
+        self.start(library, session, device)
+        install = library.fuse_session_custom_io
+        self._after_init = partial(install, session, ctypes.byref(self._plain_io), device)
 
     def announce(self, backing: int) -> None:
         """Make the next reply to OPEN of this thread refer to the backing file with this id."""
@@ -107,7 +117,10 @@ class ReplyHook:
             header = address(parts).value
             if header and count > 1 and not code(header + _HEADER_ERROR).value:
                 self._complete(address(parts + _SECOND).value, backing)
-            return int(write_short(device, parts, count))
+            written = int(write_short(device, parts, count))
+            if not backing:
+                self._after_init()
+            return written
 
         return answer
 
@@ -278,14 +291,19 @@ class Passthrough:
         library = self._libfuse
         library.fuse_get_session.restype = c_void_p
         library.fuse_get_session.argtypes = [c_void_p]
-        library.fuse_session_fd.argtypes = [c_void_p]
         session = library.fuse_get_session(fuse)
-        device = library.fuse_session_fd(session)
-        self._backings.start(device)
+        device = self._enable(session, connection)
         if self._reply_hook is not None:
             self._reply_hook.start(library, session, device)
-        else:
-            connection.want |= connection.capable & _CAP_PASSTHROUGH
+
+    def start_session(self, session: int, connection: Any) -> None:
+        """Enable passthrough for an adapter that packs its replies to OPEN itself.
+
+        `session` is the address of ``struct fuse_session``.
+        """
+        device = self._enable(session, connection)
+        if self._reply_hook is not None:
+            self._reply_hook.start_for_init(self._libfuse, session, device)
 
     def close(self) -> None:
         """Forget all files. Call it after libfuse has ended."""
@@ -309,12 +327,11 @@ class Passthrough:
         with self._guard:
             self._inodes[handle] = ino
 
-    def open_for_reading(self, handle: int, whole: PassthroughFile, info: int) -> bool:
-        """Record a read-only open, and return whether the kernel reads the file directly.
+    def open_for_reading(self, handle: int, whole: PassthroughFile) -> int:
+        """Record a read-only open, and return the backing id for the reply.
 
-        Call it in the thread that replies to OPEN, with the address `info` of its
-        ``fuse_file_info``. Raises `OSError` (ETXTBSY) if the kernel reads other bytes of the inode
-        for other handles.
+        0: the kernel sends requests. Raises `OSError` (ETXTBSY) if the kernel reads other bytes of
+        the inode for other handles.
         """
         ino = whole.ino
         with self._guard:
@@ -327,9 +344,17 @@ class Passthrough:
                 use.backing, use.version = self._backings.acquire(whole.fd), whole.version
             use.handles += 1
             self._inodes[handle] = ino
-        if use.backing:
-            self._announce(use.backing, info)
-        return bool(use.backing)
+        return use.backing
+
+    def announce(self, backing: int, info: int) -> None:
+        """Put a backing id into the reply to OPEN, which this thread sends next.
+
+        `info` is the address of its ``fuse_file_info``.
+        """
+        if self._reply_hook is not None:
+            self._reply_hook.announce(backing)
+        else:
+            c_int32.from_address(info + self._backing_at).value = backing
 
     def require_idle(self, ino: int) -> None:
         """Raise `OSError` (ETXTBSY) while the kernel reads an inode."""
@@ -349,6 +374,15 @@ class Passthrough:
                 self._leave(ino)
 
     # -- inside
+
+    def _enable(self, session: int, connection: Any) -> int:
+        """Return the descriptor of the connection."""
+        self._libfuse.fuse_session_fd.argtypes = [c_void_p]
+        device = int(self._libfuse.fuse_session_fd(session))
+        self._backings.start(device)
+        if self._reply_hook is None:
+            connection.want |= connection.capable & _CAP_PASSTHROUGH
+        return device
 
     def _is_read_by_kernel(self, whole: PassthroughFile) -> bool:
         """Return whether the kernel reads that file, or may do so after the last release."""
@@ -378,9 +412,3 @@ class Passthrough:
         if use.backing:
             self._backings.release(use.backing)
         self._guard.notify_all()
-
-    def _announce(self, backing: int, info: int) -> None:
-        if self._reply_hook is not None:
-            self._reply_hook.announce(backing)
-        else:
-            c_int32.from_address(info + self._backing_at).value = backing
