@@ -157,6 +157,19 @@ def planes_range(media: MediaInfo) -> str | None:
     return "full" if _is_full_by_name(media.pixel_format) else media.color_range
 
 
+def coded_color(color: tuple[int, int, int], coding: ColorCoding) -> tuple[int, int, int]:
+    """Return the Y, U and V samples of 8 bits for a color in RGB of 8 bits."""
+    red, green, blue = (value / 255 for value in color)
+    kr, kb = _WEIGHTS.get(coding.matrix, _WEIGHTS[_BT601])
+    luma = kr * red + (1 - kr - kb) * green + kb * blue
+    scale = _LevelScale(coding.is_full, 8)
+    values = luma, (blue - luma) / (2 - 2 * kb), (red - luma) / (2 - 2 * kr)
+    y, u, v = (
+        int(scale.samples(np.full(1, one, np.float32), n)[0]) for n, one in enumerate(values)
+    )
+    return y, u, v
+
+
 def frame_coding(picture: av.VideoFrame, default: ColorCoding) -> ColorCoding:
     """Return the meaning of a picture's samples; `default` replaces what it does not declare.
 

@@ -298,6 +298,26 @@ def test_sound_view_equals_that_of_the_library(mounted: Mounted) -> None:
     assert np.abs(samples[len(samples) // 2 :]).max() > 1000
 
 
+def test_view_with_boxes_follows_its_boxes(mounted: Mounted, at: Path) -> None:
+    view = at / "a.mp4@" / "frames=0-4,boxes=car.rgb"
+    plain = (at / "a.mp4@" / "frames=0-4.rgb").read_bytes()
+    with Store.open(mounted.store) as store:
+        labels = store["a.mp4"].labels
+        labels.add([(1, "car", (40, 40, 120, 120))], "me")
+        first = view.read_bytes()
+        assert view.read_bytes() == first != plain
+        with open(view, "rb") as held:
+            labels.add([(2, "car", (90, 90, 170, 170))], "me")
+            changed = view.read_bytes()
+            assert len(changed) == len(first)
+            assert changed != first
+            with store["a.mp4"].views.open(view.name) as file:
+                assert file.read() == changed
+            assert held.read(64) == first[:64]
+        labels.remove(labels="car")
+        assert view.read_bytes() == plain
+
+
 def test_views_not_listed(here: Path, tmp_path: Path) -> None:
     (here / "v.mp4").write_bytes(VIDEO)
     assert (here / "v.mp4@/info.json").exists()

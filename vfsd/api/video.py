@@ -803,6 +803,7 @@ class Video:
         format: str | None = None,
         psnr: float | None = None,
         sound: str | None = None,
+        boxes: Labels | None = None,
         replace: bool = False,
         on_progress: Progress | None = None,
     ) -> int:
@@ -826,6 +827,8 @@ class Video:
             psnr: As for `read`.
             sound: For mp4 and mkv: "aac" or "opus" transcodes other sound, "no" leaves it out.  By
                 default sound is copied, or becomes AAC where the container needs it.
+            boxes: Draw the boxes with these labels, as for `VideoLabels.query`, with their labels
+                and tracks; "*" draws all.  Not with `format` or ffv1.
             replace: Replace an existing file.
             on_progress: Called with the number of bytes written.
 
@@ -833,6 +836,7 @@ class Video:
             ExistsError: The file exists, without `replace`.
             UsageError: Such a file cannot be made.
             OutOfRangeError: Outside the video or the frame.
+            NotFoundError: No box of the store has ever had a label in `boxes`.
             NoSpaceError, OSError: The file cannot be written.
         """
         from vfsd.api.views import VideoViews, request_of
@@ -850,6 +854,7 @@ class Video:
             format=format,
             psnr=psnr,
             sound=sound,
+            boxes=boxes,
         )
         return views.save(path, request, replace=replace, on_progress=on_progress)
 

@@ -10,6 +10,7 @@ from reprlib import repr as shown
 
 from vfsd.api.reading import sides_in, view_of
 from vfsd.core import view_request
+from vfsd.core.label_query import Labels
 from vfsd.core.timebase import Seconds, Span
 from vfsd.core.view_request import Size
 from vfsd.disk.object_store import Progress
@@ -85,6 +86,7 @@ class VideoViews:
         format: str | None = None,
         psnr: float | None = None,
         sound: str | None = None,
+        boxes: Labels | None = None,
     ) -> ViewExplanation:
         """Explain which parts `Video.save` with these arguments copies, decodes and encodes.
 
@@ -104,6 +106,7 @@ class VideoViews:
             format: As for `Video.save`.
             psnr: As for `Video.read`.
             sound: As for `Video.save`.
+            boxes: As for `Video.save`.
         """
         request = request_of(
             self._video,
@@ -117,6 +120,7 @@ class VideoViews:
             format=format,
             psnr=psnr,
             sound=sound,
+            boxes=boxes,
         )
         return self.explain_request(request)
 
@@ -181,6 +185,7 @@ def request_of(
     format: str | None,
     psnr: float | None,
     sound: str | None,
+    boxes: Labels | None,
 ) -> view_request.ViewSpec:
     """The arguments of `Video.save` as a request.  Raises `UsageError`, `OutOfRangeError`."""
     snapshot = video.snapshot()
@@ -188,7 +193,7 @@ def request_of(
     ending = local_path(path, "a file").suffix.lower().removeprefix(".")
     form = view_request.with_sound(view_request.output_form(ending, codec, format), sound)
     scale = sides_in(size, view.region, snapshot.original.media)
-    return view_request.ViewSpec(view, form, scale, psnr)
+    return view_request.ViewSpec(view, form, scale, psnr, boxes=boxes)
 
 
 def _name(name: str) -> str:

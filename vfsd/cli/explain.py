@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from vfsd.cli.command import define
-from vfsd.cli.options import ViewOptions, sound_options, view_options
+from vfsd.cli.options import ViewOptions, boxes_option, sound_options, view_options
 from vfsd.cli.output import (
     duration_text,
     print_facts,
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     help="Type of the file that `vfsd read` would write.",
 )
 @sound_options("mp4 and mkv")
+@boxes_option
 @click.option("--run", is_flag=True, help="Also read with and without tiles, and measure.")
 def explain(
     session: Session,
@@ -69,6 +70,7 @@ def explain(
     codec: str | None,
     ending: str | None,
     sound: str | None,
+    boxes: str | None,
     run: bool,
 ) -> None:
     """Explain the work of a read or a view.
@@ -88,7 +90,7 @@ def explain(
     codecs, it can be off by a factor of two. Cached parts cost nothing. `--run` reads pixels both
     ways, each as the best of three cold reads, and compares the results.
     """
-    has_form = codec is not None or ending is not None or sound is not None
+    has_form = any(given is not None for given in (codec, ending, sound, boxes))
     if asked is not None and (has_form or not view.is_empty):
         raise UsageError("a VIEW takes no options that select pixels", hint="leave out the options")
     form_asked = file_form(codec, ending, view.pixel_format, sound) if has_form else None
@@ -106,7 +108,7 @@ def explain(
             print_view(session, video, video.views.explain(asked))
             return
         if form_asked is not None:
-            request = view.request(video, form_asked)
+            request = replace(view.request(video, form_asked), boxes=boxes)
             print_view(session, video, video.views.explain_request(request))
             return
         pixels = _requested_view(video, view)

@@ -316,6 +316,14 @@ def sound_options(of: str) -> Callable[[_F], _F]:
     return decorated
 
 
+boxes_option = click.option(
+    "--boxes",
+    metavar="LABELS",
+    help="For videos and raw pixels: draw the boxes with these labels, as in `vfsd labels query`; "
+    "'*' draws all.",
+)
+
+
 def _gop_value(text: str) -> int | Literal["auto"]:
     return "auto" if text == "auto" else int(text)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import click
 
 from vfsd.cli.command import define, replace_option
-from vfsd.cli.options import ViewOptions, sound_options, view_options
+from vfsd.cli.options import ViewOptions, boxes_option, sound_options, view_options
 from vfsd.cli.output import Progress, print_json, printable
 from vfsd.cli.session import Session, single_path
 from vfsd.core.output_formats import CODECS
@@ -54,6 +54,7 @@ SHOW, RAISE, SKIP = "show", "raise", "skip"
         "vfsd -s videos read cam1/traffic.mp4 'frame-%06d.jpg' --frames 0:120:30 --size 160x0",
         "vfsd -s videos read cam1/traffic.mp4 car.mp4 --span 1-3 --region 160x120+80+60 --fps 10",
         "vfsd -s videos read cam1/traffic.mp4 sound.wav --span 1-2 --rate 16000",
+        "vfsd -s videos read cam1/traffic.mp4 boxes.mp4 --span 1-3 --boxes '*'",
         "vfsd -s videos read cam1/traffic.mp4 '%06d.jpg' --crops labels/traffic.csv --size 96x96",
     ],
     fields={
@@ -86,6 +87,7 @@ SHOW, RAISE, SKIP = "show", "raise", "skip"
 )
 @sound_options(".mp4 and .mkv")
 @click.option("--rate", type=int, metavar="HZ", help="For .wav: samples per second.")
+@boxes_option
 @click.option(
     "--damaged",
     type=click.Choice((SHOW, RAISE, SKIP)),
@@ -109,6 +111,7 @@ def read(
     codec: str | None,
     sound: str | None,
     rate: int | None,
+    boxes: str | None,
     damaged: str,
     crops: str | None,
     replace: bool,
@@ -143,6 +146,10 @@ def read(
         target = with_sample_rate(target, rate)
     if target.kind == "sound" and damaged != SHOW:
         raise UsageError("sound has no frames that could be damaged", hint="leave out --damaged")
+    if boxes is not None and (crops is not None or target.kind in ("array", "still")):
+        raise UsageError(
+            "boxes are drawn into videos and raw pixels only", hint="leave out --boxes"
+        )
     if target.is_stdout and session.json:
         raise UsageError("pixels and JSON cannot both go to stdout", hint="name a file")
     if crops is not None:
@@ -153,7 +160,7 @@ def read(
         session.opened(place.root) as store,
         open_readable(store, single_path(store.catalog, place.name, "read")) as video,
     ):
-        request = view.request(video, target.form)
+        request = changed(view.request(video, target.form), boxes=boxes)
         if damaged != SHOW:
             _check_damage(video, target, request, damaged)
         work = _writer_for(target, video, request, damaged)
@@ -353,12 +360,13 @@ def _writer_for(
 
         view = request.resolve(video.width, video.height)
         form = decoded_picture_form(video.original.media, view, target.form)
-        if not is_in_rows(form.pixel_format, *form.size):
-            require_complete(video, f"{form.pixel_format} of an odd size")
+        is_drawn = request.boxes is not None
+        if is_drawn or not is_in_rows(form.pixel_format, *form.size):
+            what = "with boxes" if is_drawn else "of an odd size"
+            require_complete(video, f"{form.pixel_format} {what}")
             if damaged == SKIP:
                 raise UsageError(
-                    f"{form.pixel_format} of an odd size cannot skip frames",
-                    hint="give --damaged raise",
+                    f"{form.pixel_format} {what} cannot skip frames", hint="give --damaged raise"
                 )
             return _pipe_view if target.is_stdout else _save_view
     return partial(_write_frames, damaged=damaged)

@@ -24,6 +24,8 @@ A name must parse completely.  Keys may come in any order, each at most once:
     sound=aac|opus   with the sound in that codec: copied if it has that codec, else transcoded;
                      aac is the default for sound that the container cannot hold
     rate=HZ          for wav, the sound alone: its sample rate; without it, that of the video
+    boxes=LABELS     draw the boxes with these labels, as in boxes=car|truck; boxes=* draws all;
+                     not with pix, ffv1 or wav
     pix=P            the layout of pixels; for raw: rgb24, bgr24, rgb48, gray, gray16, yuv420p,
                      yuv422p, yuv444p, yuv420p10 or nv12; for y4m and ffv1: yuv420p, yuv422p,
                      yuv444p or yuv420p10; for h264, hevc and av1: yuv420p or yuv420p10
@@ -42,7 +44,9 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from reprlib import repr as shown
 from typing import Any, Protocol, runtime_checkable
+from urllib.parse import quote, unquote
 
+from vfsd.core.label_query import Labels, clauses_of, format_labels
 from vfsd.core.output_formats import (
     CODECS,
     CONTAINERS,
@@ -148,14 +152,31 @@ class ViewSpec:
     scale: Size | None = None
     psnr: float | None = None  #: minimum dB; None: the default of the store
     crop: Rect | None = None
+    boxes: Labels | None = None
+    """Labels of the boxes to draw, an expression of `label_query`; ``*``: all boxes."""
 
     def __post_init__(self) -> None:
+        if self.boxes is not None:
+            self._require_drawable()
+            object.__setattr__(self, "boxes", boxes_text(self.boxes))
         if self.psnr is not None:
             object.__setattr__(self, "psnr", decibels(self.psnr))
         if self.scale is not None:
             object.__setattr__(self, "scale", checked_size(self.scale))
         if self.form.is_sound:
             self._require_sound_alone()
+
+    def _require_drawable(self) -> None:
+        form = self.form
+        if form.is_sound or form.codec == "ffv1":
+            what = "wav" if form.is_sound else "ffv1"
+            raise UsageError(f"boxes cannot be drawn into {what}", hint="leave out the boxes")
+        if form.layout not in _DRAWABLE or (form.pixel_format and not form.is_raw):
+            raise UsageError(
+                f"boxes cannot be drawn into {form.layout}", hint="leave out the pixel format"
+            )
+        if self.crop is not None:
+            raise UsageError("boxes cannot be drawn with a crop of the scaled picture")
 
     def _require_sound_alone(self) -> None:
         view = self.view
@@ -291,6 +312,8 @@ def format_view_path(request: ViewSpec) -> str:
         parts.append(f"rate={form.sample_rate}")
     if form.pixel_format is not None:
         parts.append(f"pix={form.pixel_format}")
+    if request.boxes is not None:
+        parts.append(f"boxes={quote(boxes_text(request.boxes), safe=_LABEL_MARKS)}")
     return f"{','.join(parts) or 'full'}.{_suffix(form)}"
 
 
@@ -334,10 +357,31 @@ def _from_keys(name: str, stem: str, suffix: str) -> ViewSpec:
             form = with_sound(form, values["sound"])
         except UsageError as error:
             raise _unknown_name_error(name, str(error)) from None
-    return ViewSpec(View(span, frames, region, None, fps), form, scale, psnr)
+    boxes = values.get("boxes")
+    if boxes is not None and "pix" in values:
+        raise _unknown_name_error(name, "boxes cannot be drawn with pix")
+    view = View(span, frames, region, None, fps)
+    return ViewSpec(view, form, scale, psnr, boxes=None if boxes is None else unquote(boxes))
 
 
-_KEYS = ("t", "frames", "roi", "size", "fps", "psnr", "codec", "pix", "sound", "rate")
+def boxes_text(labels: Labels) -> str:
+    """Return the canonical expression for the labels of drawn boxes; ``*``: of all boxes.
+
+    Raises `UsageError` for a malformed expression.
+    """
+    if isinstance(labels, str) and labels.strip() == ALL_BOXES:
+        return ALL_BOXES
+    return format_labels(clauses_of(labels))
+
+
+ALL_BOXES = "*"
+"""As labels of drawn boxes: every box."""
+
+# Characters of expressions that stay as they are in the names of views.
+_LABEL_MARKS = ' |&="*'
+# Layouts of pixels into which boxes are drawn.
+_DRAWABLE = ("yuv420p", "rgb24")
+_KEYS = ("t", "frames", "roi", "size", "fps", "psnr", "codec", "pix", "sound", "rate", "boxes")
 _SOUND_KEYS = ("t", "frames", "rate")
 
 

@@ -29,13 +29,15 @@ from vfsd.codecs.frames.color import media_coding
 from vfsd.codecs.frames.planes import shows_alpha
 from vfsd.codecs.pyav import library_versions
 from vfsd.core.frame_table_pages import Ints
+from vfsd.core.label_query import Labels
 from vfsd.core.pixel_array import Pixels
-from vfsd.core.view_request import View, ViewForm, ViewSpec, format_view_path
-from vfsd.errors import OutOfRangeError
+from vfsd.core.view_request import ALL_BOXES, View, ViewForm, ViewSpec, format_view_path
+from vfsd.errors import NotFoundError, OutOfRangeError
 from vfsd.read.read_context import ReadContext
 from vfsd.read.read_log import Clauses
 from vfsd.storage.file_cache import Bytes
 from vfsd.tiling import Rect
+from vfsd.views.drawn_boxes import DrawnBoxes
 from vfsd.views.render_context import ByteBuffer, DecodeCursor, RenderContext
 from vfsd.views.rendition_copy import RenditionView, find_rendition_copy
 from vfsd.views.smart_cut import find_smart_cut
@@ -169,11 +171,15 @@ def plan_view(source: ViewInput, request: ViewSpec, tools: ReadContext) -> Plann
     request = request.without_crop(media.display_width, media.display_height)
     view = request.resolve(media.display_width, media.display_height)
     form = request.form
-    key = view_key(source, format_view_path(request))
     if form.is_sound:
+        key = view_key(source, format_view_path(request))
         return SoundView(key, source, sound_window(source, view, form.sample_rate))
     pictures = decoded_picture_form(media, view, form)  # raises before any work is done
     timeline = timeline_of_view(view, source.physical, source.table)
+    if request.boxes is not None:
+        frames = range(int(timeline.frames[0]), int(timeline.frames[-1]) + 1)
+        source = replace(source, drawn=boxes_to_draw(source, request.boxes, frames, tools))
+    key = view_key(source, format_view_path(request))
     if form.is_raw:
         return RawView(key, source, view, form, timeline)
     found = find_audio(source, view, form, timeline)
@@ -183,10 +189,12 @@ def plan_view(source: ViewInput, request: ViewSpec, tools: ReadContext) -> Plann
         copied = find_copy(key, source, form, timeline, sound)
         if copied is not None:
             return copied
-    rendition = find_rendition_copy(key, source, view, form, timeline, tools.packs, sound)
+    rendition = None
+    if source.drawn is None:
+        rendition = find_rendition_copy(key, source, view, form, timeline, tools.packs, sound)
     if isinstance(rendition, RenditionView):
         return rendition
-    if source.tiles is not None and source.tiles.segments:
+    if source.drawn is None and source.tiles is not None and source.tiles.segments:
         stitched = find_stitch(key, source, view, form, timeline, tools.packs, sound)
         if stitched is not None:
             return stitched
@@ -204,6 +212,25 @@ def plan_view(source: ViewInput, request: ViewSpec, tools: ReadContext) -> Plann
         view_key(replace(source, tiles=None), format_view_path(request)),
     )
     return TranscodedView(keys, source, view, form, timeline, sound, why=why)
+
+
+def boxes_to_draw(
+    source: ViewInput, labels: Labels, frames: range, tools: ReadContext
+) -> DrawnBoxes:
+    """Return the boxes on `frames` of a video.
+
+    Raises `NotFoundError` for labels that no box in the store has ever had, and for a stream that
+    has no boxes; `UsageError` for a malformed expression.
+    """
+    catalog = tools.parts.catalog
+    with catalog.reading() as seen:
+        info = seen.videos.get(source.physical.video_id)
+    if info.original.media.stream_index != source.physical.media.stream_index:
+        raise NotFoundError("boxes belong to the video's main stream")
+    wanted = None if labels == ALL_BOXES else labels
+    if unknown := catalog.detections.unknown_labels(wanted):
+        raise NotFoundError(str(unknown))
+    return DrawnBoxes(catalog.detections.find(info, wanted, frames=frames).columns())
 
 
 def view_input_for(request: ViewSpec, source: ViewInput) -> ViewInput:
@@ -377,7 +404,7 @@ class RawView:
     ) -> None:
         self.key = key
         self.digest = source.digest
-        self.memory = timeline.memory
+        self.memory = timeline.memory + (source.drawn.memory if source.drawn else 0)
         self._source = source
         self._timeline = timeline
         self._pictures = decoded_picture_form(source.physical.media, view, form)
@@ -403,6 +430,7 @@ class RawView:
         with self._cursor(context, converter, number) as cursor:
             ((picture, held),) = cursor.pictures(number, number + 1)
             converter.convert(picture, held, samples)
+        self._draw(samples, number)
 
     def stream(self, context: RenderContext) -> Generator[Bytes, None, None]:
         """Yield the bytes of each slot in order; each buffer is valid until the next iteration."""
@@ -412,8 +440,9 @@ class RawView:
         whole = np.empty(len(self._prefix) + converter.bytes, np.uint8)
         samples = self._samples(whole, converter)
         with self._cursor(context, converter, 0) as cursor:
-            for picture, held in cursor.pictures(0, len(self._timeline)):
+            for number, (picture, held) in enumerate(cursor.pictures(0, len(self._timeline))):
                 converter.convert(picture, held, samples)
+                self._draw(samples, number)
                 yield whole.data
 
     def pictures(self, slots: Sequence[int]) -> DecodedFrames | None:
@@ -426,6 +455,11 @@ class RawView:
     def parts(self) -> Sequence[ViewPart]:
         shown = DecodedFrames(self._source, self._timeline.frames, self._pictures)
         return [RenderedPart(shown, None, self.slots.size)]
+
+    def _draw(self, samples: Pixels, number: int) -> None:
+        drawn = self._source.drawn
+        if drawn is not None:
+            drawn.draw(samples, int(self._timeline.frames[number]), self._pictures)
 
     def _cursor(
         self, context: RenderContext, converter: PictureConverter, place: int

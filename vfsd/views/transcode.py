@@ -358,10 +358,13 @@ class SegmentedEncode:
         normalizer = ColorNormalizer(source.physical.media)
         threads = context.pool.threads_for(source.physical.media)
         with context.cursor(self._key, source, converter, frames, first, threads) as cursor:
-            for picture, held in cursor.pictures(first, stop):
+            for number, (picture, held) in enumerate(cursor.pictures(first, stop), first):
                 # A PSNR measured against pictures of tiles would ignore their own error.
                 origins.is_original &= held is None and normalizer.is_normal(picture)
-                yield converter.convert(picture, held)
+                samples = converter.convert(picture, held)
+                if source.drawn is not None:
+                    source.drawn.draw(samples, int(frames[number]), self.pictures)
+                yield samples
 
     def _gray(self, count: int) -> Iterator[Pixels]:
         converter = PictureConverter(self.pictures)
@@ -423,6 +426,7 @@ def _is_scaled_whole(source: ViewInput, pictures: PictureForm, settings: Encoder
     codec = VIEW_CODECS.get(settings.codec)
     return (
         codec is not None
+        and source.drawn is None
         and codec.pixel_formats.get(media.pixel_format) == settings.pixel_format
         and not media.is_turned
         and source.physical.verified  # frame numbers may still change otherwise
@@ -467,6 +471,7 @@ class TranscodedView:
         key, original_key = keys
         self.why = why
         self.memory = timeline.memory + (sound.memory if sound else 0)
+        self.memory += source.drawn.memory if source.drawn else 0
         self._sound_track = sound.track if sound else None
         self._timeline = timeline
         self._container = form.container

@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -46,6 +47,9 @@ from vfsd.read.tile_planner import DecodeCosts
 from vfsd.storage.context import StoreContext
 from vfsd.tiling import Rect, overlaps
 from vfsd.write.ingest_file import describe_original
+
+if TYPE_CHECKING:
+    from vfsd.views.drawn_boxes import DrawnBoxes
 
 MAX_VIEW_PIXELS = 1 << 26
 """Area of a picture of a view: 8192 x 8192."""
@@ -295,6 +299,7 @@ class ViewInput:
     tiles: AvailableTiles | None = None  #: further sources of pictures
     sound: tuple[Sound, FrameTable] | None = None  #: from `Catalog.sound`
     damage: tuple[range, ...] = ()  #: known damaged byte ranges of the file
+    drawn: DrawnBoxes | None = None  #: boxes to draw into the pictures
 
     def with_quality(self, psnr: float) -> ViewInput:
         """Return a copy limited to tiles of at least `psnr` dB; infinite for no tiles."""
@@ -348,6 +353,7 @@ class ViewInput:
                 known.media.crop,
                 *tiles,
                 *self.damage,
+                *(() if self.drawn is None else (self.drawn.digest,)),
             )
         )
 
@@ -417,6 +423,8 @@ def undamaged_packets(columns: PacketColumns, damage: Sequence[range]) -> Packet
 def why_not_copied(source: ViewInput, view: View, form: ViewForm) -> str | None:
     """Return why a view is not every stored picture of its span in the stored codec, or None."""
     media = source.physical.media
+    if source.drawn is not None:
+        return "boxes are drawn into its pictures"
     whole = view.region in (None, media.frame_rect) and view.size in (
         None,
         (media.display_width, media.display_height),

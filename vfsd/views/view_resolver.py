@@ -241,6 +241,7 @@ class ViewResolver:
         # Detections and names may change; the pixels of a frame do not.
         is_changing = (
             path == README_FILE
+            or "boxes=" in path
             or is_below(path, OBJECTS_DIR)
             or is_below(path, EXPLAIN_DIR)
             or is_below(path, WHY_DIR)

@@ -325,7 +325,7 @@ def upload_request(path: str) -> ViewSpec | None:
     view = request.view
     if request.form.is_sound:
         return None
-    is_partial = (view.region or request.crop or view.fps) is not None
+    is_partial = (view.region or request.crop or view.fps or request.boxes) is not None
     step = 1 if view.frames is None else view.frames[2]
     return None if is_partial or step != 1 else request
 
