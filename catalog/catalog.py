@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from vfsd.catalog.garbage import Garbage
     from vfsd.catalog.homes import Homes, Lease
     from vfsd.catalog.pack_tables import PackTables
+    from vfsd.catalog.searches import SavedSearches
     from vfsd.catalog.server_connections import ServerFacts
     from vfsd.catalog.suspects import Suspects
     from vfsd.catalog.uploads import Uploads
@@ -819,6 +820,12 @@ class Transaction:
         from vfsd.catalog.detection_counts import BoxCounts  # most processes count none
 
         return BoxCounts(self._connection)
+
+    @lazy
+    def searches(self) -> SavedSearches:
+        from vfsd.catalog.searches import SavedSearches  # few processes use them
+
+        return SavedSearches(self._connection)
 
     @lazy
     def lists(self) -> VideoLists:

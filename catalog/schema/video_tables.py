@@ -553,3 +553,14 @@ box_counts = Table(
     comment="Numbers of boxes, changed with them in one transaction.",
     sqlite_with_rowid=False,
 )
+
+searches = Table(
+    "searches",
+    metadata,
+    Column("name", String(255), primary_key=True, comment="name of the search"),
+    Column("kind", String(16), nullable=False, comment="boxes or events"),
+    Column("arguments", JSON, nullable=False, comment="what it searches, and in which videos"),
+    Column("saved_ns", BigInteger, nullable=False, comment="when it was saved"),
+    CheckConstraint("kind IN ('boxes', 'events')", name="kind"),
+    comment="Searches that a user has saved.",
+)

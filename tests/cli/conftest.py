@@ -122,6 +122,10 @@ def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("traffic.mp4", "open-gop.mkv"):
         done = run_command("-s", store, "ingest", place / "footage" / name, "--to", "cam1")
         assert done.code == 0, done.err
+    saved = run_command(
+        *("-s", store, "labels", "query", "cam1/*", "car", "--save", "cars at the gate")
+    )
+    assert saved.code == 0, saved.err
     return place
 
 

@@ -301,3 +301,24 @@ def test_bins_of_a_source_with_parameters(server: RunningServer, client: WebClie
         assert [one["bins"] for one in found if one["label"] == "cat"] == [[1, 0]]
     finally:
         video.labels.remove(source=source)
+
+
+def test_saved_searches(server: RunningServer, client: WebClient) -> None:
+    body = {
+        "name": "cars",
+        "kind": "boxes",
+        "arguments": {"labels": "car|lorry", "names": ["yard/**"], "span": ["0", "1"]},
+        "replace": True,
+    }
+    saved = client.send("POST", "/api/1/searches", body).json
+    assert saved["arguments"] == body["arguments"]
+    assert [one["name"] for one in client.get("/api/1/searches").json["items"]] == ["cars"]
+    found = client.get("/api/1/searches/results?name=cars&n=2").json
+    assert found["total"] == len(server.store[FIRST].labels.query("car", span=(0, 1))) > 2
+    assert [(one["name"], one["label"]) for one in found["items"]] == [(FIRST, "car")] * 2
+    assert found["unknown_labels"] == ["lorry"]
+    for wrong in ({"name": "x"}, body | {"arguments": {"labels": "car|"}}, body | {"kind": "y"}):
+        assert client.send("POST", "/api/1/searches", wrong).status == 400
+    assert client.send("POST", "/api/1/searches/remove", {"name": "cars"}).status == 200
+    assert client.get("/api/1/searches/results?name=cars").status == 404
+    assert server.client("a-guests-token-of-cam1").get("/api/1/searches").status == 403

@@ -116,6 +116,13 @@ def events(
     return _Search(text, variables, **options).find([context_of(video) for video in videos])
 
 
+def check_search(
+    text: str, variables: Mapping[str, Labels], **options: Unpack[EventOptions]
+) -> None:
+    """Raises `UsageError` for an event that cannot be found with these arguments."""
+    _Search(text, variables, **options)
+
+
 def split_arguments(arguments: Mapping[str, Any]) -> tuple[EventOptions, dict[str, Labels]]:
     """Return the options among keyword arguments of `Video.events`, and the variables."""
     options = {name: arguments[name] for name in EventOptions.__annotations__ if name in arguments}

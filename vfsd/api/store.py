@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from vfsd.api.growing_video import GrowingVideo
     from vfsd.api.reading import ReadOptions
     from vfsd.api.sample import Sample
+    from vfsd.api.searches import StoreSearches
     from vfsd.api.store_labels import StoreDetections
     from vfsd.api.timeline import Timeline
     from vfsd.api.vector_search import NeighbourList, Query
@@ -462,6 +463,13 @@ class Store(Mapping[str, "Video"]):
             source=source,
             seed=seed,
         )
+
+    @property
+    def searches(self) -> StoreSearches:
+        """Queries of boxes and events that are kept under a name."""
+        from vfsd.api.searches import StoreSearches
+
+        return StoreSearches(self)
 
     def timeline(self, names: str | Iterable[str]) -> Timeline:
         """The videos of a camera in the order of their recording.

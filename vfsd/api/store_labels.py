@@ -10,7 +10,7 @@ import numpy as np
 from vfsd.catalog.catalog_detections import BoxConditions
 from vfsd.catalog.detection_query import make_filter
 from vfsd.core.detections import BoxTotal, Detection, DetectionColumns
-from vfsd.core.label_query import Labels
+from vfsd.core.label_query import Labels, UnknownLabels
 from vfsd.core.timebase import Span
 from vfsd.errors import OutOfRangeError, UsageError
 
@@ -57,6 +57,11 @@ class StoreDetections:
 
     def __bool__(self) -> bool:
         return len(self) > 0
+
+    @property
+    def unknown_labels(self) -> UnknownLabels:
+        """The labels of the expression that no box in the store has ever had."""
+        return self._store.catalog.detections.unknown_labels(self._labels)
 
     def by_video(self) -> Iterator[tuple[str, DetectionColumns]]:
         """Yield the name of each video that has matching boxes, and their columns.

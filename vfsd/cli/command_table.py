@@ -105,6 +105,9 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = MappingProxyType(
             ),
             "vectors rm": Entry("vectors", "Remove vectors of videos."),
             "sample": Entry("vectors", "Choose N runs of frames to look at or to label next."),
+            "searches ls": Entry("searches", "List the saved searches."),
+            "searches run": Entry("searches", "Run a saved SEARCH."),
+            "searches rm": Entry("searches", "Remove saved searches; boxes and events stay."),
             "dataset export": Entry(
                 "dataset", "Export pictures and boxes of videos as a data set."
             ),
@@ -171,6 +174,7 @@ ENTRIES: Mapping[str, Entry] = MappingProxyType(
 
 TOPICS: Mapping[str, str] = MappingProxyType(
     {
+        "searches": "Saved searches of boxes and events.",
         "timeline": "Videos of a camera by time.",
         "tune": "Make tiles for what is read, and take them back.",
         "layout": "Show, compare and delete the tiles of a video.\n\n`vfsd retile` makes tiles.",

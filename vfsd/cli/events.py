@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vfsd.cli.command import define
-from vfsd.cli.labels import print_unknown_labels, source_options
+from vfsd.cli.labels import print_unknown_labels, save_option, source_options
 from vfsd.cli.options import Span, pair_value, span_value, time_value
 from vfsd.cli.output import print_json, print_table, printable
 from vfsd.cli.session import Session, select_videos
@@ -73,6 +73,7 @@ if TYPE_CHECKING:
 @click.option(
     "--unknown", "only_unknown", is_flag=True, help="List frames that were not examined instead."
 )
+@save_option
 def events(
     session: Session,
     name: str,
@@ -85,6 +86,7 @@ def events(
     min_confidence: float | None,
     regions: Sequence[tuple[str, object]],
     only_unknown: bool,
+    save: str | None,
 ) -> None:
     """Find relations between tracked objects over time.
 
@@ -113,10 +115,13 @@ def events(
         "regions": {key: str(value) for key, value in regions},
     }
     labels = {key: str(value) for key, value in variables}
-    taken = sorted(labels.keys() & {*options, "predicates"})
+    taken = sorted(labels.keys() & {*options, "predicates", "replace"})
     if taken:
         raise UsageError(f"{taken[0]} must not be the name of a variable", hint="use a, b, c")
-    with session.opened(root) as store:
+    with session.opened(root, writing=save is not None) as store:
+        if save is not None:
+            given: dict[str, Any] = {**options, **labels}
+            store.searches.save_events(save, event, paths, **given)
         videos = list(select_videos(store, paths).values())
         found = find_events(videos, event, labels, **options)
         if only_unknown:
@@ -131,7 +136,7 @@ def _print_found(session: Session, found: EventList) -> None:
         for one in found:
             print_json(event_record(one))
         return
-    print_table(map(_cells, found), "<<<<")
+    print_table(map(event_cells, found), "<<<<")
     if not found:
         session.remark("no events found")
     if found.unknown:
@@ -149,7 +154,7 @@ def _print_unknown(session: Session, unknown: Any) -> None:
         session.print_result({"name": name, "unknown": ranges}, f"{printable(name)}  {text}")
 
 
-def _cells(one: Event) -> tuple[str, ...]:
+def event_cells(one: Event) -> tuple[str, ...]:
     first, end = one.span
     tracks = (f"{name}={'-' if track is None else track}" for name, track in one.tracks.items())
     return (

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import functools
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -82,6 +83,12 @@ def source_options(text: str) -> Callable[[_F], _F]:
         return cast(_F, collect)
 
     return decorate
+
+
+def save_option(function: _F) -> _F:
+    """``--save``."""
+    text = "Keep this search, for `vfsd searches run NAME`."
+    return click.option("--save", metavar="NAME", help=text)(function)
 
 
 def numbering_options(function: _F) -> _F:
@@ -163,6 +170,7 @@ _ROWS_AT_ONCE = 10_000
     help="Only boxes with this attribute.",
 )
 @click.option("--count", "only_count", is_flag=True, help="Only print the number of boxes.")
+@save_option
 def labels_query(
     session: Session,
     name: str,
@@ -175,6 +183,7 @@ def labels_query(
     track: int | None,
     attributes: tuple[tuple[str, object], ...],
     only_count: bool,
+    save: str | None,
 ) -> None:
     """Find boxes of videos, by frame.
 
@@ -191,15 +200,29 @@ def labels_query(
 
     if span is not None and chosen is not None:
         raise UsageError("give either --span or --frames, not both")
+    if save is not None and chosen is not None:
+        raise UsageError("--save takes no --frames", hint="give a --span")
     place = session.place(name)
 
     def frames_of(video: VideoContext) -> range:
         count = video.original.frames
         return video.frames_of_span(span) if chosen is None else frame_range(chosen, count)
 
-    with session.opened(place.root) as store:
+    with session.opened(place.root, writing=save is not None) as store:
         unknown = store.catalog.detections.unknown_labels(expression)
         videos = select_videos(store, [place.name])
+        if save is not None:
+            store.searches.save_boxes(
+                save,
+                expression,
+                place.name,
+                span=span,
+                region=region,
+                source=source,
+                min_confidence=min_confidence,
+                track=track,
+                attributes=dict(attributes),
+            )
         kept: list[str] = []
 
         def keep(path: str, video: Video) -> None:
@@ -228,7 +251,7 @@ def labels_query(
             for path, rows in found.by_video():
                 if len(videos) > 1 and not session.json:
                     print_line(f"{printable(path)}:")
-                _print_boxes(session, videos[path], rows)
+                print_boxes(session, videos[path], rows)
                 counts[path] = len(rows)
     print_unknown_labels(session, unknown)
     if only_count and not session.json:
@@ -248,19 +271,24 @@ def print_unknown_labels(session: Session, unknown: UnknownLabels) -> None:
         print_remark(f"warning: {unknown}")
 
 
-def _print_boxes(session: Session, video: Video, rows: DetectionColumns) -> None:
+def print_boxes(session: Session, video: Video, rows: DetectionColumns) -> None:
+    """Print boxes of a video: a line or a JSON object for each."""
+    for at in range(0, len(rows), _ROWS_AT_ONCE):
+        part = timed_boxes(video, rows.select(slice(at, at + _ROWS_AT_ONCE)))
+        if not session.json:
+            print_table(starmap(_box_cells, part), ">><<>><")
+            continue
+        for one, seconds in part:
+            print_json({"name": video.name, **box_record(one, seconds)})
+
+
+def timed_boxes(video: Video, rows: DetectionColumns) -> Iterator[tuple[Detection, float]]:
+    """Yield boxes, and the seconds at which their frames are shown."""
     from vfsd.api.video import context_of
 
     first, base = video.original.first_pts, video.original.time_base
-    for at in range(0, len(rows), _ROWS_AT_ONCE):
-        cells = []
-        for one in rows.select(slice(at, at + _ROWS_AT_ONCE)):
-            seconds = float((context_of(video).table.frame_pts(one.frame) - first) * base)
-            if session.json:
-                print_json({"name": video.name, **box_record(one, seconds)})
-            else:
-                cells.append(_box_cells(one, seconds))
-        print_table(cells, ">><<>><")
+    table = context_of(video).table
+    return ((one, float((table.frame_pts(one.frame) - first) * base)) for one in rows)
 
 
 def _print_counts(counts: Mapping[str, int]) -> None:

@@ -1,4 +1,4 @@
-"""Records of labelled boxes, of the labels of a video, and of events."""
+"""Records of labelled boxes, of the labels of a video, of events and of saved searches."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from vfsd.core.timebase import iso_time
+
 if TYPE_CHECKING:
     from vfsd.api.events import Event
     from vfsd.catalog import Catalog
+    from vfsd.catalog.searches import SavedSearch
     from vfsd.core.detections import BoxTotal, Detection, Source
     from vfsd.core.label_query import UnknownLabels
     from vfsd.core.model import LogicalVideo
@@ -152,4 +155,24 @@ def event_record(one: Event) -> dict[str, Any]:
         "steps": [[step.start, step.stop] for step in one.steps],
         "tracks": dict(one.tracks),
         "view": one.name,
+    }
+
+
+SEARCH_FIELDS: Mapping[str, str] = MappingProxyType(
+    {
+        "name": "name of the search",
+        "kind": "boxes or events",
+        "arguments": "object: labels or event and variables, names of videos, and conditions; "
+        "times are seconds as text",
+        "saved": "when it was saved, ISO 8601",
+    }
+)
+
+
+def search_record(one: SavedSearch) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "kind": one.kind,
+        "arguments": dict(one.arguments),
+        "saved": iso_time(one.saved_ns),
     }

@@ -1,0 +1,1 @@
+../../../../catalog/migrations/versions/v15_searches.py
