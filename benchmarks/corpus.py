@@ -60,6 +60,8 @@ _MOST_REPLACED = 60_000_000
 """Pixels of all frames of a video whose original is replaced: encoding more takes too long."""
 _MOST_VALUE = 60
 """Characters of a value that are shown."""
+_SOUND_PACKETS = 100
+"""Packets at the start of a view that are looked for in the source."""
 _SOUND_SECONDS = 0.05
 """By how much sound may lie otherwise in a view: about a packet of AAC at 22.05 kHz."""
 
@@ -342,13 +344,17 @@ def _check_views(
     if not heard.hashes:
         result.wrong.append(f"a view has no sound, though explain says {told.sound}")
     elif seen.seconds and truth.seconds:
-        start = next((i for i, h in enumerate(sound.hashes) if h == heard.hashes[0]), None)
-        if start is None:  # transcoded, or framed in another way
-            start = 0
-        meant = sound.seconds[start] - truth.seconds[0]
-        off = float(heard.seconds[0] - seen.seconds[0] - meant)
-        if abs(off) > _SOUND_SECONDS and start:
-            result.wrong.append(f"sound of a view lies {off:.3f} s off")
+        # Packets of silence are equal, so a run of packets may match at several places. Without a
+        # match, the sound was transcoded, or framed in another way.
+        shown = heard.seconds[0] - seen.seconds[0]
+        run = heard.hashes[:_SOUND_PACKETS]
+        off = [
+            float(shown - (sound.seconds[start] - truth.seconds[0]))
+            for start in range(1, len(sound))
+            if sound.hashes[start : start + len(run)] == run
+        ]
+        if off and min(map(abs, off)) > _SOUND_SECONDS and run != sound.hashes[: len(run)]:
+            result.wrong.append(f"sound of a view lies {min(off, key=abs):.3f} s off")
 
 
 def _psnrs(video: Video, cut: Path, part: range) -> Iterator[float]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 
 from vfsd.codecs.containers.tracks import make_box
 from vfsd.codecs.inventory.mp4_boxes import (
@@ -77,6 +79,8 @@ def _copy_fields(
             new[at : at + new_wide] = duration.to_bytes(new_wide, "big")
     if after.kind == b"tkhd":
         new[1:4] = old[1:4]
+    elif after.kind == b"mvhd":
+        _copy_movie_duration(old, old_wide, new, new_wide)
     # After the times: track ID and reserved in a tkhd box, timescale in the others; then duration.
     identified = 8 if after.kind == b"tkhd" else 4
     old_rest, new_rest = (4 + 2 * wide + identified + wide for wide in (old_wide, new_wide))
@@ -84,6 +88,24 @@ def _copy_fields(
         if old_rest + end <= len(old) and new_rest + end <= len(new):
             new[new_rest + start : new_rest + end] = old[old_rest + start : old_rest + end]
     os.pwrite(fd, new, after.content)
+
+
+def _copy_movie_duration(old: bytes, old_wide: int, new: bytearray, new_wide: int) -> None:
+    """Restore a duration that the finer timescale of the new file rounds up by less.
+
+    The last chapter of a chpl box ends with the movie.
+    """
+    old_at, at = 4 + 2 * old_wide, 4 + 2 * new_wide
+    old_scale = int.from_bytes(old[old_at : old_at + 4], "big")
+    scale = int.from_bytes(new[at : at + 4], "big")
+    if not old_scale or not scale:
+        return
+    before = Fraction(int.from_bytes(old[old_at + 4 : old_at + 4 + old_wide], "big"), old_scale)
+    field = slice(at + 4, at + 4 + new_wide)
+    now = Fraction(int.from_bytes(new[field], "big"), scale)
+    ticks = math.ceil(before * scale)
+    if now < before < now + Fraction(1, old_scale) and ticks < (1 << 8 * new_wide) - 1:
+        new[field] = ticks.to_bytes(new_wide, "big")
 
 
 def _headers(window: FileWindow) -> _HeaderBoxes:

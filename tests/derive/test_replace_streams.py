@@ -405,16 +405,24 @@ def test_chapters_are_kept(store: Store, tmp_path: Path, suffix: str) -> None:
         assert after.chapters() == before.chapters()
 
 
+def movie_duration(path: Path) -> Fraction:
+    scale, ticks = struct.unpack_from(">II", value_at(path, "moov/mvhd") or b"", 12)
+    return Fraction(ticks, scale)
+
+
 def test_chapters_in_user_data_are_kept(store: Store, tmp_path: Path) -> None:
+    """The last one ends with the movie, whose duration is rounded up to milliseconds."""
     chapters = b"".join(
         struct.pack(">QB", 2_000_000 * n, 6) + f"part {n}".encode() for n in range(2)
     )
-    path = noisy_clip(tmp_path / "a.mp4", sound=False)
+    path = noisy_clip(tmp_path / "a.mp4", sound=False, rate=24)
     with_box(path, "moov/udta", make_full_box(b"chpl", 1, 0, bytes(4) + b"\2" + chapters))
     made = replaced(store, path)
     with av.open(str(path)) as before, av.open(str(made)) as after:
         assert len(before.chapters()) == 2
         assert after.chapters() == before.chapters()
+    assert movie_duration(path) == Fraction(417, 1000)
+    assert 0 <= movie_duration(made) - movie_duration(path) < Fraction(1, 12288)
 
 
 def test_refusal_names_unknown_boxes_of_data_tracks(store: Store, tmp_path: Path) -> None:

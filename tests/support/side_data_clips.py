@@ -16,12 +16,12 @@ ENTRY_FIELDS = 78
 """Bytes of a video sample description before the boxes in it."""
 
 
-def noisy_clip(path: Path, message: bytes = b"", *, sound: bool = True) -> Path:
+def noisy_clip(path: Path, message: bytes = b"", *, sound: bool = True, rate: int = 25) -> Path:
     """Ten noise frames; each video packet starts with `message`, a NAL unit."""
     rng = np.random.default_rng(7)
     with av.open(str(path), "w") as out:
         options = {"crf": "2", "preset": "ultrafast", "tune": "zerolatency"}
-        pictures = out.add_stream("libx264", rate=25, options=options)
+        pictures = out.add_stream("libx264", rate=rate, options=options)
         pictures.width, pictures.height, pictures.pix_fmt = 96, 80, "yuv420p"
         heard = out.add_stream("aac", rate=48000) if sound else None
         for number in range(10):
