@@ -16,7 +16,7 @@ from vfsd.mount.background_work import ForegroundReads
 
 _log = logging.getLogger(__name__)
 
-# How often policies are looked at.
+# Seconds between two looks at the policies.
 _EVERY_SECONDS = 3600.0
 _FIRST_SECONDS = 60.0
 # No step begins within this time after a read of a view.
@@ -25,7 +25,7 @@ _TICK_SECONDS = 1.0
 
 
 class _StopError(Exception):
-    """The server ends."""
+    """The server is shutting down."""
 
 
 class BackgroundAge:
@@ -49,7 +49,7 @@ class BackgroundAge:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop; a step that is being encoded is dropped."""
+        """Stop; a step in progress is abandoned."""
         self._stop.set()
         self._thread.join()
 
@@ -81,7 +81,7 @@ class BackgroundAge:
             except OutdatedError:
                 continue  # the next run has a new plan
             except NoSpaceError:
-                raise  # it would hit the next video, too
+                raise  # the next video would fail likewise
             except VfsdError as error:
                 _log.warning("%r was left alone: %s", due.candidate.name, error)
                 continue

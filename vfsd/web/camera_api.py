@@ -1,4 +1,4 @@
-"""The endpoints of cameras: what was recorded when, playlists, exports and events."""
+"""The endpoints of cameras: timelines, playlists, exports and events."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MONTH = re.compile(r"([0-9]{4})-(0[1-9]|1[0-2])")
 PLAYLIST_TYPE = "application/vnd.apple.mpegurl"
 _MOST_EVENTS = 500
 _PAUSE_SECONDS = 2
-# A camera whose last video ended so lately is probably still recording.
+# A camera whose last video ended so recently is probably still recording.
 _LIVE_SECONDS = 180
 
 

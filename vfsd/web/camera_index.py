@@ -27,7 +27,7 @@ _CLOCK = re.compile(r"[0-9][0-9_.:T-]*")
 
 @dataclass(frozen=True, slots=True)
 class CameraPart:
-    """A video of a camera, and the time that it counts for: Unix nanoseconds, half-open."""
+    """A video of a camera, and the time that it covers: Unix nanoseconds, half-open."""
 
     video: CapturedVideo
     start_ns: int
@@ -85,7 +85,7 @@ class Camera:
         return sum(part.end_ns - part.start_ns for part in self.parts) / NS
 
     def between(self, start_ns: int, end_ns: int) -> list[CameraPart]:
-        """Return the parts that have a moment in ``start <= t < end``."""
+        """Return the parts that overlap ``start <= t < end``."""
         first = max(0, bisect_right(self._starts, start_ns) - 1)
         found = []
         for part in self.parts[first:]:

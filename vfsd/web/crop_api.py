@@ -38,7 +38,7 @@ from vfsd.web.query_values import moment_in, number_in, region_in
 _MAX_CROPS = 60
 _MAX_HEIGHT = 320
 _SHEET_WIDTH = 2048
-_WIDEST = 4  # a crop is at most so many times as wide as high
+_WIDEST = 4  # largest ratio of the sides of a crop
 _MAX_TOKEN = 6000
 _SCANNED_VIDEOS = 400
 _CHUNK = 256
@@ -143,7 +143,7 @@ def _boxes_of(call: Call, video: Video) -> Iterator[tuple[Video, int, str, _Box]
     found = find_boxes(
         context_of(video), query.get("q") or None, span=span, region=region_in(query)
     )
-    # The first rows are enough for a page of crops, whatever the video has.
+    # The first rows are enough for a page of crops, however many boxes the video has.
     rows = next(iter(found.batches()), None)
     if rows is None:
         return

@@ -68,7 +68,7 @@ class Endpoint:
     is_work: bool = False  #: decodes or encodes, so it waits for a turn
     is_scoped: bool = False
     """Users who may see some directories only may call it.  If it has a `name` in its path, that is
-    checked here; all else is up to the handler.
+    checked here; the handler checks all else.
     """
 
     def route(self) -> Route:

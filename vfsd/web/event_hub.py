@@ -1,4 +1,4 @@
-"""`EventHub` finds events: jobs, changed videos, and times that cameras have recorded since."""
+"""`EventHub` finds events: jobs, changed videos, and new footage of cameras."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _KEPT = 500
 
 
 class ServerEvent(NamedTuple):
-    """An event, and the directory that a user must see to get it; None: only users of all."""
+    """An event, and the directory that its receivers must see; None: users with access to all."""
 
     id: int
     kind: str  #: job, video or spans
@@ -28,7 +28,7 @@ class ServerEvent(NamedTuple):
 class EventHub:
     """Finds events by comparing the store with its last state.  Thread-safe.
 
-    One look serves all clients, and none is made without a client.
+    One comparison serves all clients; without a client, none is made.
     """
 
     def __init__(self, store: Store, cameras: CameraIndex, jobs: Jobs) -> None:

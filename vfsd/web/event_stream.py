@@ -25,7 +25,7 @@ async def _stream(request: Request) -> Response:
     web: WebContext = request.state.web
     hub = web.events
     if hub.clients >= _MOST_CLIENTS:
-        raise OverloadedError(f"{_MOST_CLIENTS} clients wait for events already")
+        raise OverloadedError(f"{_MOST_CLIENTS} clients are waiting for events already")
     await web.run(hub.look)
     given = request.headers.get("last-event-id", "")
     last = int(given) if given.isascii() and given.isdigit() and len(given) < 19 else hub.last
@@ -42,7 +42,7 @@ async def _lines(web: WebContext, user: User, last: int) -> AsyncIterator[bytes]
     try:
         yield b"retry: 3000\n\n"
         began = quiet = time.monotonic()
-        # Clients come back by themselves, so that a stream need not last for ever.
+        # Clients come back by themselves, so a stream may end.
         while not web.stopping.is_set() and time.monotonic() < began + _LONGEST_SECONDS:
             await web.run(hub.look)
             for event in hub.after(last):

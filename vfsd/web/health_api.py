@@ -54,7 +54,7 @@ def health(call: Call) -> object:
 
 
 def doctor(call: Call) -> object:
-    """As `vfsd doctor --json`, in a process of its own: the checks load every codec, and start
+    """As `vfsd doctor --json`, in a separate process: the checks load every codec, and start
     children."""
     command = [sys.executable, "-c", _MAIN, "-s", os.fspath(call.web.store.path), "doctor"]
     done = subprocess.run(

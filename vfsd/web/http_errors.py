@@ -67,7 +67,7 @@ class HttpError(Exception):
 
 
 class OverloadedError(HttpError):
-    """The server has too much to do; the same request may succeed later."""
+    """The server is overloaded; the same request may succeed later."""
 
     def __init__(self, message: str, *, status: int = 503, seconds: int = _RETRY_SECONDS) -> None:
         super().__init__(
@@ -81,7 +81,7 @@ def status_of(error: VfsdError) -> int:
 
 
 def error_response(error: Exception) -> Response:
-    """Return the response for an exception; unexpected ones are logged, and say nothing."""
+    """Return the response for an exception; the text of unexpected ones is only logged."""
     if isinstance(error, HttpError):
         return _json(error.status, "HttpError", str(error), error.hint, 2, error.headers)
     if isinstance(error, VfsdError):

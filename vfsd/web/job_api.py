@@ -21,7 +21,7 @@ from vfsd.web.users import UserRole
 _JOB = {
     "id": "eight hexadecimal digits",
     "kind": f"one of {', '.join(KINDS)}; or the verb of an order",
-    "what": "names of its videos, for people",
+    "what": "names of its videos, for display",
     "state": "waiting, running, paused, done, failed or cancelled",
     "progress": "[done, all] units of its order, or null",
     "created": "ISO 8601, UTC",

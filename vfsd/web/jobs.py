@@ -174,7 +174,7 @@ class Jobs:
                 job.state, job.started_ns = RUNNING, time.time_ns()
             try:
                 code, error = self._perform(job)
-            except Exception as failure:  # the thread must survive what it cannot foresee
+            except Exception as failure:  # the thread must survive unexpected errors
                 code, error = 1, repr(failure)
             with self._guard:
                 job.ended_ns = time.time_ns()
@@ -226,7 +226,7 @@ class Jobs:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=messages,
-                start_new_session=True,  # a Ctrl-C of the server is not for it
+                start_new_session=True,  # Ctrl-C of the server must not reach it
             )
             with self._guard:
                 self._process = process

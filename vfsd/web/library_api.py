@@ -158,7 +158,7 @@ _CHANGES = {
 
 
 def change(call: Call) -> object:
-    """Each key is a change of its own; all are checked before the first one is made."""
+    """Each key is a separate change; all are checked before the first one is made."""
     body, store = call.body, call.web.store
     require_keys(body, _CHANGES)
     video = store[call.name]
@@ -204,7 +204,7 @@ def _change_facts(video: Video, tags: set[str] | None, metadata: Mapping[str, An
 
 def remove(call: Call) -> object:
     store = call.web.store
-    store[call.name]  # a directory is removed file by file only
+    store[call.name]  # a directory can only be removed file by file
     return {"path": call.name, "files": store.remove(call.name)}
 
 
@@ -219,9 +219,9 @@ ENDPOINTS = (
             Parameter("glob", "pattern for the whole path: `*` stops at a slash, `**` does not"),
             Parameter("dir", "directory: only videos in it, or with deep=1 below it"),
             Parameter("deep", "1: with the directories below `dir`", "boolean"),
-            Parameter("tag", "a tag that they have; may come several times"),
+            Parameter("tag", "only videos with this tag; may be repeated"),
             Parameter("label", "a label of their boxes"),
-            Parameter("meta", "KEY=VALUE of their metadata; may come several times"),
+            Parameter("meta", "only videos with this KEY=VALUE in their metadata; may be repeated"),
             Parameter("codec", "codec"),
             Parameter("container", "container"),
             *(

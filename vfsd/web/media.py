@@ -86,7 +86,7 @@ async def get_media(request: Request) -> ASGIApp:
         web.audit.note(user, request.state.client, "download", path)
     if found.view is None or not is_still(found.view):
         opened = await web.read(lambda: _open(web, found, path, is_attached))
-    else:  # its size is known when it has been encoded
+    else:  # its size is unknown until it is encoded
         with web.working_clients.counted(request.state.client):
             async with web.work.turn():
                 opened = await web.read(lambda: _open(web, found, path, is_attached))
@@ -122,7 +122,7 @@ def _response(web: WebContext, opened: _Opened, request: Request) -> ASGIApp:
     except HttpError:
         opened.file.close()
         raise
-    # The entity tag in the URL makes it one of these bytes for ever.
+    # With the entity tag in its URL, the response never changes.
     age = "max-age=31536000, immutable" if is_named else "no-cache"
     headers = {**head.headers(), "Cache-Control": f"private, {age}"}
     if is_unchanged(request.headers, head.tag, head.modified):
@@ -145,7 +145,7 @@ def _open(web: WebContext, found: FoundFile, path: str, is_attached: bool) -> _O
                 assert isinstance(file, ViewFile)
                 head.tag = f'"{view_tag(file.version, file.size)}"'
                 return _Opened(head, file)
-            # The bytes are those of the tag unless the name got others in between.
+            # The bytes are those of the tag unless the name was given others in between.
             again = web.files.find(path)
             if again.view is None and file_head(web, again, is_attached).tag == head.tag:
                 return _Opened(head, file)

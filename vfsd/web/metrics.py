@@ -31,7 +31,7 @@ def metrics_registry(root: Path, store: Store) -> CollectorRegistry:
         raise ExtraMissingError(
             "metrics need prometheus-client", hint="pip install 'vfsd[metrics]'"
         ) from None
-    # Describing would collect once more, with a walk through the catalog.
+    # Describing would collect again, and read the whole catalog.
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_StoreCollector(root, store))
     return registry

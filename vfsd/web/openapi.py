@@ -37,8 +37,8 @@ def openapi_document(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
         "info": {
             "title": "vfsd",
             "version": __version__,
-            "description": "The store of a server.  Objects have the keys of the --json of the "
-            "commands.  Times are ISO 8601 in UTC.",
+            "description": "The store of a server.  Objects have the keys that commands print with "
+            "--json.  Times are ISO 8601 in UTC.",
         },
         "paths": paths,
         "components": {

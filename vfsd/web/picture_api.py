@@ -86,7 +86,7 @@ def poster(call: Call) -> Response:
 
 
 def _picture(data: bytes, *, is_named: bool) -> Response:
-    # A name with the digest of what it shows stands for these bytes for ever.
+    # A name with the digest of what it shows always stands for these bytes.
     cached = _FOREVER if is_named else "private, max-age=60"
     return Response(data, headers={"Cache-Control": cached}, media_type="image/jpeg")
 

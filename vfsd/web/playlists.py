@@ -74,7 +74,7 @@ def timeline_playlist(
     """Return the playlist of several views, one after the other.
 
     Each view has the Unix time of its first frame, and of the first and the end of what is shown of
-    it, in nanoseconds.  Without `has_ended`, players ask again for what came since.
+    it, in nanoseconds.  Without `has_ended`, players ask again for newer videos.
     """
     lines: list[str] = []
     longest = Fraction(SEGMENT_SECONDS)

@@ -80,15 +80,15 @@ def text_in(body: Mapping[str, Any], key: str, default: str | None = None) -> st
 
 
 def words_in(body: Mapping[str, Any], key: str) -> list[str]:
-    """Return a list of texts of a body; empty without the key.  Raises `UsageError`."""
+    """Return a list of strings of a body; empty without the key.  Raises `UsageError`."""
     value = body.get(key, [])
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise UsageError(f"{key} must be a list of texts, got {value!r}")
+        raise UsageError(f"{key} must be a list of strings, got {value!r}")
     return value
 
 
 def require_keys(body: Mapping[str, Any], known: Mapping[str, str]) -> None:
-    """Raises `UsageError` for a key of a body that means nothing."""
+    """Raises `UsageError` for an unknown key of a body."""
     unknown = sorted(set(body) - set(known))
     if unknown:
         raise UsageError(

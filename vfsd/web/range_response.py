@@ -1,4 +1,4 @@
-"""`RangeResponse` sends a file, or one range of it, as fast as its client takes it.
+"""`RangeResponse` sends a file, or one range of it, as fast as the client reads it.
 
 Bytes are read in pieces by the threads for media.  The next piece is read when the connection has
 taken the last one, so a slow client costs one piece of memory.  When the client goes, the piece in
@@ -74,7 +74,7 @@ class RangeResponse:
         self._headers = dict(headers)
         self._client = client
         self._gone = threading.Event()
-        # A cancelled request leaves its thread behind; the file must not be closed under that.
+        # The thread of a cancelled request goes on, and needs the file open.
         self._guard = threading.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -159,7 +159,7 @@ class RangeResponse:
 
     def _require_client(self) -> None:
         if self._gone.is_set():
-            raise _ClientGoneError(errno.ECANCELED, "the client has gone")
+            raise _ClientGoneError(errno.ECANCELED, "the client has disconnected")
 
     def _close(self) -> None:
         with self._guard:

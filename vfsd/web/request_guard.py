@@ -1,4 +1,4 @@
-"""`RequestGuard`: what every request passes before it reaches a route, and every response after.
+"""`RequestGuard`: checks of every request before it reaches a route, and headers of every response.
 
 In this order: sizes, the path, the header Host (against DNS rebinding), the peer, the user (bearer,
 cookie or signed URL), and the origin of changes (against cross-site requests).  Responses get the
@@ -77,8 +77,8 @@ class RequestGuard:
         try:
             await self._guarded(scope, receive, sent)
         except Exception as error:
-            if sent.status:  # the rest of the body is missing: the connection must not go on
-                _log.warning("%s: the response broke off: %s", scope["path"], error)
+            if sent.status:  # the rest of the body is missing: the connection must end
+                _log.warning("%s: the response was aborted: %s", scope["path"], error)
                 raise
             await error_response(error)(scope, receive, sent)
         finally:
@@ -106,7 +106,7 @@ class RequestGuard:
                 raise HttpError(
                     401,
                     "log in first",
-                    hint="open the URL that `vfsd serve` has printed, or send its token as bearer",
+                    hint="open the URL that `vfsd serve` printed, or send its token as bearer",
                     headers={"WWW-Authenticate": "Bearer"},
                 )
             if scope["method"] not in _SAFE_METHODS:
@@ -175,7 +175,7 @@ class RequestGuard:
         return None
 
     def _require_same_site(self, scope: Scope, headers: Headers) -> None:
-        """Refuse changes that another site has made the browser of a user ask for."""
+        """Refuse changes that another site requests through a user's browser."""
         if scope["state"]["way"] == "bearer":
             return  # no browser adds it by itself
         site, origin = headers.get("sec-fetch-site"), headers.get("origin")

@@ -1,7 +1,7 @@
 """`WebServer` runs the application with uvicorn, on sockets that are open already.
 
 `BoundedProtocol` is uvicorn's protocol with limits: connections, the time for a header, and the
-time in which a client has to take what was sent.
+time in which a client has to read what was sent.
 """
 
 from __future__ import annotations

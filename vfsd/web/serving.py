@@ -42,7 +42,7 @@ _SWITCH_SECONDS = 0.0005  # threads that read must not keep the event loop waiti
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """How users prove who they are: a file of tokens, a password, or a token of the server."""
+    """How users authenticate: a file of tokens, a password, or a token of the server."""
 
     token_file: Path | None = None
     password: str | None = None
@@ -72,8 +72,8 @@ def serve_store(
     Call it while this process has one thread.  `on_ready` is called when requests are answered.
 
     Raises `UsageError` for an address that others could reach without credentials and TLS, or that
-    cannot be had, and for a token file that cannot be used; `ReadOnlyError` for changes of a store
-    that cannot be written, and the errors of `Store.open`.
+    is not available, and for a token file that cannot be used; `ReadOnlyError` for changes of a
+    store that cannot be written, and the errors of `Store.open`.
     """
     options.require_safe(has_credentials=credentials.are_given)
     read_only = not os.access(root, os.W_OK)
@@ -122,7 +122,7 @@ def _users(credentials: Credentials, own: Path) -> tuple[Users, Path | None]:
 
 
 def _background_work(web: WebContext) -> Iterator[BackgroundAge | BackgroundTuner]:
-    """Start the work for idle time that was asked for."""
+    """Start the requested work for idle time."""
     if web.options.age:
         yield BackgroundAge(web.store, web.foreground)
     if web.options.tune:

@@ -20,7 +20,7 @@ MAX_JSON_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """What one request, one client and all of them together may cost."""
+    """Bounds on the cost of one request, of one client, and of all clients."""
 
     encodes: int = field(default_factory=lambda: max(1, available_cores() // 2))
     """Requests that encode or decode at a time."""
@@ -85,7 +85,7 @@ class ServeOptions:
 
     @property
     def is_secure(self) -> bool:
-        """Whether browsers reach the server by HTTPS."""
+        """Whether browsers reach the server over HTTPS."""
         return self.certificate is not None or bool(self.proxies)
 
     def require_safe(self, *, has_credentials: bool) -> None:

@@ -147,7 +147,7 @@ def age(call: Call) -> object:
     try:
         plan = executor.plan()
     except VfsdError as error:
-        # The clock is wrong, or most videos would go: `vfsd age` refuses, and says why.
+        # The clock is wrong, or most videos would be deleted: `vfsd age` refuses, and says why.
         return {"due": [], "later": [], "log": log, "refused": str(error), "hint": error.hint}
     return {
         "due": list(_due_records(plan)),

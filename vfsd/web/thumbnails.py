@@ -1,7 +1,7 @@
 """`Thumbnails`: small pictures of key frames, and sheets of them, as JPEG.
 
-They are made once and kept in the store's cache of views, which is bounded and which loses them
-with their video.  The read log gets no note: the tuner must not make tiles for them.
+They are made once and kept in the store's cache of views, which is bounded and drops them with
+their video.  The read log gets no note: the tuner must not make tiles for them.
 """
 
 from __future__ import annotations

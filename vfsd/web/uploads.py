@@ -1,6 +1,6 @@
 """``PUT /v/NAME`` uploads a file, ``DELETE /v/NAME`` removes one.
 
-A file has its name when all of its bytes are on the disk, not before.  A connection that breaks
+A file gets its name once all of its bytes are on disk.  A connection that breaks
 leaves nothing behind.
 """
 
@@ -158,9 +158,9 @@ async def _parts(request: Request, idle: float) -> AsyncIterator[bytes]:
             async with asyncio.timeout(idle):
                 part = await anext(stream, None)
         except TimeoutError:
-            raise HttpError(408, f"no bytes came for {idle:.0f} s") from None
+            raise HttpError(408, f"no bytes arrived for {idle:.0f} s") from None
         except ClientDisconnect:
-            raise HttpError(400, "the connection broke off") from None
+            raise HttpError(400, "the connection was closed") from None
         if part is None:
             return
         received += len(part)

@@ -176,8 +176,8 @@ def _kept_secret(path: Path, least: int) -> str:
 class Sessions:
     """Cookies and signed URLs.  Both are signed with a key that outlives the server.  Thread-safe.
 
-    They end when the token of their user changes.  `ended` is the file that remembers the cookies
-    that were given back.
+    They end when the token of their user changes.  `ended` is the file with the cookies that were
+    invalidated.
     """
 
     def __init__(self, key: bytes, users: Users, ended: Path | None = None) -> None:
@@ -195,7 +195,7 @@ class Sessions:
         return f"{packed}.{self._mac('cookie', user, packed)}", _SESSION_SECONDS
 
     def find(self, cookie: str) -> User | None:
-        """Return the user of a cookie; None if it is invalid, has expired or was given back."""
+        """Return the user of a cookie; None if it is invalid, has expired or was invalidated."""
         opened = self._opened(cookie)
         if opened is None:
             return None
@@ -288,7 +288,7 @@ def _read_ended(path: Path) -> dict[str, int]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, AttributeError):
-        # Without the file, cookies that were given back would be valid again.
+        # Without the file, invalidated cookies would be valid again.
         raise UsageError(
             f"{path} cannot be read",
             hint="delete it and the .key file next to it: that ends all sessions",

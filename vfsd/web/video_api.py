@@ -169,7 +169,7 @@ def explain(call: Call) -> object:
     if view is not None:
         given = sorted({"region", "span", "size", "fps", "psnr"} & set(query))
         if given:
-            raise UsageError(f"a view takes no {given[0]}", hint="the name of the view has it all")
+            raise UsageError(f"a view takes no {given[0]}", hint="put it into the name of the view")
         found = video.views.explain(view)
         return {"name": video.name, **found.record, "fetch": None, "measured": None}
     psnr, fps, size = query.get("psnr"), seconds_in(query, "fps"), query.get("size")
@@ -187,7 +187,7 @@ def _decibels(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise UsageError(f"psnr must be decibels, got {text!r}") from None
+        raise UsageError(f"psnr must be a number of decibels, got {text!r}") from None
 
 
 def heat(call: Call) -> object:

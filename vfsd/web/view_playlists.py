@@ -98,7 +98,7 @@ class ViewPlaylists:
 def _is_simple(media: MediaInfo, can: tuple[str, ...]) -> bool:
     """Whether every browser that plays the codec plays a copy of the file.
 
-    It saves most videos a plan of their own for that question.
+    This saves most videos a separate plan.
     """
     sounds = {stream.codec for stream in media.side_streams if stream.kind == "audio"}
     return (

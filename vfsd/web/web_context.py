@@ -1,4 +1,4 @@
-"""`WebContext`: what all requests of a server share."""
+"""`WebContext`: the state that all requests of a server share."""
 
 from __future__ import annotations
 
