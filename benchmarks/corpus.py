@@ -346,10 +346,10 @@ def _check_views(
     elif seen.seconds and truth.seconds:
         # Packets of silence are equal, so a run of packets may match at several places. Without a
         # match, the sound was transcoded, or framed in another way.
-        shown = heard.seconds[0] - seen.seconds[0]
+        later = heard.seconds[0] - seen.seconds[0]
         run = heard.hashes[:_SOUND_PACKETS]
         off = [
-            float(shown - (sound.seconds[start] - truth.seconds[0]))
+            float(later - (sound.seconds[start] - truth.seconds[0]))
             for start in range(1, len(sound))
             if sound.hashes[start : start + len(run)] == run
         ]
