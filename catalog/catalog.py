@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from vfsd.catalog.detections import Detections
     from vfsd.catalog.garbage import Garbage
     from vfsd.catalog.homes import Homes, Lease
+    from vfsd.catalog.layers import LayerIndexes, Layers
     from vfsd.catalog.pack_tables import PackTables
     from vfsd.catalog.searches import SavedSearches
     from vfsd.catalog.server_connections import ServerFacts
@@ -856,6 +857,18 @@ class Transaction:
         from vfsd.catalog.vectors import StoredVectorBlocks  # imports numpy
 
         return StoredVectorBlocks(self._connection)
+
+    @lazy
+    def layers(self) -> Layers:
+        from vfsd.catalog.layers import Layers  # imports numpy
+
+        return Layers(self._connection)
+
+    @lazy
+    def layer_indexes(self) -> LayerIndexes:
+        from vfsd.catalog.layers import LayerIndexes
+
+        return LayerIndexes(self._connection)
 
     @lazy
     def read_log(self) -> LoggedReads:

@@ -15,6 +15,7 @@ from vfsd.catalog.rows import in_batches, reads_row
 from vfsd.catalog.schema import (
     budgets,
     evictions,
+    layer_indexes,
     original_log,
     physical_videos,
     pins,
@@ -146,7 +147,8 @@ class DerivedUsage:
             for scope in (video_id, None)
             for column in (budgets.c.id, budgets.c.bytes, budgets.c.times)
         ]
-        every = [*limits, *newest, original, saved, charged]
+        indexes = _within(_sum_of_indexes(), video_id)
+        every = [*limits, *newest, original, saved, charged, indexes]
         row = self._connection.execute(sa.select(*(one.scalar_subquery() for one in every))).one()
         own = Limit(row[1], row[2]) if row[0] is not None else DEFAULT_VIDEO_LIMIT
         shared = Limit(row[4], row[5]) if row[3] is not None else DEFAULT_STORE_LIMIT
@@ -154,7 +156,8 @@ class DerivedUsage:
         if shared != Limit():  # its sums are about all videos, and not needed without a limit
             return UsageFigures(read, 0)
         allowed = own.allowed(int(row[9] or 0) + int(row[10] or 0))
-        return UsageFigures(read, None if allowed is None else allowed - int(row[11] or 0))
+        used = int(row[11] or 0) + int(row[12] or 0)
+        return UsageFigures(read, None if allowed is None else allowed - used)
 
     def set_limit(self, video_id: int | None, limit: Limit | None) -> None:
         """Set a budget; None restores the default."""
@@ -193,9 +196,21 @@ class DerivedUsage:
         return int(self._connection.execute(sa.select(sa.func.sum(chosen.c.size))).scalar() or 0)
 
     def charged_bytes(self, video_id: int | None) -> int:
-        """Return the bytes of all segments that are not pinned."""
+        """Return the bytes of all segments that are not pinned, and of all indexes of layers."""
         chosen = _within(_sum_of_charged(), video_id)
+        return int(self._connection.execute(chosen).scalar() or 0) + self.index_bytes(video_id)
+
+    def index_bytes(self, video_id: int | None) -> int:
+        """Return the bytes of the index of a layer, by the video with its maps."""
+        chosen = _within(_sum_of_indexes(), video_id)
         return int(self._connection.execute(chosen).scalar() or 0)
+
+    def keys(self) -> set[str]:
+        """Return the keys of all objects with derived data."""
+        found: set[str] = set()
+        for column in (segments.c.object_key, layer_indexes.c.object_key):
+            found.update(self._connection.execute(sa.select(column).distinct()).scalars())
+        return found
 
     def segments(self, video_id: int | None) -> list[ChargedSegment]:
         """Return all segments, by video, role, size and first frame."""
@@ -322,6 +337,13 @@ def _sum_of_originals() -> sa.Select[Any]:
 
 def _sum_of_charged() -> sa.Select[Any]:
     return sa.select(sa.func.sum(segments.c.size)).select_from(_SEGMENTS).where(~_IS_PINNED)
+
+
+def _sum_of_indexes() -> sa.Select[Any]:
+    joined = layer_indexes.join(
+        physical_videos, physical_videos.c.id == layer_indexes.c.physical_id
+    )
+    return sa.select(sa.func.sum(layer_indexes.c.size)).select_from(joined)
 
 
 _SEGMENTS = segments.join(physical_videos, physical_videos.c.id == segments.c.physical_id)

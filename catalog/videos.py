@@ -31,6 +31,7 @@ from vfsd.catalog.rows import (
 )
 from vfsd.catalog.schema import (
     frame_pages,
+    layer_indexes,
     nodes,
     objects,
     physical_videos,
@@ -254,9 +255,9 @@ class Videos:
 
         A file that was a video before its bytes changed keeps its id, tags and metadata.
         Everything derived from the old bytes is deleted.  If the bytes differ, so are its
-        detections, vectors, reads, decisions, evictions and pins, and its age restarts.  Its time
-        of recording is that of the new container, unless a user or the name gave it.  Bytes that
-        once replaced others here keep their error.
+        detections, vectors, layers, reads, decisions, evictions and pins, and its age restarts.  It
+        stops being a layer.  Its time of recording is that of the new container, unless a user or
+        the name gave it.  Bytes that once replaced others here keep their error.
         """
         there = self._connection.execute(
             sa.select(videos.c.id, videos.c.digest, videos.c.captured_clock).where(
@@ -280,9 +281,11 @@ class Videos:
             self.drop_physicals(ino)
             if there.digest != digest:
                 from vfsd.catalog.detections import Detections  # imports numpy
+                from vfsd.catalog.layers import Layers
 
                 Detections(self._connection).remove_of_video(video_id)
                 self._connection.execute(sa.delete(vectors).where(vectors.c.video_id == video_id))
+                Layers(self._connection).remove_of_video(video_id)
                 LoggedReads(self._connection).remove(video_id)
                 TilingDecisions(self._connection).remove_of_video(video_id)
                 EvictionLog(self._connection).remove_of_video(video_id)
@@ -529,8 +532,10 @@ _REFERENCES = (
     physical_videos.c.object_key,
     segments.c.object_key,
     vectors.c.object_key,
+    layer_indexes.c.object_key,
 )
 """The columns that keep an object."""
+
 _FORGET_UNREFERENCED = (
     sa.delete(objects)
     .where(*(~sa.exists().where(column == objects.c.key) for column in _REFERENCES))
@@ -708,7 +713,7 @@ class Objects:
         return found
 
     def referenced(self) -> set[str]:
-        """Return the keys that files, stored encodings or vectors refer to."""
+        """Return the keys that files, stored encodings, vectors or indexes refer to."""
         found: set[str] = set()
         for column in _REFERENCES:
             query = sa.select(column).where(column.is_not(None)).distinct()
@@ -741,6 +746,7 @@ class Objects:
                     physical_videos.c.object_key.is_not(None), physical_videos.c.id.in_(mine)
                 ),
                 sa.select(segments.c.object_key).where(segments.c.physical_id.in_(mine)),
+                sa.select(layer_indexes.c.object_key).where(layer_indexes.c.physical_id.in_(mine)),
                 sa.select(videos.c.digest).where(some),
                 sa.select(vectors.c.object_key)
                 .join(videos, videos.c.id == vectors.c.video_id)

@@ -11,7 +11,7 @@ in ``_ns`` are Unix time in nanoseconds.  A change here needs a migration.
     readlog     reads, and tiling decisions made from them
     limits      budgets, pins and evictions
     originals   policies, holds and the log of originals
-    semantic    labelled boxes, their sources, examined frames, and vectors
+    semantic    labelled boxes, their sources, examined frames, vectors, layers and their indexes
 """
 
 from vfsd.catalog.schema.columns import catalog_state, homes, metadata, mounts, store_identity
@@ -55,6 +55,8 @@ from vfsd.catalog.schema.video_tables import (
     examined,
     frame_pages,
     labels,
+    layer_indexes,
+    layers,
     physical_videos,
     searches,
     segments,
@@ -86,6 +88,8 @@ __all__ = [
     "homes",
     "inspections",
     "labels",
+    "layer_indexes",
+    "layers",
     "metadata",
     "mounts",
     "nodes",

@@ -1,4 +1,4 @@
-"""Tables of videos: encodings, frame tables, sound, segments of tiles, and detections."""
+"""Tables of videos: encodings, frame tables, sound, segments of tiles, detections and layers."""
 
 from __future__ import annotations
 
@@ -389,6 +389,55 @@ costs = Table(
     sqlite_with_rowid=False,
 )
 
+
+layers = Table(
+    "layers",
+    metadata,
+    row_id("row id, never reused"),
+    owner("video_id", "videos.id", "the video that it is about"),
+    Column("name", String(255), nullable=False, comment="name among the layers of the video"),
+    Column(
+        "file_id",
+        IdType,
+        ForeignKey("videos.id", ondelete="CASCADE"),
+        nullable=False,
+        unique=True,
+        comment="the video with its maps, in the order of `frames`",
+    ),
+    Column(
+        "frames",
+        BytesType,
+        comment="frames of the video that have a map, see vfsd.core.layers; null: all",
+    ),
+    Column("scale", Double, nullable=False, comment="a sample means zero + scale * sample"),
+    Column("zero", Double, nullable=False, comment="goes with scale"),
+    Column("unit", String(32), nullable=False, comment="unit of the values; empty: none"),
+    Column("source_id", IdType, ForeignKey("sources.id"), comment="source of the maps"),
+    Column("created_ns", BigInteger, nullable=False, comment="when it was added"),
+    UniqueConstraint("video_id", "name"),
+    CheckConstraint("scale > 0", name="scale"),
+    comment="Layers: videos of one channel with a map for frames of another video.",
+    sqlite_autoincrement=True,
+)
+
+layer_indexes = Table(
+    "layer_indexes",
+    metadata,
+    owner_key("physical_id", "physical_videos.id", "the original of the layer's file"),
+    Column(
+        "object_key",
+        String(64),
+        ForeignKey("objects.key"),
+        nullable=False,
+        comment="the object, see vfsd.core.cell_index",
+    ),
+    Column("size", BigInteger, nullable=False, comment="bytes of the object"),
+    Column("cell", Integer, nullable=False, comment="side of a cell in pixels"),
+    Column("bins", Integer, nullable=False, comment="number of ranges of values"),
+    Column("built_ns", BigInteger, nullable=False, comment="when it was made"),
+    Index(None, "object_key"),
+    comment="Indexes of layers: numbers of pixels by cell and range of values.",
+)
 
 labels = Table(
     "labels",

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from vfsd.api.bulk_reads import Request, Scan, ScanOptions
     from vfsd.api.events import EventList
     from vfsd.api.growing_video import GrowingVideo
+    from vfsd.api.layer import LayerHit
     from vfsd.api.reading import ReadOptions
     from vfsd.api.sample import Sample
     from vfsd.api.searches import StoreSearches
@@ -499,6 +500,24 @@ class Store(Mapping[str, "Video"]):
             with suppress(NotFoundError):
                 found[name] = self.timeline(name).frame_at(at, region=region)
         return found
+
+    def top(
+        self, count: int, layer: str, names: str | Iterable[str] = "**", /, **arguments: Any
+    ) -> list[LayerHit]:
+        """The best frames of a layer of several videos, as `Layer.top` finds them.
+
+            store.top(25, "saliency", "cam1/**", boxes="car", low=153)
+
+        `names` is as for `named`, and `arguments` are those of `Layer.top`.  Videos of a pattern
+        that lack the layer are left out; equal counts are in the order of the videos.  Raises
+        `NotFoundError` where no video has the layer.
+        """
+        from vfsd.api.labels import warn_of_unknown_labels
+        from vfsd.api.layer import layers_of, top_of_layers
+
+        if (labels := arguments.get("boxes")) is not None:
+            warn_of_unknown_labels(self.catalog.detections.unknown_labels(labels))
+        return top_of_layers(layers_of(self.named(names), layer), count, **arguments)
 
     def set_captured(
         self, names: str | Iterable[str], captured: datetime | str | None, *, zone: str = "UTC"

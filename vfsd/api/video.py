@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from vfsd.api.bulk_reads import CropOf, RegionScan, Scan
     from vfsd.api.events import EventList
     from vfsd.api.labels import VideoLabels
+    from vfsd.api.layers import VideoLayers
     from vfsd.api.policy import VideoBudget, VideoPolicy
     from vfsd.api.tiles import VideoRenditions, VideoTiles
     from vfsd.api.vectors import VideoVectors
@@ -873,6 +874,13 @@ class Video:
         from vfsd.api.vectors import VideoVectors
 
         return VideoVectors(self._context)
+
+    @property
+    def layers(self) -> VideoLayers:
+        """Masks, depth and other maps of frames: add, count pixels, find frames."""
+        from vfsd.api.layers import VideoLayers
+
+        return VideoLayers(self._context)
 
     @property
     def tiles(self) -> VideoTiles:

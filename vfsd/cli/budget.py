@@ -72,8 +72,11 @@ def budget_argument(function: Callable[..., None]) -> Callable[..., None]:
     )(function)
 
 
-_USAGE_HEADINGS = ("allowed", "used", "tiles", "renditions", "joined", "retired", "pinned", "video")
-_USAGE_ALIGNMENT = ">>>>>>><"
+_USAGE_HEADINGS = (
+    *("allowed", "used", "tiles", "renditions", "joined", "retired", "indexes", "pinned"),
+    "video",
+)
+_USAGE_ALIGNMENT = ">>>>>>>><"
 
 UsageRow = tuple[str | None, "Usage", "Sequence[Pin]"]
 
@@ -131,6 +134,7 @@ def _usage_cells(name: str | None, usage: Usage, _: Sequence[Pin]) -> tuple[str,
         usage.renditions,
         usage.joined,
         usage.retired,
+        usage.indexes,
         usage.pinned,
     )
     return (

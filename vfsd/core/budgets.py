@@ -269,11 +269,12 @@ class Usage:
     joined: int = 0  #: share of data joined with another camera's video
     retired: int = 0  #: kept for undo
     pinned: int = 0  #: not counted above, and not charged
+    indexes: int = 0  #: indexes of layers
 
     @property
     def used(self) -> int:
         """Bytes that are charged."""
-        return self.tiles + self.renditions + self.joined + self.retired
+        return self.tiles + self.renditions + self.joined + self.retired + self.indexes
 
     @property
     def allowed(self) -> int | None:

@@ -299,8 +299,8 @@ def _publish(
         change.segments.replace_pack(after, segment.object_key)
         video_id = change.videos.physical(segment.original_id).video_id
         # At a lower level it may be larger than before.
-        evicted = make_room(change, video_id, now_ns=time_ns(), made=segment.id)
-    gone = {one.object_key for one in evicted}
+        make_room(change, video_id, now_ns=time_ns(), made=segment.id)
+    gone = set(change.segments.released)
     if arrival.key != segment.object_key:
         gone.add(segment.object_key)
     if gone:

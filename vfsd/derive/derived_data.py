@@ -66,15 +66,15 @@ class DerivedBudget:
         # Reads that are still queued count for the order of eviction, too.
         self._tools.read_log.flush()
 
-        def allow(change: Transaction) -> list[ChargedSegment]:
+        def allow(change: Transaction) -> tuple[list[ChargedSegment], set[str]]:
             if self._video is not None:
                 change.videos.require(self._video)
             change.derived_usage.set_limit(self._id, chosen)
-            return _evict_to_fit(change, self._id)
+            return _evict_to_fit(change, self._id), change.segments.released
 
         # A lower budget must be possible on a full disk.
-        gone = self._parts.write_with_reserve(allow)
-        _reclaim(self._parts, gone)
+        gone, released = self._parts.write_with_reserve(allow)
+        _reclaim(self._parts, released)
         return gone
 
     def what_if(self, limit: Limit | str | int) -> WhatIf:
@@ -94,10 +94,12 @@ class DerivedBudget:
             read = seen.derived_usage.newest_read()
             now = replace(_usage(seen, self._id, held), limit=chosen)
             over = 0 if now.allowed is None else now.used - now.allowed
+            now = replace(now, indexes=max(0, now.indexes - max(0, over)))  # indexes go first
+            over = 0 if now.allowed is None else now.used - now.allowed
             gone = (choose_victims(seen, held, over, read=read) or []) if over > 0 else []
             numbers = {one.id for one in gone}
             left = [one for one in held if one.id not in numbers]
-            after = replace(_usage(seen, self._id, left), limit=chosen)
+            after = replace(_usage(seen, self._id, left), limit=chosen, indexes=now.indexes)
         return WhatIf(
             after,
             tuple(gone),
@@ -149,7 +151,7 @@ def unpin(
     """
     _require_writable(parts)
 
-    def take_back(change: Transaction) -> list[ChargedSegment]:
+    def take_back(change: Transaction) -> tuple[list[ChargedSegment], set[str]]:
         found = [
             one
             for one in change.derived_usage.pins(video.id)
@@ -170,10 +172,10 @@ def unpin(
         gone = _evict_to_fit(change, video.id)
         for partner in sorted({one.video_id for one in together}):
             gone += _evict_to_fit(change, partner)
-        return gone
+        return gone, change.segments.released
 
-    gone = parts.write_with_reserve(take_back)
-    _reclaim(parts, gone)
+    gone, released = parts.write_with_reserve(take_back)
+    _reclaim(parts, released)
     return gone
 
 
@@ -193,6 +195,7 @@ def _usage(seen: Transaction, video_id: int | None, held: Iterable[ChargedSegmen
         else:
             kind = _ROLE_NAMES[one.role]
         sums[kind] += one.bytes
+    sums["indexes"] = seen.derived_usage.index_bytes(video_id)
     return Usage(
         seen.derived_usage.original_bytes(video_id), seen.derived_usage.limit(video_id), **sums
     )
@@ -205,9 +208,9 @@ def _evict_to_fit(change: Transaction, video_id: int | None) -> list[ChargedSegm
     return make_room(change, video_id, now_ns=now)
 
 
-def _reclaim(parts: StoreContext, gone: Sequence[ChargedSegment]) -> None:
-    if gone:
-        reclaim_or_log(parts, keys={one.object_key for one in gone})
+def _reclaim(parts: StoreContext, released: set[str]) -> None:
+    if released:
+        reclaim_or_log(parts, keys=released)
 
 
 def _checked_limit(given: Limit | str | int | None) -> Limit | None:
@@ -327,8 +330,8 @@ def rollback_layouts(parts: StoreContext, video: LogicalVideo, frames: range) ->
         change.tiling_decisions.note_redone(segment.id for segment in before)
         change.tiling_decisions.note_undone((segment.id for segment in present), now_ns=now)
         # A retired segment is charged even if it was pinned before.
-        evicted = make_room(change, video.id, now_ns=now)
-    reclaim_or_log(parts, keys={one.object_key for one in evicted})
+        make_room(change, video.id, now_ns=now)
+    reclaim_or_log(parts, keys=change.segments.released)
     return len(present), len(before)
 
 

@@ -339,6 +339,12 @@ class OriginalReplacer:
         if not now.name:
             raise OutdatedError(f"{video.name} was removed in the meantime")
         seen.retention.require_free(video.ino)
+        layer = seen.layers.of_file(video.id)
+        if layer is not None:
+            raise ForbiddenError(
+                f"{video.name} is the layer {layer.name} of {seen.videos.get(layer.video_id).name}",
+                hint="its samples must stay exact; `vfsd layer rm` makes it an ordinary video",
+            )
         if self._require is not None:
             self._require(seen)
         require_replaceable(video.name, seen.retention.policy(video.ino), self._psnr)

@@ -322,9 +322,9 @@ def undo_decision(
         change.tiling_decisions.note_undone([segment.id], now_ns=now)
         restored = _reactivate(change, decision.video_id, segment)
         # A retired segment is charged even if it was pinned before.
-        evicted = make_room(change, decision.video_id, now_ns=now)
+        make_room(change, decision.video_id, now_ns=now)
         undone = change.tiling_decisions.get(decision.id)
-    reclaim_or_log(parts, keys={one.object_key for one in evicted})
+    reclaim_or_log(parts, keys=change.segments.released)
     return undone, restored
 
 

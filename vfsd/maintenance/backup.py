@@ -229,6 +229,7 @@ class _Backup:
             if not self._derived:
                 with catalog.writing() as change:
                     change.segments.delete(one.id for one in change.segments.all())
+                    change.layer_indexes.delete()
                     change.objects.forget_unreferenced()
             with catalog.reading() as seen:
                 sizes = seen.objects.needed()
@@ -383,6 +384,7 @@ class _Backup:
                 broken = [one for one in seen.segments.all() if one.object_key in lost]
             with store.catalog.writing() as change:
                 change.segments.delete(one.id for one in broken)
+                change.layer_indexes.delete(lost)
                 change.objects.forget_unreferenced()
                 for key, size in change.objects.needed().items():
                     there = self._objects.size(key)

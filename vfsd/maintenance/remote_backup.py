@@ -119,7 +119,7 @@ def sizes_to_back_up(parts: StoreContext, *, derived: bool = True) -> dict[str, 
     """Return the objects that a backup needs now, with their sizes in bytes."""
     with parts.catalog.reading() as seen:
         needed = seen.objects.needed()
-        packs = set() if derived else {one.object_key for one in seen.segments.all()}
+        packs = set() if derived else seen.derived_usage.keys()
     return {key: size or 0 for key, size in needed.items() if key not in packs}
 
 
@@ -197,6 +197,7 @@ class _RemoteBackup:
             with catalog.writing() as change:
                 if not self.derived:
                     change.segments.delete(one.id for one in change.segments.all())
+                    change.layer_indexes.delete()
                     change.objects.forget_unreferenced()
                 # A restored store has one home, and all objects in files.
                 change.objects.forget_bucket()
@@ -222,9 +223,10 @@ class _RemoteBackup:
                 closing(Catalog.open(url_of_file(snapshot))) as catalog,
                 catalog.writing() as change,
             ):
-                # Tiles can be made again.
+                # Tiles and indexes can be made again.
                 broken = [one.id for one in change.segments.all() if one.object_key in left_out]
                 change.segments.delete(broken)
+                change.layer_indexes.delete(left_out)
                 change.objects.forget_unreferenced()
         contents = Contents(
             {key: size for key, size in sizes.items() if key not in left_out}, files

@@ -37,7 +37,7 @@ from vfsd.errors import (
     VfsdError,
 )
 from vfsd.storage.context import StoreContext
-from vfsd.storage.reclaim import drop_segments, put_back
+from vfsd.storage.reclaim import drop_index, drop_segments, put_back
 
 _MAX_CHECKPOINT_BYTES = 16 << 20
 # The most damaged ranges in a note. With more, writing takes too long, and an interrupted scrub
@@ -137,7 +137,7 @@ class ScrubDamage:
     """An object or linked file that differs from what was stored."""
 
     place: ByteLocation
-    kind: str  #: original, linked, vectors or tiles
+    kind: str  #: original, linked, vectors, tiles or index
     names: tuple[str, ...]  #: of the videos that use it
     message: str
     ranges: tuple[range, ...]  #: damaged bytes; empty if the file is missing
@@ -294,7 +294,7 @@ class Scrubber:
             needed = seen.objects.needed()
             inspections = seen.integrity.inspections()
             linked = {one.place: one.size for one in seen.integrity.linked_originals()}
-            packs = {segment.object_key for segment in seen.segments.all()}
+            packs = seen.derived_usage.keys()
             if self._videos is None and not self._parts.objects.is_local:
                 originals |= {
                     ByteLocation(node.object_key, None): node.object_key
@@ -313,6 +313,8 @@ class Scrubber:
                     for original in mine
                     for segment in seen.segments.of_original(original.id)
                 }
+                indexes = (seen.layer_indexes.get(original.id) for original in mine)
+                packs.update(one.object_key for one in indexes if one is not None)
         wanted = {**{ByteLocation(key, None): key for key in packs}, **originals}
         before = self._run.begun_ns if self._is_resumed else time.time_ns()
         if older_than is not None:
@@ -473,7 +475,7 @@ class Scrubber:
         names, kind = self._names(item), self._kind(item)
         if not item.is_original:
             how = "is damaged on disk" if found.is_readable else "cannot be read from the disk"
-            text = f"tiles of {' and '.join(names) or 'a removed video'}: {item.place} {how}"
+            text = f"{kind} of {' and '.join(names) or 'a removed video'}: {item.place} {how}"
             repaired = self._put_back(item)
             if repaired is None and found.is_readable:  # else it may come back
                 repaired = self._dropped(item)
@@ -565,12 +567,13 @@ class Scrubber:
                 change.integrity.record_inspection(item.place, (), now_ns=time.time_ns())
 
     def _dropped(self, item: _ScrubItem) -> str | None:
-        """Drop damaged tiles, so that reads use the original instead."""
+        """Drop damaged tiles, or the index of a layer, so that reads use the original instead."""
         if item.is_original:
             return None
         with self._parts.catalog.reading() as seen:
             mine = seen.segments.of_pack(item.digest)
         drop_segments(self._parts, mine)
+        drop_index(self._parts, item.digest)
         return "dropped"
 
     def _recorded(self, key: str, size: int) -> bool:
@@ -620,7 +623,8 @@ class Scrubber:
 
     def _kind(self, item: _ScrubItem) -> str:
         if not item.is_original:
-            return "tiles"
+            with self._parts.catalog.reading() as seen:
+                return "index" if seen.layer_indexes.in_object(item.digest) else "tiles"
         with self._parts.catalog.reading() as seen:
             if seen.integrity.vectors_of(item.place):
                 return "vectors"
@@ -633,6 +637,7 @@ class Scrubber:
                 numbers += seen.integrity.vectors_of(item.place)
             else:
                 made = {one.physical_id for one in seen.segments.of_pack(item.digest)}
+                made |= {one.physical_id for one in seen.layer_indexes.in_object(item.digest)}
                 numbers = sorted({seen.videos.physical(number).video_id for number in made})
             names = []
             for number in numbers:

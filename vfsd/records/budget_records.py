@@ -40,6 +40,7 @@ USAGE_FIELDS: Mapping[str, str] = MappingProxyType(
         "renditions": "bytes of renditions that reads may use",
         "joined": "bytes of data joined with other videos: the share of this one",
         "retired": "bytes kept for a rollback",
+        "indexes": "bytes of indexes of layers",
         "pinned": "bytes of pinned data, which do not count",
         "pins": "list of objects with frames ([first, end]) and what (all, tiles, or a size WxH)",
     }
@@ -54,6 +55,7 @@ def usage_record(name: str | None, usage: Usage, pins: Sequence[Pin]) -> dict[st
         "renditions": usage.renditions,
         "joined": usage.joined,
         "retired": usage.retired,
+        "indexes": usage.indexes,
         "pinned": usage.pinned,
         "pins": [
             {"frames": [pin.frames.start, pin.frames.stop], "what": pin_text(pin)} for pin in pins

@@ -1,9 +1,10 @@
 """Evicts derived data that exceeds a budget, in the transaction that adds to it.
 
-All charged data may be evicted: reads then use the original. After a replacement the original may
-be worse than tiles of the old one, which cannot be made again in that quality. So a replacement
-alone shrinks no budget (see `DerivedUsage.original_bytes`), and pinned data stays. Only rows are
-deleted here; `vfsd.storage.reclaim` deletes the files. Open files stay readable.
+All charged data may be evicted: reads then use the original. Indexes of layers go first: one pass
+over its layer makes an index again. After a replacement the original may be worse than tiles of the
+old one, which cannot be made again in that quality. So a replacement alone shrinks no budget (see
+`DerivedUsage.original_bytes`), and pinned data stays. Only rows are deleted here;
+`vfsd.storage.reclaim` deletes the files. Open files stay readable.
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ def make_room(
     """
     gone: list[ChargedSegment] = []
     for scope in (video_id, None):
-        excess = exceeded(change, scope)
-        if excess is None or excess <= 0:
+        excess = _without_indexes(change, scope)
+        if excess <= 0:
             continue
         change.fold_reads()
         read = change.derived_usage.newest_read()
@@ -95,13 +96,23 @@ def _budget_of(seen: Transaction, video_id: int, scope: int | None) -> tuple[str
 
 def make_room_in_store(change: Transaction, *, now_ns: int) -> list[ChargedSegment]:
     """Evict what exceeds the budget of the store; return the evicted segments."""
-    excess = exceeded(change, None)
-    if excess is None or excess <= 0:
+    excess = _without_indexes(change, None)
+    if excess <= 0:
         return []
     change.fold_reads()
     read = change.derived_usage.newest_read()
     chosen = choose_victims(change, change.derived_usage.segments(None), excess, read=read) or []
     return evict(change, chosen, None, read=read, now_ns=now_ns)
+
+
+def _without_indexes(change: Transaction, video_id: int | None) -> int:
+    """Delete indexes of layers that exceed a budget; return the bytes that still exceed it."""
+    excess = exceeded(change, video_id) or 0
+    if excess > 0:
+        # The callers delete the objects of evicted segments likewise.
+        change.segments.released.update(change.layer_indexes.free(video_id, excess))
+        excess = exceeded(change, video_id) or 0
+    return excess
 
 
 def choose_victims(

@@ -116,7 +116,7 @@ def _forget(context: StoreContext, keys: Iterable[str] | None) -> list[str]:
         widowed = change.segments.without_partner()
         change.segments.delete(one.id for one in widowed)
         if keys is not None:
-            keys = {*keys, *(one.object_key for one in evicted)}
+            keys = {*keys, *change.segments.released, *(one.object_key for one in evicted)}
             keys.update(one.object_key for one in widowed)
         return change.objects.forget_unreferenced(keys)
 
@@ -231,6 +231,7 @@ def _drop_if_damaged(parts: StoreContext, object_key: str) -> list[Segment]:
     with parts.catalog.reading() as seen:
         mine = seen.segments.of_pack(object_key)
     drop_segments(parts, mine)
+    drop_index(parts, object_key)
     return mine
 
 
@@ -292,6 +293,13 @@ def put_back(parts: StoreContext, object_key: str, copy: Path) -> bool:
         parts.objects.abandon(place)
         discard_failed(parts, object_key)
     return is_needed
+
+
+def drop_index(parts: StoreContext, object_key: str) -> None:
+    """Delete the index of a layer in an object; queries then make it again."""
+    with parts.catalog.writing() as change:
+        change.layer_indexes.delete([object_key])
+    reclaim_or_log(parts, keys={object_key})
 
 
 def drop_segments(parts: StoreContext, segments: list[Segment]) -> None:

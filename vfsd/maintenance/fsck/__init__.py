@@ -14,6 +14,7 @@ objects        each recorded object exists and has its recorded size
 recordings     no unfinished recording waits for `vfsd recover`
 garbage        the object store and the view cache hold only files that the catalog needs
 budgets        derived data stays within its budgets, and pins refer to existing frames
+layers         each layer has a map of one channel for each of its frames
 digests        the digest of each video in the store is the name of its object
 boxes          the numbers of boxes by label and source are those of the boxes
 videos         each video has an original, and a consistent frame table
@@ -69,6 +70,7 @@ _CHECKS: tuple[tuple[str, Check], ...] = (
     ("recordings", stored_objects.unfinished),
     ("garbage", stored_objects.garbage),
     ("budgets", derived.budgets),
+    ("layers", derived.layers),
     ("digests", originals.digests),  # first: a digest identifies the labels of a video
     ("boxes", originals.box_counts),
     ("videos", originals.videos),

@@ -1,4 +1,4 @@
-"""Checks of tiles and renditions, of the decisions that made them, and of budgets and pins."""
+"""Checks of tiles, of the decisions that made them, of budgets and pins, and of layers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 
 from vfsd.codecs.cells.pack import open_pack
+from vfsd.core.layers import layer_fault
 from vfsd.core.model import Segment
 from vfsd.core.timebase import human_bytes
 from vfsd.disk.safe_open import UNREADABLE
@@ -123,6 +124,16 @@ def decisions(run: CheckRun) -> Iterator[Finding]:
             )
 
 
+def layers(run: CheckRun) -> Iterator[Finding]:
+    with run.context.catalog.reading() as seen:
+        for layer in seen.layers.all():
+            with suppress(NotFoundError):  # it is being written
+                video, maps = seen.videos.get(layer.video_id), seen.videos.get(layer.file_id)
+                fault = layer_fault(layer, video.original, maps.original)
+                if fault is not None:
+                    yield Finding("layers", f"layer {layer.name} of {video.name}: {fault}")
+
+
 def budgets(run: CheckRun) -> Iterator[Finding]:
     context = run.context
     with context.catalog.reading() as seen:
@@ -132,7 +143,10 @@ def budgets(run: CheckRun) -> Iterator[Finding]:
             number: more
             for number in [
                 None,
-                *sorted({one.video_id for one in seen.derived_usage.segments(None)}),
+                *sorted(
+                    {one.video_id for one in seen.derived_usage.segments(None)}
+                    | {one.file_id for one in seen.layers.all()}
+                ),
             ]
             if (more := exceeded(seen, number) or 0) > 0
         }
@@ -152,6 +166,6 @@ def budgets(run: CheckRun) -> Iterator[Finding]:
             gone = make_room_in_store(change, now_ns=now)
             for number in names:
                 gone += make_room(change, number, now_ns=now)
-        reclaim(context, keys={one.object_key for one in gone})
+        reclaim(context, keys={*change.segments.released, *(one.object_key for one in gone)})
     for message in found:
         yield Finding("budgets", message, repaired=run.repair)

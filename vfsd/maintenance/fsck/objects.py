@@ -21,28 +21,37 @@ from vfsd.disk.safe_open import OF_THE_PROCESS, STAYS, UNREADABLE, remove
 from vfsd.errors import IntegrityError, NoSpaceError, NotFoundError, ReadOnlyError
 from vfsd.maintenance.fsck.finding import NOT_HERE, CheckRun, Finding
 from vfsd.storage.context import StoreContext
-from vfsd.storage.reclaim import discard_unpublished, drop_segments, reclaim
+from vfsd.storage.reclaim import discard_unpublished, drop_index, drop_segments, reclaim
 from vfsd.write.unfinished_files import delete_leftover, find_leftovers, unfinished_recordings
 
 # Time in which a waiting writer notices a free write lock: SQLite polls ten times a second.
 _LOCK_POLL_SECONDS = 0.25
+
+_INDEX_USE = "which holds the index of a layer"
 
 
 def objects(run: CheckRun) -> Iterator[Finding]:
     with run.context.catalog.reading() as seen:
         recorded = seen.objects.sizes()
         packs = _pack_sizes(seen.segments.all())
+        indexes = {one.object_key for one in seen.layer_indexes.held(None)}
     for key, size in sorted(recorded.items()):
         if not is_key(key):
             yield Finding("objects", f"an object's name must be its hash, got {key[:80]!r}")
             continue
         there = run.context.objects.size(key)
         fault = _fault(run.context, key, there, size)
+        is_index = key in indexes
         if key in packs and (fault is None or there != packs[key]):
             continue  # the check "tiles" reports it
         # The object may have been removed since the first look.
         if fault is not None and _is_recorded(run.context, key):
-            message = f"object {key}, {_use(run.context, key)}, {fault}"
+            use = _INDEX_USE if is_index else _use(run.context, key)
+            message = f"object {key}, {use}, {fault}"
+            if is_index and run.repair and fault != NOT_HERE:
+                drop_index(run.context, key)
+                yield Finding("objects", message, repaired=True)
+                continue
             # A process that was killed may have left the row of an unused object.
             done = run.repair and (
                 key in reclaim(run.context, keys=[key]) or _correct_size(run.context, key)
@@ -244,6 +253,7 @@ def content(run: CheckRun) -> Iterator[Finding]:
     with run.context.catalog.reading() as seen:
         for segment in seen.segments.all():
             packs.setdefault(segment.object_key, []).append(segment)
+        indexes = {one.object_key for one in seen.layer_indexes.held(None)}
         remote = {} if run.context.objects.is_local else seen.objects.placed()
     here = set(run.context.objects.all_keys())
     keys = [*sorted(here), *sorted(remote.keys() - here)]
@@ -254,18 +264,20 @@ def content(run: CheckRun) -> Iterator[Finding]:
             message, sums_fault = check_object(run.context, key, repair=run.repair)
         except PermissionError:
             use = "which holds tiles" if tiles else _use(run.context, key)
+            use = _INDEX_USE if key in indexes else use
             yield Finding("permissions", f"object {key}, {use}, cannot be read: permission denied")
             continue
         if sums_fault is not None:
             yield Finding("sums", sums_fault, repaired=run.repair)
         if message is None:
             continue
-        if tiles and run.repair:
+        is_derived = bool(tiles) or key in indexes
+        if is_derived and run.repair:
             drop_segments(run.context, tiles)
+            drop_index(run.context, key)
+        what = "pack" if tiles else "index" if key in indexes else "object"
         yield Finding(
-            "content",
-            f"{'pack' if tiles else 'object'} {key} is damaged: {message}",
-            repaired=bool(tiles) and run.repair,
+            "content", f"{what} {key} is damaged: {message}", repaired=is_derived and run.repair
         )
 
 

@@ -1,0 +1,1 @@
+../../../../catalog/migrations/versions/v16_layers.py
