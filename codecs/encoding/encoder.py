@@ -478,17 +478,20 @@ _PNG_BYTES = 63
 _BLOCK_BYTES = 5
 
 
-def uncompressed_png_size(width: int, height: int) -> int:
+def uncompressed_png_size(width: int, height: int, pixel_bytes: int = 3) -> int:
     """Return the size in bytes of the result of `uncompressed_png`."""
-    rows = height * (1 + 3 * width)
+    rows = height * (1 + pixel_bytes * width)
     return _PNG_BYTES + rows + _BLOCK_BYTES * -(-rows // _STORED_BLOCK)
 
 
-def uncompressed_png(pixels: RgbArray) -> bytes:
-    """Return a PNG file of RGB pixels without compression."""
-    height, width, _ = pixels.shape
-    rows = np.zeros((height, 1 + 3 * width), np.uint8)  # each row begins with filter type 0
-    rows[:, 1:] = pixels.reshape(height, -1)
+def uncompressed_png(pixels: RgbArray | npt.NDArray[np.uint16]) -> bytes:
+    """Return a PNG file without compression, of height x width x 3 RGB or x 1 gray pixels."""
+    height, width, channels = pixels.shape
+    samples = pixels.reshape(height, -1)
+    if samples.itemsize == 2:
+        samples = np.ascontiguousarray(samples, ">u2").view(np.uint8)
+    rows = np.zeros((height, 1 + samples.shape[1]), np.uint8)  # each begins with filter type 0
+    rows[:, 1:] = samples
     data = memoryview(rows.reshape(-1).data)
     parts = [b"\x78\x01"]
     for start in range(0, len(data), _STORED_BLOCK):
@@ -497,7 +500,8 @@ def uncompressed_png(pixels: RgbArray) -> bytes:
         parts.append(struct.pack("<BHH", last, len(block), len(block) ^ 0xFFFF))
         parts.append(bytes(block))
     parts.append(struct.pack(">I", zlib.adler32(data)))
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    color = 2 if channels == 3 else 0
+    header = struct.pack(">IIBBBBB", width, height, 8 * pixels.itemsize, color, 0, 0, 0)
     body = _png_chunk(b"IDAT", b"".join(parts))
     return b"".join((_SIGNATURE, _png_chunk(b"IHDR", header), body, _png_chunk(b"IEND", b"")))
 

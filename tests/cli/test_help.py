@@ -166,6 +166,18 @@ def _decide(place: Path) -> None:
         store.tuner().make(one)
 
 
+def _add_maps(place: Path, name: str) -> None:
+    """Two videos with maps, and a layer; its boxes are those of a detector."""
+    maps = np.indices((120, 60, 80)).sum(0).astype(np.uint8)
+    with Store.open(place / "videos") as store:
+        for file, chosen, form in (("maps", maps, "gray"), ("depth", maps[::10] * 9, "gray16")):
+            pixels = chosen[..., None].astype(np.uint8 if form == "gray" else np.uint16)
+            written = {"format": form, "codec": "ffv1", "lossless": True}
+            store.write(f"cam1/{file}.mkv", pixels, fps=30, **written)  # type: ignore[arg-type]
+        if name != "layer add":
+            store[TRAFFIC].layers.add("mask", "cam1/maps.mkv")
+
+
 def _film(place: Path) -> None:
     """Two cameras at one place."""
     filmed = FilmedScene.of(Cameras(), frames=30, seed=1)
@@ -211,6 +223,8 @@ def test_example(place: Path, name: str, example: str, request: pytest.FixtureRe
         _film(place)
     if name in ("overlap ls", "overlap split") and "west.mp4" in example:
         assert run_command("-s", "videos", "overlap", "join", *JOINED).code == 0
+    if name.startswith("layer "):
+        _add_maps(place, name)
     if name == "timeline save":
         when = ("captured", TRAFFIC, "--from", "2026-05-01T10:00:00Z")
         assert run_command("-s", "videos", *when).code == 0

@@ -91,6 +91,14 @@ def test_index(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
+def test_layers(tmp_path: Path) -> None:
+    figures = run(tmp_path, "layers", "--runs", "3", "--frames", "60")["figures"]
+    assert 60 < figures["maps"] <= 120
+    assert 0 < figures["index_share"] < 0.2
+    assert figures["unordered_loaded"] >= figures["top_loaded"] > 0
+
+
+@pytest.mark.thorough
 def test_eviction(tmp_path: Path) -> None:
     options = ("--seconds", "30", "--reads", "20", "--seeds", "1", "--videos", "1")
     figures = run(tmp_path, "eviction", *options, "--budgets", "0.1", "0.5")["figures"]

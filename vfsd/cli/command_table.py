@@ -108,6 +108,13 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = MappingProxyType(
             "searches ls": Entry("searches", "List the saved searches."),
             "searches run": Entry("searches", "Run a saved SEARCH."),
             "searches rm": Entry("searches", "Remove saved searches; boxes and events stay."),
+            "layer add": Entry("layer", "Add masks, depth or other maps of frames to a VIDEO."),
+            "layer ls": Entry("layer", "List the layers of videos."),
+            "layer rm": Entry("layer", "Remove a layer and its index; its file stays."),
+            "layer count": Entry("layer", "Count the pixels with certain values on each map."),
+            "layer where": Entry("layer", "Find the frames with many pixels of certain values."),
+            "layer top": Entry("layer", "Find the frames or boxes with the most such pixels."),
+            "layer index": Entry("layer", "Make the indexes of layers again."),
             "dataset export": Entry(
                 "dataset", "Export pictures and boxes of videos as a data set."
             ),
@@ -191,6 +198,7 @@ TOPICS: Mapping[str, str] = MappingProxyType(
         "age": "Apply policies to videos as they grow old, and list what was done.",
         "labels": "Labelled boxes of a video: import, export, query, list and remove them.",
         "vectors": "Vectors that models gave runs of frames: add, search, export and remove them.",
+        "layer": "Masks, depth and other maps of the frames of a video, and queries on them.",
         "dataset": "Data sets of other programs, made of videos and their boxes.",
         "cameras": "Archives of other recorders.",
         "lerobot": "LeRobot data sets: import by link, and export without encoding.",

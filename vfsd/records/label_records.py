@@ -10,9 +10,11 @@ from vfsd.core.timebase import iso_time
 
 if TYPE_CHECKING:
     from vfsd.api.events import Event
+    from vfsd.api.layer import Layer, LayerHit
+    from vfsd.api.layer_maps import LayerWork
     from vfsd.catalog import Catalog
     from vfsd.catalog.searches import SavedSearch
-    from vfsd.core.detections import BoxTotal, Detection, Source
+    from vfsd.core.detections import BoxTotal, Detection, Ints, Source
     from vfsd.core.label_query import UnknownLabels
     from vfsd.core.model import LogicalVideo
 
@@ -176,3 +178,102 @@ def search_record(one: SavedSearch) -> dict[str, Any]:
         "arguments": dict(one.arguments),
         "saved": iso_time(one.saved_ns),
     }
+
+
+LAYER_FIELDS: Mapping[str, str] = MappingProxyType(
+    {
+        "name": "path of the video from the root of the store",
+        "layer": "name of the layer",
+        "file": "path of the video with the maps",
+        "maps": "number of maps",
+        "frames": "list of frames that have a map, as [first, end] pairs",
+        "size": "width and height of a map",
+        "bits": "bits of a sample: 8 or 16",
+        "scale": "a sample stands for zero + scale * sample",
+        "zero": "see scale",
+        "unit": "unit of the values, or empty",
+        "source": "object: name, model and version of the source of the maps; or null",
+        "index": "bytes of the index, or null",
+    }
+)
+
+
+def layer_record(layer: Layer) -> dict[str, Any]:
+    """The values of `LAYER_FIELDS`."""
+    source = layer.source
+    return {
+        "name": layer.video,
+        "layer": layer.name,
+        "file": layer.file,
+        "maps": len(layer),
+        "frames": _pairs(layer.frames),
+        "size": list(layer.size),
+        "bits": layer.bits,
+        "scale": layer.meaning.scale,
+        "zero": layer.meaning.zero,
+        "unit": layer.meaning.unit,
+        "source": None
+        if source is None
+        else {"name": source.name, "model": source.model, "version": source.version},
+        "index": layer.index_bytes,
+    }
+
+
+COUNT_FIELDS: Mapping[str, str] = MappingProxyType(
+    {
+        "name": "path of the video from the root of the store",
+        "frame": "number of the frame, from 0",
+        "count": "number of pixels of its map",
+    }
+)
+
+WHERE_FIELDS: Mapping[str, str] = MappingProxyType(
+    {
+        "name": "path of the video from the root of the store",
+        "layer": "name of the layer",
+        "frames": "list of frames, as [first, end] pairs",
+        "maps": "number of maps searched",
+        "by_runs": "maps that the index decided in runs",
+        "by_maps": "maps that the index decided one by one",
+        "decoded": "maps that were decoded",
+    }
+)
+
+
+def where_record(layer: Layer, frames: Ints, work: LayerWork) -> dict[str, Any]:
+    """The values of `WHERE_FIELDS`."""
+    return {
+        "name": layer.video,
+        "layer": layer.name,
+        "frames": _pairs(frames),
+        "maps": work.maps,
+        "by_runs": work.by_runs,
+        "by_maps": work.by_maps,
+        "decoded": work.decoded,
+    }
+
+
+HIT_FIELDS: Mapping[str, str] = MappingProxyType(
+    {
+        **COUNT_FIELDS,
+        "box": "x1, y1, x2, y2 in pixels of the displayed frame; null: the region",
+        "label": "label of the box, or null",
+    }
+)
+
+
+def hit_record(one: LayerHit) -> dict[str, Any]:
+    """The values of `HIT_FIELDS`."""
+    return {
+        "name": one.video,
+        "frame": one.frame,
+        "count": one.count,
+        "box": None if one.box is None else list(one.box.box),
+        "label": None if one.box is None else one.box.label,
+    }
+
+
+def _pairs(frames: Ints) -> list[list[int]]:
+    from vfsd.core.detections import contiguous_ranges  # imports numpy
+
+    return [[part.start, part.stop] for part in contiguous_ranges(frames)]

@@ -19,6 +19,7 @@ import numpy as np
 from vfsd.catalog import NAME_BYTES
 from vfsd.core import view_request
 from vfsd.core.detections import NO_TRACK, DetectionColumns
+from vfsd.core.layers import StoredLayer
 from vfsd.core.model import LogicalVideo
 from vfsd.core.process_control import host_name
 from vfsd.errors import NotFoundError, StoreError, VfsdError
@@ -26,6 +27,7 @@ from vfsd.read.read_context import ReadContext
 from vfsd.storage.context import StoreContext
 from vfsd.tiling import Rect
 from vfsd.views.info_files import frame_mappings_json, info_json, readme_text
+from vfsd.views.layer_files import LAYERS_DIR, LayerTree
 from vfsd.views.layout_files import LAYOUT_DIR, LAYOUT_FILE, layout_view
 from vfsd.views.render_cache import RenderHistory
 from vfsd.views.rendered_view import RenderedView, StillView, TextView, plan_view, require_frame
@@ -117,6 +119,7 @@ class KnownVideo:
     source: ViewInput
     key: str  #: of the source
     objects: ObjectTree
+    layers: LayerTree
     fresh: int  #: the catalog change that this state belongs to
     info_file: RenderedView | None = None
     prefix: str = ""  #: of all paths: the directory of another stream, with a slash
@@ -189,14 +192,16 @@ class ViewResolver:
         if not rest or stream == known.info.original.media.stream_index:
             return known, rest
         # Detections and tiles are stored for the main stream only.
-        if is_below(rest, OBJECTS_DIR) or _is_layout(rest):
+        if is_below(rest, OBJECTS_DIR) or is_below(rest, LAYERS_DIR) or _is_layout(rest):
             raise NotFoundError(
-                f"no such view: {path!r}; labels and tiles belong to the video's main stream"
+                f"no such view: {path!r}; labels, layers and tiles belong to the main stream"
             )
         info, source = self._streams.input_of(known.info, stream)
         prefix = f"{stream_dir(stream)}/"
         objects = self._objects(info, source)
-        return KnownVideo(info, source, source.key, objects, known.fresh, prefix=prefix), rest
+        return KnownVideo(
+            info, source, source.key, objects, known.layers, known.fresh, prefix=prefix
+        ), rest
 
     def lookup(self, ino: int) -> KnownVideo:
         """Return the catalog's current state of a video, cached until the catalog changes."""
@@ -220,7 +225,8 @@ class ViewResolver:
             source = replace(found[1].source, tiles=tiles, sound=sound, damage=damage)
         else:
             source = view_input_of(self._parts, self._tools, info)
-        known = KnownVideo(info, source, source.key, self._objects(info, source), fresh)
+        objects, layers = self._objects(info, source), self._layers(info)
+        known = KnownVideo(info, source, source.key, objects, layers, fresh)
         with self._guard:
             self._videos[ino] = (fresh, known)
             while len(self._videos) > _MAX_KNOWN_VIDEOS:
@@ -230,7 +236,8 @@ class ViewResolver:
     def from_record(self, info: LogicalVideo) -> KnownVideo:
         """Return a video as `info` describes it, even if the catalog has changed."""
         source = view_input_of(self._parts, self._tools, info)
-        return KnownVideo(info, source, source.key, self._objects(info, source), self._fresh)
+        objects, layers = self._objects(info, source), self._layers(info)
+        return KnownVideo(info, source, source.key, objects, layers, self._fresh)
 
     def resolve(self, known: KnownVideo, path: str) -> RenderedView:
         """Return the view at a path of a video."""
@@ -243,6 +250,7 @@ class ViewResolver:
             path == README_FILE
             or "boxes=" in path
             or is_below(path, OBJECTS_DIR)
+            or is_below(path, LAYERS_DIR)
             or is_below(path, EXPLAIN_DIR)
             or is_below(path, WHY_DIR)
         )
@@ -260,6 +268,8 @@ class ViewResolver:
     def _make(self, known: KnownVideo, path: str) -> RenderedView:
         if is_below(path, OBJECTS_DIR):
             return known.objects.view(path)
+        if is_below(path, LAYERS_DIR):
+            return known.layers.view(path)
         source = known.source
         if path == README_FILE:
             return TextView(readme_text(known.info, source.table))
@@ -314,6 +324,15 @@ class ViewResolver:
             lambda: [summary.label for summary in catalog.detections.labels(info)],
             lambda label: catalog.detections.find(info, label).columns(),
         )
+
+    def _layers(self, info: LogicalVideo) -> LayerTree:
+        def layers() -> list[tuple[StoredLayer, LogicalVideo]]:
+            with self._parts.catalog.reading() as seen:
+                return [
+                    (one, seen.videos.get(one.file_id)) for one in seen.layers.of_video(info.id)
+                ]
+
+        return LayerTree(info, layers, lambda file: view_input_of(self._parts, self._tools, file))
 
     def _info(self, known: KnownVideo) -> RenderedView:
         if known.info_file is None:

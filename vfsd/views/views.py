@@ -48,6 +48,7 @@ from vfsd.read.read_log import ReadTiming
 from vfsd.read.read_plan import select_frames
 from vfsd.storage.context import StoreContext
 from vfsd.views.joined_views import JoinedView
+from vfsd.views.layer_files import LAYERS_DIR
 from vfsd.views.layout_files import LAYOUT_DIR, LAYOUT_FILE, layout_names
 from vfsd.views.render_cache import RenderHistory
 from vfsd.views.rendered_view import (
@@ -225,7 +226,8 @@ class Views:
         if inner or path:
             return [*(self._entries(known, inner) if inner else _ENTRIES_OF_STREAM)]
         streams = other_streams(known.info.original.media)
-        return [*_ENTRIES, *((stream_dir(number), True) for number in streams)]
+        layers = [(LAYERS_DIR, True)] if known.layers else []
+        return [*_ENTRIES, *layers, *((stream_dir(number), True) for number in streams)]
 
     def _entries(self, known: KnownVideo, path: str) -> Sequence[tuple[str, bool]]:
         if path == "":
@@ -238,6 +240,8 @@ class Views:
             return layout_names(known.source, MAX_LISTED)
         if is_below(path, OBJECTS_DIR):
             return known.objects.entries(path, MAX_LISTED)
+        if is_below(path, LAYERS_DIR):
+            return known.layers.entries(path, MAX_LISTED)
         if path != FRAMES_DIR:
             raise NotFoundError(f"no such directory: {path!r}")
         count = known.info.original.frames
@@ -297,6 +301,8 @@ class Views:
                 return False
         if is_below(path, OBJECTS_DIR):
             return known.objects.is_folder(path)
+        if is_below(path, LAYERS_DIR):
+            return known.layers.is_folder(path)
         return path in ("", FRAMES_DIR, LAYOUT_DIR, *EXPLAIN_DIRS)
 
     def _finished(self, rendered: RenderedView, ino: int, path: str) -> RenderedView:
