@@ -30,7 +30,7 @@ from vfsd.mount.fuse.libfuse import require_fuse
 from vfsd.mount.fuse.mount_options import MountOptions
 
 ROOT = FOLDER.parent
-PAGES = ("train", "research", "cameras", "operate", "datasets", "coming-from", "web")
+PAGES = ("train", "research", "cameras", "operate", "datasets", "coming-from", "web", "workloads")
 _BLOCK = re.compile(
     r"(?:^<!-- test: (?P<marks>[^>]*) -->\n)?^```(?P<language>console|python)\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
