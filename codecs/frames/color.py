@@ -27,6 +27,7 @@ from vfsd.codecs.frames.planes import (
 )
 from vfsd.codecs.pyav import decode, new_decoder
 from vfsd.core.model import MediaInfo
+from vfsd.errors import RefusedMediaError
 
 _UNSPECIFIED = 2
 LIMITED_RANGE, FULL_RANGE = 1, 2
@@ -86,8 +87,13 @@ _WEIGHTS = {
     7: (0.212, 0.087),
     9: (0.2627, 0.0593),
 }
-# Matrices that FFmpeg's scaler replaces by others. It treats unknown ones as BT.601.
+# Matrices that FFmpeg's scaler replaces by others.
 _EQUIVALENT_MATRICES = {6: _BT601, 10: 9}
+# Matrices of YUV that the scaler accepts. It refuses others, also numbers without a meaning.
+_SCALER_MATRICES = frozenset((0, 1, _UNSPECIFIED, 4, 5, 6, 7, 9))
+# Matrices that have a meaning, but that nothing here converts to RGB: YCgCo, SMPTE 2085, those that
+# are derived from the primaries, ICtCp, IPT-PQ-C2 and YCgCo-R (ITU-T H.273, table 4).
+_MATRICES_WITHOUT_RGB = frozenset((8, *range(11, 18)))
 
 _ColorValues = npt.NDArray[np.float32]
 
@@ -183,6 +189,28 @@ def frame_coding(picture: av.VideoFrame, default: ColorCoding) -> ColorCoding:
         is_full = is_full_range(picture)
     matrix = picture.colorspace
     return ColorCoding(is_full, default.matrix if matrix == _UNSPECIFIED else _known_matrix(matrix))
+
+
+def scaler_matrix(picture: av.VideoFrame) -> int | None:
+    """Return the matrix that FFmpeg's scaler should use for `picture`; None: its own.
+
+    It stands for one that the scaler refuses. A number without a meaning counts as undeclared.
+    """
+    matrix = picture.colorspace
+    if matrix in _SCALER_MATRICES or not _is_yuv(picture.format.name):
+        return None
+    return _known_matrix(matrix)
+
+
+def require_rgb_matrix(picture: av.VideoFrame) -> None:
+    """Raise `RefusedMediaError` if the colors of `picture` cannot be converted to RGB."""
+    matrix = picture.colorspace
+    if matrix in _MATRICES_WITHOUT_RGB and _is_yuv(picture.format.name):
+        name = MATRICES.get(matrix, f"number {matrix} of ITU-T H.273")
+        raise RefusedMediaError(
+            f"pictures with the color matrix {name} cannot be converted to RGB",
+            hint="read their planes, for example with format yuv420p",
+        )
 
 
 def frame_colors(picture: av.VideoFrame) -> tuple[ColorCoding, int, int]:

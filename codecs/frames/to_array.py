@@ -36,6 +36,8 @@ from vfsd.codecs.frames.color import (
     chroma_grid,
     is_full_range,
     is_same_form,
+    require_rgb_matrix,
+    scaler_matrix,
     with_full_chroma,
 )
 from vfsd.codecs.frames.planes import (
@@ -401,6 +403,9 @@ class PixelConverter:
         if not self._layout.channels:
             # Equal ranges stop FFmpeg from converting by the range in the format's name.
             color_range = FULL_RANGE if is_full_range(frame) else LIMITED_RANGE
+        else:
+            require_rgb_matrix(frame)
+        matrix = scaler_matrix(frame)
         try:
             return self._reformatter.reformat(
                 frame,
@@ -408,6 +413,8 @@ class PixelConverter:
                 height=height,
                 format=pixel_format or self._target_format(frame, width or frame.width),
                 interpolation=Interpolation.AREA if self._is_reduced else Interpolation.BICUBIC,
+                src_colorspace=matrix,
+                dst_colorspace=matrix,
                 src_color_range=color_range,
                 dst_color_range=color_range,
                 threads=1,

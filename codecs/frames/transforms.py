@@ -14,7 +14,7 @@ import numpy.typing as npt
 from av.error import FFmpegError
 from av.video.reformatter import Interpolation, VideoReformatter
 
-from vfsd.codecs.frames.color import InterlaceSetter, blank_like, is_same_form
+from vfsd.codecs.frames.color import InterlaceSetter, blank_like, is_same_form, scaler_matrix
 from vfsd.codecs.frames.planes import copy_colors, plane_bytes, plane_pixels, plane_subsampling
 from vfsd.codecs.frames.to_array import is_reduced, scale_error
 from vfsd.core.model import MediaInfo
@@ -178,12 +178,18 @@ class PictureReformatter:
 
     def convert(self, picture: av.VideoFrame) -> av.VideoFrame:
         """Return `picture` itself if it has the format already."""
-        return self._reformatter.reformat(
+        matrix = scaler_matrix(picture)
+        made = self._reformatter.reformat(
             picture,
             format=self._pixel_format,
             interpolation=Interpolation.BICUBIC | Interpolation.ACCURATE_RND,
+            src_colorspace=matrix,
+            dst_colorspace=matrix,
             threads=1,
         )
+        if matrix is not None and made is not picture:
+            made.colorspace = picture.colorspace
+        return made
 
 
 class FirstSizeScaler:

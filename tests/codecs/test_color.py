@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import av
 import numpy as np
@@ -28,8 +29,9 @@ from vfsd.codecs.frames.color import (
 )
 from vfsd.codecs.frames.planes import fingerprint, plane_bytes, plane_samples, plane_subsampling
 from vfsd.codecs.frames.to_array import PixelConverter
-from vfsd.codecs.frames.transforms import TileComposer
+from vfsd.codecs.frames.transforms import PictureReformatter, TileComposer
 from vfsd.core.model import MediaInfo
+from vfsd.errors import RefusedMediaError
 from vfsd.tiling import Rect
 
 MEDIA = MediaInfo("", "h264", None, 64, 48, "yuv420p", Fraction(1, 25), None)
@@ -104,6 +106,29 @@ def test_normal_frames_are_not_converted() -> None:
     ):
         assert ColorNormalizer(media).is_normal(given)
         assert ColorNormalizer(media).normalize(given) is given
+
+
+@pytest.mark.parametrize("form", [{}, {"size": (32, 24)}, {"pixel_format": "rgb48"}])
+@pytest.mark.parametrize(("number", "equivalent"), [(3, 5), (10, 9), (22, 5), (236, 5)])
+def test_matrices_that_ffmpeg_refuses(number: int, equivalent: int, form: dict[str, Any]) -> None:
+    """Numbers without a meaning count as undeclared, which is BT.601."""
+    given, usual = picture("yuv420p", 5, 1), picture("yuv420p", 5, 1)
+    given.colorspace, usual.colorspace = number, equivalent
+    media = told(None, "limited")
+    found = PixelConverter(media, **form).convert(given)
+    np.testing.assert_array_equal(found, PixelConverter(media, **form).convert(usual))
+
+
+@pytest.mark.parametrize("number", [8, 14, 17])
+def test_matrices_without_rgb_are_refused(number: int) -> None:
+    given = picture("yuv420p", 5, 1)
+    given.colorspace = number
+    with pytest.raises(RefusedMediaError, match="cannot be converted to RGB"):
+        PixelConverter(told(None, "limited")).convert(given)
+    planes = PixelConverter(told(None, "limited"), pixel_format="yuv420p").convert(given)
+    assert planes.size == 64 * 48 * 3 // 2
+    made = PictureReformatter("yuv444p").convert(given)
+    assert (made.format.name, made.colorspace) == ("yuv444p", number)
 
 
 def test_gray_stays_gray_with_nearest_levels() -> None:
