@@ -304,6 +304,23 @@ def test_an_index_may_go(store: Store, video: Video, tmp_path: Path) -> None:
         assert fsck.run(copy.parts, deep=True) == []
 
 
+def test_a_linked_file_that_was_written_is_noticed(
+    store: Store, video: Video, tmp_path: Path
+) -> None:
+    maps = blobs(FRAMES)
+    path = tmp_path / "maps.mkv"
+    store[video.layers.add("mask", maps).file].save(path)
+    store.ingest(path, "linked.mkv", link=True)
+    layer = video.layers.add("linked", "linked.mkv")
+    assert layer.count(low=100).tolist() == counted(maps, REGIONS[0], 100, 256)
+    with path.open("r+b") as file:
+        file.seek(-9, 2)
+        file.write(b"different")
+    for opened in (layer, video.layers["linked"]):
+        with pytest.raises(IntegrityError):
+            opened.count(low=100)
+
+
 def test_wrong_numbers_of_frames_are_noticed(store: Store, video: Video) -> None:
     video.layers.add("mask", blobs(FRAMES))
     with store.catalog.connected() as connection:

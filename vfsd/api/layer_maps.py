@@ -145,6 +145,10 @@ class LayerFile:
 
     def index(self) -> CellIndex:
         """Return the index, which is made if there is none.  Raises as `read`."""
+        original = self.video.original
+        if original.link_path is not None:
+            # A file that was written since has other maps than the index counts.
+            self.video.parts.originals.open_at(original.place).close()
         with self._guard:
             if self._index is None:
                 stored = self.stored_index
@@ -352,6 +356,7 @@ def best(
     ]
     heapq.heapify(waiting)
     known = list(candidates)
+    floors: list[int] = []  # a heap of the highest lower bounds of opened runs
     opened = sum(len(one.maps) == 1 for one in candidates)
     work.maps += sum(len(one.maps) for one in candidates)
     decoded = work.decoded
@@ -369,7 +374,8 @@ def best(
         return len(found) == count and (most, -order, -map_) < found[0][:3]
 
     while waiting or batch:
-        if batch and (len(batch) == _TOGETHER or not waiting):
+        wanted = min(max(_TOGETHER, count - len(found)), RUN)
+        if batch and (len(batch) >= wanted or not waiting):
             for at, answer in _decoded([known[at] for at in batch], batch, work):
                 take(answer, at, known[at].maps.start)
             batch = []
@@ -393,8 +399,17 @@ def best(
             opened += len(one.maps)
             run = one.maps.start // RUN
             least, most = one.file.map_bounds(run, one.asked)
-            for map_ in one.maps:
-                place = map_ - run * RUN
+            low, high = (-most, -least) if ascending else (least, most)
+            places = np.arange(one.maps.start - run * RUN, one.maps.stop - run * RUN)
+            for floor in low[places].tolist():
+                if len(floors) < count:
+                    heapq.heappush(floors, floor)
+                elif floor > floors[0]:
+                    heapq.heapreplace(floors, floor)
+            if len(floors) == count:  # so many maps are at least as good
+                places = places[high[places] >= floors[0]]
+            for place in places.tolist():
+                map_ = run * RUN + place
                 known.append(
                     Candidate(
                         one.file,
@@ -405,8 +420,7 @@ def best(
                         int(most[place]),
                     )
                 )
-                entry = (-bounds(known[-1])[1], one.order, map_, len(known) - 1)
-                heapq.heappush(waiting, entry)
+                heapq.heappush(waiting, (-int(high[place]), one.order, map_, len(known) - 1))
     work.by_runs = work.maps - opened
     work.by_maps = opened - (work.decoded - decoded)
     return [

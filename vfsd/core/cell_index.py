@@ -11,6 +11,7 @@ and one for each run with the counts of its maps.
 
 from __future__ import annotations
 
+import math
 import struct
 import zlib
 from collections import OrderedDict
@@ -45,6 +46,8 @@ _MAGIC, _VERSION = b"vfci", 1
 
 Counts = npt.NDArray[Any]
 """Unsigned numbers of pixels: bins x rows x columns of cells x maps."""
+_Planes = npt.NDArray[np.uint8]
+"""Bytes of numbers: those of the lowest weight, then the others."""
 Maps = npt.NDArray[Any]
 """maps x height x width, uint8 or uint16."""
 
@@ -113,9 +116,10 @@ class CellIndex:
         self._table = msgspec.msgpack.decode(zlib.decompress(packed), type=_Table)
         self._read = read
         self._start = _HEAD.size + len(packed)
-        self._blocks: OrderedDict[tuple[str, int], Counts] = OrderedDict()
+        self._blocks: OrderedDict[tuple[str, int], _Planes] = OrderedDict()
         self._held = 0
         side = self._table.cell
+        self._kind = _dtype(side)
         self._shape = (
             len(self._table.edges) - 1,
             -(-self._table.height // side),
@@ -163,40 +167,43 @@ class CellIndex:
         self, run: int, rect: Rect, low: int, high: int, place: int | None = None
     ) -> tuple[Ints, Ints]:
         """Return bounds for each map of a run, or for that at one place; see `run_bounds`."""
-        counts = self._counts(run)
-        if place is not None:
-            counts = counts[..., place : place + 1]
-        return self._bounds(counts, rect, low, high)
+        block = self._block("run", run, (*self._shape, len(self.run_maps(run))))
+        covered, ranges = self._covered(rect), self._ranges(low, high)
+
+        def counted(bins: slice) -> Ints:
+            # Sums of differences are differences of sums, so few numbers are added up.
+            cells = _numbers(block[:, bins, covered.rows, covered.columns], self._kind)
+            found = cells.sum(0, dtype=self._kind).cumsum(-1, dtype=self._kind)
+            if place is not None:
+                found = found[..., place : place + 1]
+            numbers: Ints = found.astype(np.int64)
+            return numbers
+
+        most, least = counted(ranges.around), counted(ranges.within)
+        return (
+            np.maximum(least - covered.outside, 0).sum((0, 1)),
+            np.minimum(most, covered.inside).sum((0, 1)),
+        )
 
     def _group_bounds(self, group: int, rect: Rect, low: int, high: int) -> tuple[Ints, Ints]:
         covered, ranges = self._covered(rect), self._ranges(low, high)
         runs = min(GROUP, self.runs - group * GROUP)
-        highest, lowest = self._block("group", group, (2, *self._shape, runs))
+        block = self._block("group", group, (2, *self._shape, runs))
 
-        def above(suffixes: Counts, edge: int) -> Ints:
-            cells = suffixes[:, covered.rows, covered.columns]
+        def above(side: int, edge: int) -> Ints:
             if edge >= self.bins:
-                return np.zeros(cells.shape[1:], np.int64)
-            found: Ints = cells[edge].astype(np.int64)
+                return np.zeros((*covered.inside.shape[:2], runs), np.int64)
+            cells = _numbers(block[:, side, edge, covered.rows, covered.columns], self._kind)
+            found: Ints = cells.cumsum(-1, dtype=self._kind).astype(np.int64)
             return found
 
-        most = above(highest, ranges.around.start) - above(lowest, ranges.around.stop)
-        least = above(lowest, ranges.within.start) - above(highest, ranges.within.stop)
+        most = above(0, ranges.around.start) - above(1, ranges.around.stop)
+        least = above(1, ranges.within.start) - above(0, ranges.within.stop)
         if ranges.within.start >= ranges.within.stop:
             least = np.zeros_like(least)
         return (
             np.maximum(least - covered.outside, 0).sum((0, 1)),
             np.minimum(np.maximum(most, 0), covered.inside).sum((0, 1)),
-        )
-
-    def _bounds(self, counts: Counts, rect: Rect, low: int, high: int) -> tuple[Ints, Ints]:
-        covered, ranges = self._covered(rect), self._ranges(low, high)
-        cells = counts[:, covered.rows, covered.columns]
-        most = cells[ranges.around].sum(0, dtype=np.int64)
-        least = cells[ranges.within].sum(0, dtype=np.int64)
-        return (
-            np.maximum(least - covered.outside, 0).sum((0, 1)),
-            np.minimum(most, covered.inside).sum((0, 1)),
         )
 
     def _covered(self, rect: Rect) -> _Covered:
@@ -224,10 +231,8 @@ class CellIndex:
         below = values[at - 1] + 1 if at else 0
         return below, values[at] if at < len(values) else 1 << self._table.bits
 
-    def _counts(self, run: int) -> Counts:
-        return self._block("run", run, (*self._shape, len(self.run_maps(run))))
-
-    def _block(self, level: str, number: int, shape: tuple[int, ...]) -> Counts:
+    def _block(self, level: str, number: int, shape: tuple[int, ...]) -> _Planes:
+        """Return the bytes of the differences in a block, those of equal weight together."""
         found = self._blocks.get((level, number))
         if found is not None:
             self._blocks.move_to_end((level, number))
@@ -237,7 +242,7 @@ class CellIndex:
         packed = self._read(self._start + position, size)
         if len(packed) != size or zlib.crc32(packed) != sum_:
             raise _damage_error()
-        found = _unpacked(packed, shape, _dtype(self._table.cell))
+        found = _planes(packed, shape, self._kind)
         self._blocks[level, number] = found
         self._held += found.nbytes
         while self._held > _CACHED_BYTES and len(self._blocks) > 1:
@@ -386,7 +391,21 @@ def _packed(counts: Counts) -> bytes:
 
 def _unpacked(packed: bytes, shape: tuple[int, ...], kind: np.dtype[Any]) -> Counts:
     """Raises `IntegrityError` for bytes of another size."""
-    count = int(np.prod(shape))
+    counts: Counts = _numbers(_planes(packed, shape, kind), kind).cumsum(-1, dtype=kind)
+    return counts
+
+
+def _numbers(planes: _Planes, kind: np.dtype[Any]) -> Counts:
+    """Return the numbers with these bytes."""
+    found: Counts = planes[0].astype(kind)
+    for weight, plane in enumerate(planes[1:], 1):
+        found |= plane.astype(kind) << (8 * weight)
+    return found
+
+
+def _planes(packed: bytes, shape: tuple[int, ...], kind: np.dtype[Any]) -> _Planes:
+    """Raises `IntegrityError` for bytes of another size."""
+    count = math.prod(shape)
     try:
         data = zstandard.ZstdDecompressor().decompress(
             packed, max_output_size=count * kind.itemsize
@@ -395,10 +414,7 @@ def _unpacked(packed: bytes, shape: tuple[int, ...], kind: np.dtype[Any]) -> Cou
         raise _damage_error() from None
     if len(data) != count * kind.itemsize:
         raise _damage_error()
-    planes = np.frombuffer(data, np.uint8).reshape(kind.itemsize, -1).T
-    deltas = np.ascontiguousarray(planes).view(kind).reshape(shape)
-    counts: Counts = deltas.cumsum(-1, dtype=kind)
-    return counts
+    return np.frombuffer(data, np.uint8).reshape(kind.itemsize, *shape)
 
 
 def _joined(counts: Counts, kind: np.dtype[Any]) -> Counts:
