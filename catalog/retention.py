@@ -14,6 +14,8 @@ from vfsd.catalog.clock_history import CLOCK_TRUSTED
 from vfsd.catalog.rows import in_batches, reads_row
 from vfsd.catalog.schema import (
     IS_ROOT,
+    browser_renditions,
+    budgets,
     entries,
     holds,
     nodes,
@@ -22,7 +24,7 @@ from vfsd.catalog.schema import (
     videos,
 )
 from vfsd.catalog.schema.columns import IdType
-from vfsd.core.model import error_from_psnr
+from vfsd.core.model import LogicalVideo, error_from_psnr
 from vfsd.core.retention_policy import (
     Action,
     AgeClock,
@@ -93,6 +95,65 @@ class OriginalPolicies:
         self._connection.execute(sa.delete(policies).where(policies.c.ino == ino))
         if policy is not None:
             self._connection.execute(sa.insert(policies).values(ino=ino, **_policy_to_row(policy)))
+
+    def browser_key(self) -> Hashable | None:
+        """Return a key of everything that `lacking_browser` depends on: equal keys, equal results
+        except for `note_browser`. None if no policy has a browser rendition.
+
+        It also changes with the budgets, which may have refused one.
+        """
+        asking = sa.select(policies.c.ino).where(policies.c.browser.is_not(None)).limit(1)
+        if self._connection.execute(asking).first() is None:
+            return None
+        budget = self._connection.execute(sa.select(sa.func.max(budgets.c.id))).scalar()
+        return self.sharing_key(), budget
+
+    def lacking_browser(
+        self, limit: int | None = None, *, instead: tuple[int, int] | None = None
+    ) -> dict[int, int]:
+        """Return the videos that still lack the rendition that the rule `browser` asks for.
+
+        The values are the width of the rule, by video id, oldest video first. With `instead`, as if
+        the file or directory with that inode had a policy with that width.
+        """
+        given = sa.select(policies.c.ino, policies.c.browser)
+        if instead is not None:
+            ino, width = (sa.literal(value, IdType) for value in instead)
+            given = given.where(policies.c.ino != ino)
+            one = sa.union_all(given, sa.select(ino, width)).subquery()
+            given = sa.select(one.c.ino, one.c.browser)
+        stated = given.cte("stated")
+        below = sa.select(stated).where(stated.c.browser.is_not(None)).cte("below", recursive=True)
+        inner = sa.select(entries.c.ino, below.c.browser).join(
+            below, entries.c.parent == below.c.ino
+        )
+        below = below.union(inner.where(entries.c.ino.not_in(sa.select(stated.c.ino))))
+        widest = sa.func.max(below.c.browser)
+        done = browser_renditions
+        chosen = (
+            sa.select(videos.c.id, widest)
+            .join(below, below.c.ino == videos.c.ino)
+            .outerjoin(done, (done.c.video_id == videos.c.id) & (done.c.digest == videos.c.digest))
+            .group_by(videos.c.id, done.c.width)
+            .having(sa.or_(done.c.width.is_(None), done.c.width != widest))
+            .order_by(videos.c.id)
+            .limit(limit)
+        )
+        return {row[0]: row[1] for row in self._connection.execute(chosen)}
+
+    def note_browser(
+        self, video: LogicalVideo, width: int, at_ns: int, refused: str | None = None
+    ) -> None:
+        """Note that the rule was carried out; ignored if the video is gone or has other bytes."""
+        of_video = videos.c.id == video.id
+        same = sa.select(videos.c.id).where(of_video, videos.c.digest == video.digest)
+        if self._connection.execute(same).first() is None:
+            return
+        table = browser_renditions
+        self._connection.execute(sa.delete(table).where(table.c.video_id == video.id))
+        reason = None if refused is None else storable(refused)
+        values = {"video_id": video.id, "digest": video.digest, "width": width, "at_ns": at_ns}
+        self._connection.execute(sa.insert(table).values(refused=reason, **values))
 
     def holds(self, video_id: int | None = None) -> list[Hold]:
         """Return the holds on a video, or on all videos, oldest first."""

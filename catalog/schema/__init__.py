@@ -9,7 +9,7 @@ in ``_ns`` are Unix time in nanoseconds.  A change here needs a migration.
     encodings   videos, their stored encodings, frame tables and sound
     tiles       segments of tiles and renditions, and decoding costs
     readlog     reads, and tiling decisions made from them
-    limits      budgets, pins and evictions
+    limits      budgets, pins, evictions and renditions that policies made
     originals   policies, holds and the log of originals
     semantic    labelled boxes, their sources, examined frames, vectors, layers and their indexes
 """
@@ -36,6 +36,7 @@ from vfsd.catalog.schema.file_tables import (
     xattrs,
 )
 from vfsd.catalog.schema.usage_tables import (
+    browser_renditions,
     budgets,
     decisions,
     evictions,
@@ -73,6 +74,7 @@ __all__ = [
     "ROOT",
     "block_sums",
     "box_counts",
+    "browser_renditions",
     "budgets",
     "catalog_state",
     "cells",

@@ -343,6 +343,11 @@ policies = Table(
         server_default="latest",
         comment="time from which ages count: latest or recording",
     ),
+    Column(
+        "browser",
+        Integer,
+        comment="greatest width of the rendition that is made for browsers; null: none is made",
+    ),
     CheckConstraint("original IN ('keep', 'replaceable')", name="original"),
     comment="Retention policies that were set on files and directories.",
 )

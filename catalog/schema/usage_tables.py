@@ -17,7 +17,7 @@ from sqlalchemy import (
     Text,
 )
 
-from vfsd.catalog.schema.columns import IdType, metadata, owner, row_id
+from vfsd.catalog.schema.columns import IdType, metadata, owner, owner_key, row_id
 
 reads = Table(
     "reads",
@@ -170,6 +170,28 @@ budgets = Table(
     CheckConstraint("bytes >= 0 AND times >= 0", name="positive"),
     comment="Budgets of tiles and renditions that were set.",
     sqlite_autoincrement=True,
+)
+
+browser_renditions = Table(
+    "browser_renditions",
+    metadata,
+    owner_key("video_id", "videos.id", "the logical video"),
+    Column(
+        "digest",
+        String(64),
+        nullable=False,
+        comment="blake3 of the logical file at that time; other bytes are looked at again",
+    ),
+    Column("width", Integer, nullable=False, comment="greatest width, as in the policy"),
+    Column("at_ns", BigInteger, nullable=False, comment="when it was done"),
+    Column(
+        "refused",
+        Text,
+        comment="why there can be no rendition; null: it was made, or browsers play the video",
+    ),
+    comment="Videos that have had the rendition of the rule browser, or need none. A rendition "
+    "that the budget evicts is not made again.",
+    sqlite_with_rowid=False,
 )
 
 pins = Table(

@@ -200,3 +200,45 @@ def test_only_log_lines_of_the_video_are_read(catalog: Catalog) -> None:
                 assert change.derived_usage.original_bytes(video.id) == 900_000
             steps.append(found.count)
     assert steps[1] - steps[0] < 500
+
+
+def test_videos_that_lack_a_browser_rendition(there: Catalog) -> None:
+    """The nearest policy counts; of several names, the widest."""
+    asked = RetentionPolicy(browser=160)
+    names = ("a/1.mp4", "a/sub/2.mp4", "a/off/3.mp4", "a/own.mp4", "b/4.mp4", "c/5.mp4")
+    with there.writing() as change:
+        videos = {name: add_video(change, name, key=name[-5] * 64) for name in names}
+        assert change.retention.browser_key() is None
+        for path, policy in (
+            ("a", asked),
+            ("a/off", RetentionPolicy()),
+            ("a/own.mp4", RetentionPolicy(browser=80)),
+            ("b", RetentionPolicy(browser=320)),
+        ):
+            change.retention.set_policy(change.tree.resolve(path).ino, policy)
+        change.tree.link(videos["a/1.mp4"].ino, change.tree.resolve("b").ino, "again.mp4", now_ns=1)
+    numbers = {video.id: name for name, video in videos.items()}
+
+    def found(**options: object) -> dict[str, int]:
+        with there.reading() as seen:
+            rows = seen.retention.lacking_browser(**options)  # type: ignore[arg-type]
+        return {numbers[number]: width for number, width in rows.items()}
+
+    wanted = {"a/1.mp4": 320, "a/sub/2.mp4": 160, "a/own.mp4": 80, "b/4.mp4": 320}
+    assert found() == wanted
+    assert len(found(limit=1)) == 1
+    with there.reading() as seen:
+        before = seen.retention.browser_key()
+        c, off = (seen.tree.resolve(path).ino for path in ("c", "a/off"))
+    assert found(instead=(c, 64)) == {**wanted, "c/5.mp4": 64}
+    assert found(instead=(off, 64)) == {**wanted, "a/off/3.mp4": 64}
+    with there.writing() as change:
+        for name in ("a/sub/2.mp4", "b/4.mp4"):
+            change.retention.note_browser(videos[name], 160, 1)
+    del wanted["a/sub/2.mp4"]  # the other one has another width now
+    assert found() == wanted
+    with there.writing() as change:
+        change.retention.set_policy(c, asked)
+    with there.reading() as seen:
+        assert seen.retention.browser_key() != before
+    assert found() == {**wanted, "c/5.mp4": 160}

@@ -362,6 +362,57 @@ def test_compression_of_raw_tiles(place: Place) -> None:
         )
 
 
+# ------------------------------------------------------------------------- renditions by policy
+
+
+def lacks_rendition(place: Place) -> bool:
+    with Store.open(place.store, read_only=True) as store, store.catalog.reading() as seen:
+        return bool(seen.retention.lacking_browser())
+
+
+@pytest.mark.thorough
+def test_browser_rendition_by_policy(place: Place) -> None:
+    """It is made while the store is mounted, and once."""
+    place.mount()
+    place.wait_long_for(lambda: place.state() == "idle", "it does not come to rest")
+    with Store.open(place.store) as store:
+        store.move("v.mp4", "cam1/v.mp4")
+        store.set_policy("cam1", "browser=h264:320")
+    place.wait_long_for(lambda: not lacks_rendition(place), "no rendition yet")
+    line = "made a rendition of 'cam1/v.mp4' for browsers"
+    place.wait_long_for(lambda: line in place.log.read_text(), "the log says nothing of it")
+    with Store.open(place.store) as store:
+        video = store["cam1/v.mp4"]
+        assert video.views.playable(["h264"]).origin == "original"  # but wider than the policy says
+        assert {one.picture for one in store.catalog.renditions(video.info)} == {(320, 182)}
+        video.budget.set("0")
+        assert store.catalog.renditions(video.info) == []
+        video.budget.set("none")
+    (place.at / "cam1/other").mkdir()  # a change of the tree: the mount looks again
+    place.wait_long_for(lambda: place.state() == "idle", "it does not come to rest")
+    assert place.findings() == set()
+    with Store.open(place.store) as store:
+        assert store.catalog.renditions(store["cam1/v.mp4"].info) == []
+
+
+@pytest.mark.thorough
+def test_killed_while_making_a_browser_rendition(place: Place) -> None:
+    with Store.open(place.store) as store:
+        store.set_policy("v.mp4", "browser=h264:640")
+    worker, pid = place.met_in_the_middle(), place.pid
+    assert lacks_rendition(place)
+    os.kill(pid, signal.SIGKILL)
+    wait(lambda: gone(worker) and gone(pid), lambda: "a process goes on")
+    control.unmount(place.at)
+    assert place.findings() == set()
+    assert lacks_rendition(place)
+    place.settle_on()
+    place.mount()
+    place.wait_long_for(lambda: not lacks_rendition(place), "no rendition yet")
+    place.unmount()
+    assert place.findings() == set()
+
+
 # -------------------------------------------------------------------------- unmounts and kills
 
 

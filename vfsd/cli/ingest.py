@@ -27,6 +27,7 @@ from vfsd.errors import (
     ExistsError,
     HeldError,
     NotFoundError,
+    OverBudgetError,
     RefusedMediaError,
     StoreError,
     UsageError,
@@ -34,6 +35,7 @@ from vfsd.errors import (
 
 if TYPE_CHECKING:
     from vfsd.api.store import Store
+    from vfsd.api.video import Video
     from vfsd.core.model import LogicalVideo
     from vfsd.write.ingest_file import SourceFile
 
@@ -47,6 +49,7 @@ _MOST_FOLDERS = 10
         "vfsd -s videos ingest footage --tag summer --skip-refused",
         "vfsd -s videos ingest footage/portrait.mp4 --as front-door.mp4 --link",
         "vfsd -s videos ingest footage/portrait.mp4 --as front-door-0.mp4 --stream 0",
+        "vfsd -s videos ingest footage/portrait.mp4 --to web --browser",
         "vfsd -s videos ingest footage --to more --skip-refused --on local:2",
         "vfsd -s videos ingest footage --captured 'name:%Y-%m-%d/%H-%M-%S' --zone Europe/Zurich",
     ],
@@ -60,6 +63,8 @@ _MOST_FOLDERS = 10
         "frames": "number of displayed frames, null if not ingested",
         "seconds": "duration, null if not ingested",
         "corrected": "whether --verify corrected the frame table; null without a check",
+        "browser": "with --browser: rendition, played (browsers play the video) or why there can "
+        "be no rendition; else null",
     },
     variants=ORDER_VARIANTS,
     exits=[RefusedMediaError, ExistsError, NotFoundError, HeldError, *ORDER_EXITS],
@@ -104,6 +109,12 @@ _MOST_FOLDERS = 10
     "idle time, or `vfsd verify`.",
 )
 @click.option(
+    "--browser",
+    is_flag=True,
+    help="Make a rendition for web browsers at once, where one is needed: as wide as the policy "
+    "says, or 1280 pixels.",
+)
+@click.option(
     "--captured",
     metavar="SOURCE",
     type=capture_value,
@@ -127,6 +138,7 @@ def ingest(
     stream: int | None,
     size: str | None,
     verify: bool,
+    browser: bool,
     captured: datetime | str | None,
     zone: str | None,
     skip_refused: bool,
@@ -159,10 +171,11 @@ def ingest(
         )
     place = session.place(target)
     if on is not None or units is not None:
-        if link or replace or captured is not None:
+        if link or replace or browser or captured is not None:
             raise UsageError(
-                "--link, --replace and --captured cannot be combined with --on",
-                hint="ingest these files without --on; `vfsd captured` sets times later",
+                "--link, --replace, --browser and --captured cannot be combined with --on",
+                hint="ingest these files without --on; `vfsd captured` sets times later, and "
+                "`vfsd render --browser` makes renditions",
             )
         options = {
             "stream": stream,
@@ -199,6 +212,7 @@ def ingest(
             replace=replace,
             tags=tags,
             verify=verify,
+            browser=browser,
             stream=stream,
             size=size,
             captured=None if captured is None else capture_source(captured, zone or "UTC"),
@@ -262,6 +276,7 @@ def _outcome_record(outcome: IngestOutcome) -> dict[str, Any]:
         "frames": None if original is None else original.frames,
         "seconds": None if original is None else float(original.duration),
         "corrected": outcome.corrected,
+        "browser": outcome.browser,
     }
 
 
@@ -311,6 +326,7 @@ class IngestOutcome:
     exit_code: int = 0
     video: LogicalVideo | None = None
     corrected: bool | None = None  #: whether a full decode corrected the frame table
+    browser: str | None = None  #: rendition, played, or why there can be no rendition
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,6 +338,7 @@ class Ingester:
     replace: bool
     tags: Sequence[str]
     verify: bool
+    browser: bool = False
     stream: int | None = None
     size: str | None = None  #: first, largest, or None for the default
     captured: Callable[[LogicalVideo], CaptureTime | None] | None = None
@@ -367,7 +384,10 @@ class Ingester:
                 progress.label(f"verifying {os.path.basename(source.name)}")
                 # The bytes are counted already; this call makes Ctrl-C work.
                 corrected = video.verify(on_progress=lambda *_: progress.advance(0))
-            return IngestOutcome(source, "ingested", video=video.info, corrected=corrected)
+            made = self._browser_rendition(video, progress) if self.browser else None
+            return IngestOutcome(
+                source, "ingested", video=video.info, corrected=corrected, browser=made
+            )
         except BusyError as error:  # the file changed while it was read
             return _failure_of(source, error)
         except StoreError:  # it would hit the next file, too
@@ -380,6 +400,20 @@ class Ingester:
             return IngestOutcome(source, "skipped")
         except (RefusedMediaError, NotFoundError, OSError) as error:
             return _failure_of(source, error)
+
+    def _browser_rendition(self, video: Video, progress: Progress) -> str:
+        from vfsd.derive.browser_rendition import BROWSER_WIDTH
+        from vfsd.maintenance.browser_policy import make_browser_rendition
+
+        progress.label(f"encoding {os.path.basename(video.name)} for browsers")
+        width = self.store.catalog.policy(video.info).browser or BROWSER_WIDTH
+        try:
+            result = make_browser_rendition(
+                video, width, on_progress=lambda *_: progress.advance(0)
+            )
+        except OverBudgetError as error:  # the video is ingested
+            return str(error)
+        return result.refused or ("rendition" if result.made else "played")
 
     def _is_there(self, source: SourceFile) -> bool:
         from vfsd.write.ingest_file import is_ingested

@@ -4,7 +4,8 @@ replacement by smaller encodings.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ from vfsd.cli.output import (
 )
 from vfsd.cli.session import Session, matched_paths, select_or_all, select_video_list
 from vfsd.cli.work import ORDER_EXITS, ORDER_VARIANTS, engine_options, run_on
+from vfsd.core.retention_policy import RetentionPolicy
 from vfsd.core.timebase import human_bytes
 from vfsd.errors import (
     ExistsError,
@@ -86,15 +88,27 @@ def policy_show(session: Session, names: tuple[str, ...]) -> None:
         "vfsd -s videos policy set cam1 'original=replaceable,psnr=38,replace-after=30d,"
         "decay-after=90d,keep=car|truck,delete-after=1y'",
         "vfsd -s videos policy set cam1 original=keep,reads=34",
+        "vfsd -s videos policy set cam1 browser=h264:160 --dry-run",
         "vfsd -s videos policy set cam1/traffic.mp4 default",
     ],
     fields=POLICY_FIELDS,
+    variants={
+        "--dry-run": {
+            **POLICY_FIELDS,
+            "videos": "number of videos that would get a rendition for browsers",
+            "seconds": "duration of these videos",
+            "bytes": "estimated size of their renditions",
+        }
+    },
     exits=[NotFoundError, ExistsError, ReadOnlyError],
     listing=True,
 )
 @click.argument("names", metavar="PATH...", nargs=-1, required=True)
 @click.argument("policy", metavar="POLICY")
-def policy_set(session: Session, names: tuple[str, ...], policy: str) -> None:
+@click.option(
+    "--dry-run", is_flag=True, help="Change nothing; print what the rule browser would make."
+)
+def policy_set(session: Session, names: tuple[str, ...], policy: str, dry_run: bool) -> None:
     """Set the policy of originals.
 
     A PATH is a video, a pattern for the names of videos, or a directory. The policy of a directory
@@ -120,9 +134,17 @@ def policy_set(session: Session, names: tuple[str, ...], policy: str) -> None:
 
     reads=DB, 0 to 100, is the minimum luma PSNR of tiles, renditions and joined data for reads and
     views without a psnr. It replaces the setting minimum_psnr of the store.
+
+    browser=h264:WIDTH stores a rendition of each video that browsers cannot play, or that is wider
+    than WIDTH pixels; see `vfsd render --browser`. Mounts and `vfsd serve --tune` make it in idle
+    time, `vfsd ingest --browser` at once. Each video gets it once: what the budget evicts is not
+    made again.
     """
     root, paths = session.places(names)
     chosen = None if policy == "default" else policy
+    if dry_run:
+        _show_policy(session, root, paths, RetentionPolicy.parse(chosen or "original=keep"))
+        return
     with session.opened(root, writing=True) as store:
         for given, name in zip(names, paths, strict=True):
             if name and given.endswith("/"):  # a directory that may not exist yet
@@ -134,6 +156,23 @@ def policy_set(session: Session, names: tuple[str, ...], policy: str) -> None:
                 session.report(
                     policy_record(path, now, chosen is not None), f"{printable(path)}: {now}"
                 )
+
+
+def _show_policy(
+    session: Session, root: Path, paths: Sequence[str], policy: RetentionPolicy
+) -> None:
+    from vfsd.maintenance.browser_policy import BrowserForecast, forecast_browser
+
+    with session.opened(root) as store:
+        for path in matched_paths(store.catalog, paths):
+            forecast = BrowserForecast(0, 0.0, 0)
+            if policy.browser is not None:
+                forecast = forecast_browser(store, path, policy.browser)
+            session.report(
+                policy_record(path, policy, True) | asdict(forecast),
+                f"{printable(path)}: {policy} would make {forecast.videos} renditions of "
+                f"{forecast.seconds:.1f} s, about {human_bytes(forecast.bytes)}",
+            )
 
 
 @define(

@@ -28,6 +28,8 @@ PSNR = 40.0
 """dB from which on VSS treats an encoding as lossless (section 5.1 of its paper)."""
 _LEAST_PSNR, _MOST_PSNR = 20.0, 80.0
 _MOST_READS = 100.0
+# The codec that all browsers play, and its greatest width.
+_BROWSER_CODEC, _MOST_WIDTH = "h264", 8192
 # The parts between commas that are not in quotes.
 _PART = re.compile(r'(?:^|(?<=,))((?:[^,"]|"[^"]*(?:"|$))*)')
 
@@ -69,6 +71,8 @@ class RetentionPolicy:
     reads: float | None = None
     """Minimum luma dB of tiles for reads that request none; None: the default of the store."""
     clock: AgeClock = AgeClock.LATEST  #: the time from which ages count
+    browser: int | None = None
+    """Greatest width of the H.264 rendition that is made once for web browsers; None: none."""
 
     @classmethod
     def parse(cls, text: str) -> RetentionPolicy:
@@ -121,6 +125,11 @@ class RetentionPolicy:
                 "replace-after and decay-after require original=replaceable",
                 hint="add original=replaceable",
             )
+        if self.browser is not None and not 2 <= self.browser <= _MOST_WIDTH:
+            raise UsageError(
+                f"browser must have a width of 2 to {_MOST_WIDTH} pixels, got {self.browser}",
+                hint=f"for example browser={_BROWSER_CODEC}:1280",
+            )
         if (self.decay_after is None) != (self.keep is None):
             raise UsageError(
                 "decay-after and keep (labels of areas to keep) must be given together"
@@ -166,6 +175,8 @@ class RetentionPolicy:
             parts.append(f"reads={self.reads:g}")
         if self.clock is not AgeClock.LATEST:
             parts.append(f"clock={self.clock.value}")
+        if self.browser is not None:
+            parts.append(f"browser={_BROWSER_CODEC}:{self.browser}")
         return ",".join(parts)
 
 
@@ -174,7 +185,7 @@ def most_protective(policies: Sequence[RetentionPolicy]) -> RetentionPolicy:
     names.
 
     If they keep different labels, the video does not decay.  If one does not set `reads`, the
-    minimum of the store applies.
+    minimum of the store applies.  The widest of their browser renditions is made.
     """
     if len(policies) < 2:
         return policies[0] if policies else RetentionPolicy()
@@ -198,6 +209,7 @@ def most_protective(policies: Sequence[RetentionPolicy]) -> RetentionPolicy:
         clock=AgeClock.RECORDING
         if all(one.clock is AgeClock.RECORDING for one in policies)
         else AgeClock.LATEST,
+        browser=max((one.browser for one in policies if one.browser is not None), default=None),
     )
 
 
@@ -240,6 +252,16 @@ def _bytes(text: str) -> int:
     )
 
 
+def _browser_width(text: str) -> int:
+    codec, _, width = text.partition(":")
+    if codec != _BROWSER_CODEC or not (width.isascii() and width.isdigit()):
+        raise UsageError(
+            f"browser must be {_BROWSER_CODEC}:WIDTH, got {text!r}",
+            hint=f"for example browser={_BROWSER_CODEC}:1280",
+        )
+    return int(width)
+
+
 def _codec(text: str) -> str:
     if text not in CODECS:
         raise not_one_of("codec", text, CODECS)
@@ -259,6 +281,7 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "delete_above": _bytes,
     "reads": float,
     "clock": AgeClock,
+    "browser": _browser_width,
 }
 _AGED = {"replace_after", "decay_after", "delete_after", "delete_below", "delete_above"}
 

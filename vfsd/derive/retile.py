@@ -35,7 +35,7 @@ from vfsd.read.decoder_pool import DecoderPool
 from vfsd.storage.context import StoreContext
 from vfsd.storage.enforce_budget import allowed, require_room_for
 from vfsd.tiling import TileLayout
-from vfsd.tiling.cost import LOSSLESS
+from vfsd.tiling.cost import LOSSLESS, WEB
 
 # Approximate number of frames that a worker decodes in one go.
 _CHUNK_FRAMES = 300
@@ -125,11 +125,11 @@ def _require_room(
     wanted: Sequence[PlannedSegment],
     there: Mapping[int, int],
 ) -> None:
-    """Raises `OverBudgetError` if lossless tiles certainly exceed the budget.
+    """Raises `OverBudgetError` if tiles of a fixed quality certainly exceed the budget.
 
     `there` are the bytes of segments that stay.
     """
-    # Lossy tiles are not checked, because their quality can adapt; pinned data is not charged.
+    # Other tiles are not checked, because their quality can adapt; pinned data is not charged.
     with parts.catalog.reading() as seen:
         limits = [allowed(seen, scope) for scope in (video.id, None)]
         if all(limit is None for limit in limits) or seen.derived_usage.pins(video.id):
@@ -178,24 +178,27 @@ def retile(
     *,
     jobs: int | None = None,
     on_progress: OnProgress | None = None,
+    between: BetweenPictures | None = None,
 ) -> list[Segment]:
     """Encode and publish the planned segments that do not exist yet, and return them.
 
     Segments that another process publishes in the meantime are left out, too.
 
-    `jobs` segments are encoded at a time (default: one per core), always from the original.  Raises
-    `UsageError` for unsupported pictures or layouts, `ExtraMissingError`, `NoSpaceError`,
-    `IntegrityError`, `OverBudgetError` for a segment that exceeds the budget (for lossless ones all
-    together, before any is stored), `NotFoundError` if the video or its bytes are gone,
-    `OutdatedError` if its bytes were replaced.  Finished segments stay.
+    `jobs` segments are encoded at a time (default: one per core), always from the original.
+    `between` is as for `Retiler`, called in the threads that encode.
+
+    Raises `UsageError` for unsupported pictures or layouts, `ExtraMissingError`, `NoSpaceError`,
+    `IntegrityError`, `OverBudgetError` for a segment that exceeds the budget (for lossless ones and
+    those for browsers all together, before any is stored), `NotFoundError` if the video or its
+    bytes are gone, `OutdatedError` if its bytes were replaced.  Finished segments stay.
     """
     jobs = worker_count(jobs)
     codec = _codec_for(video, planned, settings)
-    work = SegmentMaker(parts, pool, video, table, codec, settings)
+    work = SegmentMaker(parts, pool, video, table, codec, settings, between)
     wanted, there = _compare_with_stored(parts, video, planned, settings)
     work.protect(there)
     # a single segment is checked when it is published
-    if codec.name == LOSSLESS and len(wanted) > 1:
+    if codec.name in (LOSSLESS, WEB) and len(wanted) > 1:
         _require_room(parts, video, work, wanted, there)
     total = sum(len(plan.frames) for plan in wanted)
     reports: queue.SimpleQueue[int | Future[list[Segment]]] = queue.SimpleQueue()

@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
@@ -29,6 +29,8 @@ from vfsd.errors import VfsdError
 from vfsd.tiling.cost import LOSSLESS
 
 if TYPE_CHECKING:
+    from vfsd.catalog import Transaction
+
     # The worker imports this module for the messages and must not load the views.
     from vfsd.mount.background_work import ForegroundReads
 
@@ -255,8 +257,11 @@ class BackgroundTuner:
         self._allowance = CpuAllowance(store.settings.tune_cpu / 100)
         self._backoff = FailureBackoff()
         self._load = _LoadMeter()
-        self._newest: tuple[int, int] | None = None  # ids of a read and a lossless segment
-        self._searched: tuple[int, int] | None = None  # `_newest` at the start of the last search
+        # Ids of a read and a lossless segment, and the browser key while renditions are missing.
+        self._newest: tuple[int, int, Hashable] | None = None
+        self._searched: tuple[int, int, Hashable] | None = None  # at the start of the last search
+        self._browser_key: Hashable = None  # at the last look for missing browser renditions
+        self._is_browser_missing = False
         self._check_at = 0.0  # earliest time of the next check
         self._process: TunerProcess | None = None
         self._working = False  # the process has not reported `DONE`
@@ -384,7 +389,7 @@ class BackgroundTuner:
     # -- conditions
 
     def _check_catalog(self, now: float) -> None:
-        """Check the catalog for new reads and lossless segments."""
+        """Check the catalog for new reads, lossless segments and missing browser renditions."""
         if now < self._check_at or self._working or ALL in self._backoff.resting(now):
             return
         catalog = self._store.catalog
@@ -393,7 +398,19 @@ class BackgroundTuner:
         with catalog.reading() as seen:
             read = seen.derived_usage.newest_read() if self._store.settings.tune else 0
             lossless = seen.segments.newest_of(LOSSLESS) if self._store.settings.compress else 0
-        self._newest = (read, lossless) if read or lossless else None
+            browser = self._missing_browser(seen, now) if self._store.settings.tune else None
+        self._newest = (read, lossless, browser) if read or lossless or browser else None
+
+    def _missing_browser(self, seen: Transaction, now: float) -> Hashable | None:
+        """Return a key of the browser renditions that policies ask for; None if none is missing."""
+        key = seen.retention.browser_key()
+        if key != self._browser_key:
+            self._browser_key = key
+            began = time.thread_time()
+            self._is_browser_missing = key is not None and bool(seen.retention.lacking_browser(1))
+            spent = time.thread_time() - began
+            self._check_at = max(self._check_at, now + spent / _SEARCH_SHARE)
+        return key if self._is_browser_missing else None
 
     def _obstacle(self, now: float) -> str | None:
         if ALL in self._backoff.resting(now):

@@ -36,6 +36,7 @@ from vfsd.derive.proposals import Proposal, by_value, proposals_for
 from vfsd.disk.safe_open import DirectoryHandle
 from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import NoSpaceError, NotFoundError, OutdatedError, OverBudgetError, VfsdError
+from vfsd.maintenance.browser_policy import make_browser_rendition
 from vfsd.mount import mount_log
 from vfsd.mount.tune_scheduler import (
     ALL,
@@ -64,7 +65,9 @@ SendReport = Callable[[TunerReport], None]
 
 
 class TuneLoop:
-    """Makes profitable tiles and renditions, and compresses lossless segments."""
+    """Makes profitable tiles and renditions, carries out the rule `browser` of policies, and
+    compresses lossless segments.
+    """
 
     def __init__(
         self,
@@ -91,8 +94,11 @@ class TuneLoop:
         """Work until nothing is left to do. Raises the exceptions of `wait_while_paused`."""
         self._search_seconds = 0.0
         try:
-            while self._store.settings.tune and self._make_all(self._proposals()):
-                pass
+            while self._store.settings.tune:
+                while self._make_all(self._proposals()):
+                    pass
+                if not self._make_browser_renditions():
+                    break
             if self._store.settings.compress:
                 self._compress_all()
         except NoSpaceError as error:
@@ -136,6 +142,40 @@ class TuneLoop:
         result = explained(decision, proposal.video.original.media)
         self._report(TunerReport(MADE, f"made tiles of {what}: {result}", proposal.video.id))
         return decision
+
+    def _make_browser_renditions(self) -> bool:
+        """Carry out the rule `browser` of policies; return whether new reads interrupted it."""
+        with self._store.catalog.reading() as seen:
+            lacking = seen.retention.lacking_browser()
+        for number, width in lacking.items():
+            if self._is_search_due():
+                return True
+            if number in self._avoid:
+                continue
+            try:
+                self._make_browser_rendition(self._info(number), width)
+            except (NotFoundError, OutdatedError):
+                pass  # it was removed or changed in the meantime
+            except OverBudgetError as error:
+                self._report(TunerReport(NOTE, str(error)))
+            except NoSpaceError:
+                raise
+            except (VfsdError, OSError) as error:
+                with suppress(NotFoundError):
+                    self._give_up(self._info(number), error)
+        return False
+
+    def _make_browser_rendition(self, info: LogicalVideo, width: int) -> None:
+        what = f"a rendition of {info.name!r} for browsers"
+        self._report(TunerReport(MAKING, f"making {what}", info.id))
+        result = make_browser_rendition(
+            self._store.open_video(info), width, jobs=1, between=self._wait_while_paused
+        )
+        if result.refused is not None:
+            self._report(TunerReport(NOTE, f"{info.name!r}: {result.refused}"))
+        elif result.made:
+            size = human_bytes(sum(one.size for one in result.made))
+            self._report(TunerReport(MADE, f"made {what}: {size}", info.id))
 
     def _compress_all(self) -> None:
         parts = self._store.parts

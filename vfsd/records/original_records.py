@@ -36,6 +36,7 @@ POLICY_FIELDS: Mapping[str, str] = MappingProxyType(
         "the setting minimum_psnr",
         "clock": "the time from which ages count: latest (of recording, arrival and change) or "
         "recording",
+        "browser": "greatest width in pixels of the rendition for browsers, or null",
     }
 )
 
@@ -57,6 +58,7 @@ def policy_record(name: str, policy: RetentionPolicy, own: bool) -> dict[str, An
         "delete_above": policy.delete_above,
         "reads": policy.reads,
         "clock": policy.clock.value,
+        "browser": policy.browser,
     }
 
 

@@ -1,0 +1,1 @@
+../../../../catalog/migrations/versions/v17_browser_policy.py
