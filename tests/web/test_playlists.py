@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import av
 import pytest
@@ -15,6 +16,10 @@ import pytest
 from sample_videos import FOLDER
 from tests.support.stores import new_store
 from tests.support.web_client import TOKEN, RunningServer, serving
+from vfsd.api.store import Store
+from vfsd.views.segment_layout import segment_layout
+from vfsd.web import view_playlists
+from vfsd.web.camera_index import CameraIndex
 
 CLIPS = ("traffic.mp4", "open-gop.mkv", "edit-list.mp4", "variable-rate.mp4", "portrait.mp4")
 START = datetime(2026, 5, 1, 10, tzinfo=UTC)
@@ -131,3 +136,35 @@ def test_ffmpeg_plays_a_video(server: RunningServer) -> None:
     lines = [line for line in told.stdout.splitlines() if not line.startswith("#")]
     assert told.returncode == 0, told.stderr
     assert len(lines) == len(server.store["cam/traffic.mp4"])
+
+
+def test_parts_of_cameras_outlive_the_server(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process plans the views of changed videos only, and makes the same playlist."""
+    planned: list[str] = []
+    plan = segment_layout
+
+    def counting(*arguments: Any) -> Any:
+        planned.append(arguments[2].name)
+        return plan(*arguments)
+
+    monkeypatch.setattr(view_playlists, "segment_layout", counting)
+    clips = ("traffic.mp4", "fragmented.mp4", "open-gop.mov")
+    for number, clip in enumerate(clips):
+        store.ingest(FOLDER / clip, f"cam/{clip}")
+        store.set_captured(f"cam/{clip}", START + timedelta(minutes=40 * number))
+
+    def made(last: int = len(clips)) -> str:
+        planned.clear()
+        parts = CameraIndex(store).get("cam").parts
+        playlists = view_playlists.ViewPlaylists(store)
+        return playlists.of_parts(parts[:last], ("h264",), has_ended=True)
+
+    made(last=1)  # a part of the first hour
+    first = made()
+    assert sorted(planned) == ["cam/fragmented.mp4", "cam/open-gop.mov"]
+    assert (made(), planned) == (first, [])
+    store.ingest(FOLDER / "portrait.mp4", "cam/traffic.mp4", replace=True)
+    store.set_captured("cam/traffic.mp4", START)
+    assert made() != first
+    assert "cam/traffic.mp4" in planned
+    assert (made(), planned) == (made(), [])

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
+from typing import Any
 from urllib.parse import quote
 
 from vfsd.core.capture_time import NS
@@ -21,37 +22,61 @@ SEGMENT_SECONDS = 4
 
 @dataclass(frozen=True, slots=True)
 class PlaylistPart:
-    """Consecutive segments of one view: lines of a playlist, without the tags before the part."""
+    """Consecutive segments of one view: tags of a playlist, without those before the part."""
 
     uri: str
     header: int  #: bytes of the initialization section
-    longest: Fraction  #: seconds of the longest segment
-    lines: tuple[str, ...]  #: of each segment
-    seconds: tuple[Fraction, ...]  #: start of each segment on the video's own timeline, and the end
+    time_base: Fraction  #: seconds of a tick
+    starts: tuple[int, ...]
+    """Start of each segment in ticks of the video's own timeline, and the end."""
+    tags: tuple[str, ...]  #: of each segment, before its URI
     is_lasting: bool  #: whether the bytes stay the same as long as the video has its bytes
 
     @classmethod
     def of(cls, uri: str, layout: SegmentLayout) -> PlaylistPart:
         """Return all segments of a view."""
         layout = layout.merged(math.ceil(SEGMENT_SECONDS / layout.time_base))
-        seconds, offsets = layout.seconds(), layout.offsets.tolist()
-        lasting = [after - start for start, after in pairwise(seconds)]
-        lines = (
-            f"#EXTINF:{float(each):.6f},\n"
-            f"#EXT-X-BYTERANGE:{offsets[at + 1] - offsets[at]}@{offsets[at]}\n{uri}"
-            for at, each in enumerate(lasting)
+        starts, offsets = layout.starts.tolist(), layout.offsets.tolist()
+        tags = (
+            f"#EXTINF:{float((after - start) * layout.time_base):.6f},\n"
+            f"#EXT-X-BYTERANGE:{offsets[at + 1] - offsets[at]}@{offsets[at]}\n"
+            for at, (start, after) in enumerate(pairwise(starts))
         )
         is_lasting = layout.version is None
-        return cls(uri, layout.header, max(lasting), tuple(lines), tuple(seconds), is_lasting)
+        return cls(uri, layout.header, layout.time_base, tuple(starts), tuple(tags), is_lasting)
+
+    @classmethod
+    def from_json(cls, stored: Sequence[Any]) -> PlaylistPart:
+        """Return the part that `to_json` was called on."""
+        uri, header, (ticks, per), starts, tags = stored
+        return cls(uri, header, Fraction(ticks, per), tuple(starts), tuple(tags), is_lasting=True)
+
+    def to_json(self) -> list[Any]:
+        """Return the values for JSON of a part that is lasting."""
+        base = self.time_base.as_integer_ratio()
+        return [self.uri, self.header, base, self.starts, self.tags]
+
+    @property
+    def longest(self) -> Fraction:
+        """Seconds of the longest segment."""
+        return max(after - start for start, after in pairwise(self.starts)) * self.time_base
+
+    @property
+    def seconds(self) -> Fraction:
+        """The end of the last segment."""
+        return self.starts[-1] * self.time_base
+
+    def lines(self, shown: range) -> list[str]:
+        """Return the lines of some segments."""
+        return [tags + self.uri for tags in self.tags[shown.start : shown.stop]]
 
     def between(self, start: Fraction, end: Fraction) -> range:
         """Return the numbers of the segments that show ``start <= t < end``."""
+        first, stop = start / self.time_base, end / self.time_base
         numbers = [
             number
-            for number, (first, after) in enumerate(
-                zip(self.seconds, self.seconds[1:], strict=False)
-            )
-            if first < end and after > start
+            for number, (begin, after) in enumerate(pairwise(self.starts))
+            if begin < stop and after > first
         ]
         return range(numbers[0], numbers[-1] + 1) if numbers else range(0)
 
@@ -65,7 +90,8 @@ def view_uri(name: str, view: str, digest: str, layout: SegmentLayout) -> str:
 
 def video_playlist(part: PlaylistPart) -> str:
     """Return the playlist of one view."""
-    return _playlist([*_map_lines(part), *part.lines], part.longest, has_ended=True)
+    lines = part.lines(range(len(part.tags)))
+    return _playlist([*_map_lines(part), *lines], part.longest, has_ended=True)
 
 
 def timeline_playlist(
@@ -79,9 +105,9 @@ def timeline_playlist(
     lines: list[str] = []
     longest = Fraction(SEGMENT_SECONDS)
     for part, origin_ns, start_ns, end_ns in parts:
-        whole = start_ns <= origin_ns and end_ns >= origin_ns + int(part.seconds[-1] * NS)
+        whole = start_ns <= origin_ns and end_ns >= origin_ns + int(part.seconds * NS)
         shown = (
-            range(len(part.lines))
+            range(len(part.tags))
             if whole
             else part.between(Fraction(start_ns - origin_ns, NS), Fraction(end_ns - origin_ns, NS))
         )
@@ -89,10 +115,10 @@ def timeline_playlist(
             continue
         if lines:
             lines.append("#EXT-X-DISCONTINUITY")
-        moment = origin_ns + int(part.seconds[shown.start] * NS)
+        moment = origin_ns + int(part.starts[shown.start] * part.time_base * NS)
         lines.append(f"#EXT-X-PROGRAM-DATE-TIME:{iso_time(moment)}")
         lines += _map_lines(part)
-        lines += part.lines[shown.start : shown.stop]
+        lines += part.lines(shown)
         longest = max(longest, part.longest)
     return _playlist(lines, longest, has_ended=has_ended)
 
