@@ -168,3 +168,32 @@ def test_parts_of_cameras_outlive_the_server(store: Store, monkeypatch: pytest.M
     assert made() != first
     assert "cam/traffic.mp4" in planned
     assert (made(), planned) == (made(), [])
+
+
+def test_files_of_timelines(store: Store, tmp_path: Path) -> None:
+    """`DIRECTORY@/t=...` is one file over several videos, with ranges and preconditions."""
+    for number in range(2):
+        store.ingest(FOLDER / "traffic.mp4", f"cam/{number}.mp4")
+        store.set_captured(f"cam/{number}.mp4", START + timedelta(seconds=4 * number))
+    with serving(store) as running:
+        client = running.client()
+        path = "/v/cam@/t=2026-05-01T10:00:01Z-10:00:07Z.mp4"
+        whole = client.get(path)
+        file = tmp_path / "whole.mp4"
+        file.write_bytes(whole.body)
+        with av.open(file) as opened:
+            assert sum(1 for _ in opened.decode(video=0)) == 180
+        part = client.get(path, range="bytes=100-299")
+        assert (part.status, part.body) == (206, whole.body[100:300])
+        tag, day = whole.headers["etag"], whole.headers["last-modified"]
+        assert client.get(path, if_none_match=tag).status == 304
+        assert client.get(path, if_modified_since=day).status == 304
+        assert client.get(path, if_range=tag, range="bytes=0-1").status == 206
+        items = client.get("/v/cam@/").json["items"]
+        assert {one["name"] for one in items} >= {"README.txt", "timeline.json"}
+        assert client.get("/v/cam@/t=2026-05-01T10:00:01Z-2026-05-09T10:00:01Z.mp4").status == 400
+        assert client.get("/v/cam@/t=2026-05-01T12:00:01Z-12:00:07Z.mp4").status in (404, 416)
+        assert client.get("/v/cam@/frames/000001.jpg?w=160").status == 404
+        store.ingest(FOLDER / "traffic.mp4", "cam/2.mp4")
+        store.set_captured("cam/2.mp4", START + timedelta(seconds=2))
+        assert client.get(path, if_match=tag).status == 412

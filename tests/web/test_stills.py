@@ -6,7 +6,9 @@ import cv2
 import numpy as np
 import pytest
 
-from tests.support.web_client import Reply, RunningServer
+from sample_videos import FOLDER
+from tests.support.web_client import Reply, RunningServer, serving
+from vfsd.api.store import Store
 
 TRAFFIC = "/v/cam1/traffic.mp4@"
 
@@ -78,3 +80,14 @@ def test_codec_of_the_browser(served: RunningServer) -> None:
         other = client.get(f"/v/cam2/gate.mkv?can={can}")
         assert (other.status, other.headers["location"]) == (302, f"/v/cam2/gate.mkv@/{form}")
     assert client.get("/v/cam2/gate.mkv?can=vp9").status == 406
+
+
+def test_codec_of_the_browser_with_a_rendition(store: Store) -> None:
+    """The redirect leads to a rendition of any size, which is copied."""
+    video = store.ingest(FOLDER / "mpeg4.avi", "a.avi")
+    video.renditions.browser(160)
+    name = video.views.playable(["h264"]).name
+    with serving(store) as running:
+        other = running.client().get("/v/a.avi?can=h264,av1")
+        assert other.headers["location"] == f"/v/a.avi@/{name}"
+        assert video.views.explain(name).made == "copied"

@@ -71,7 +71,9 @@ async def get_media(request: Request) -> ASGIApp:
             url = raw.decode("ascii") + playable
             return Response(status_code=302, headers={"Cache-Control": "no-store", "Location": url})
     if found.view is not None:
-        still = StillRequest.parse(found.view, request.query_params)
+        still = None
+        if not found.node.is_dir:
+            still = StillRequest.parse(found.view, request.query_params)
         if still is not None:
             return await still_response(web, found, still, request)
         await web.run(lambda: require_view_within_limits(web, found))
@@ -101,7 +103,7 @@ async def get_media(request: Request) -> ASGIApp:
 def _require_expected(web: WebContext, found: FoundFile, size: int, request: Request) -> None:
     """Raises `HttpError` for a URL of a playlist that was made for other bytes."""
     query = request.query_params
-    if found.view is None or "digest" not in query:
+    if found.view is None or found.node.is_dir or "digest" not in query:
         return
     with web.store.catalog.reading() as seen:
         digest = seen.videos.by_inode(found.node.ino).digest
@@ -164,8 +166,12 @@ def file_head(web: WebContext, found: FoundFile, is_attached: bool) -> FileHead:
     if found.view is not None:
         inner = found.view.replace("/", "-")
         kind = _TYPES.get(os.path.splitext(inner)[1].lower(), _OTHER)
+        modified = node.mtime_ns
+        if node.is_dir:  # the newest of its videos counts
+            modified = web.files.tree_of(found).stat(node.ino, found.view).mtime_ns
+            inner = inner.replace(":", "-")  # not allowed in names of files everywhere
         name = f"{os.path.splitext(base)[0]} {inner}"
-        return FileHead("", node.mtime_ns // 10**9, kind, _named(kind, name, is_attached), _SANDBOX)
+        return FileHead("", modified // 10**9, kind, _named(kind, name, is_attached), _SANDBOX)
     if node.state is FileState.VIDEO:
         return _video_head(_video_of(web, found), found, is_attached)
     if node.object_key is not None:
@@ -206,6 +212,6 @@ async def _listing(web: WebContext, found: FoundFile, request: Request) -> Respo
             f"{found.name!r} is a directory", hint="GET /api/1/videos?dir= lists its videos"
         )
     view = found.view
-    entries = await web.read(lambda: web.views.list(found.node.ino, view))
+    entries = await web.read(lambda: web.files.tree_of(found).list(found.node.ino, view))
     items = [{"name": name, "directory": is_dir} for name, is_dir in entries]
     return json_response(request, {"items": items, "next": None})

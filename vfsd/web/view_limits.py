@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 
 from vfsd.api.store_files import FoundFile
+from vfsd.core.capture_time import NS, is_span_name, parse_span_name
 from vfsd.core.model import FileState, PhysicalVideo
 from vfsd.core.view_request import View, ViewSpec, parse_view_path
 from vfsd.errors import NotFoundError, UsageError
@@ -17,6 +18,7 @@ _STILLS = ("frames/", "objects/", "layout/", "explain/", "layout.png")
 _PLAYABLE_ENDINGS = (".mp4", ".m4v", ".mov", ".webm")
 # The width of pictures that are encoded because a browser cannot play the original.
 _FALLBACK_WIDTH = 1280
+_MOST_HOURS = 24
 
 
 def is_still(view: str) -> bool:
@@ -28,6 +30,9 @@ def is_still(view: str) -> bool:
 def require_view_within_limits(web: WebContext, found: FoundFile) -> None:
     """Raises `HttpError` for a view that would cost too much."""
     assert found.view is not None
+    if found.node.is_dir:
+        _require_short(found.view)
+        return
     try:
         spec = parse_view_path(found.view.rpartition("/")[2])
     except (NotFoundError, UsageError):
@@ -52,6 +57,15 @@ def require_view_within_limits(web: WebContext, found: FoundFile) -> None:
             f"an encoded view may be {limits.max_seconds} s long",
             hint="ask for a span, as in t=0-60",
         )
+
+
+def _require_short(name: str) -> None:
+    """Raises `HttpError` for a file of a timeline that plans the views of too many videos."""
+    if not is_span_name(name):
+        return
+    start, end = parse_span_name(name)
+    if end - start > _MOST_HOURS * 3600 * NS:
+        raise HttpError(400, f"a file of a timeline may be {_MOST_HOURS} hours long")
 
 
 def _seconds(view: View, original: PhysicalVideo) -> Fraction:
@@ -88,6 +102,10 @@ def other_form(web: WebContext, found: FoundFile, query: Mapping[str, str]) -> s
     if media.codec in can:
         is_direct = found.name.lower().endswith(_PLAYABLE_ENDINGS)
         return None if is_direct else "@/full.mp4"
+    if "h264" in can:
+        playable = web.store.open_video(info).views.playable(["h264"])
+        if playable.origin == "rendition":
+            return f"@/{playable.name}"
     if "h264" in can and original.duration <= web.options.limits.max_seconds:
         width = min(_FALLBACK_WIDTH, media.display_width)
         return f"@/size={width}x0,codec=h264.mp4"

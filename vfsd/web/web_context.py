@@ -65,7 +65,8 @@ class WebContext:
         self.store = store
         self.foreground = ForegroundReads()
         self.views = ObservedViews(views, self.foreground)
-        self.files = StoreFiles(store, self.views)
+        timelines = ObservedViews(views.timelines, self.foreground)
+        self.files = StoreFiles(store, self.views, timelines)
         self.options = options
         self.users = users
         self.sessions = sessions
