@@ -68,9 +68,14 @@ class WatchedPage:
         return self.page
 
     def picture(self, selector: str) -> Image:
-        """The pixels that a `<video>`, `<img>` or `<canvas>` shows: height x width x 3 RGB."""
+        """The pixels that a `<video>`, `<img>` or `<canvas>` shows: height x width x 3 RGB.
+
+        Raises `ValueError` for one that has not loaded its picture yet.
+        """
         url = self.page.locator(selector).first.evaluate(_PICTURE)
         coded = base64.b64decode(cast("str", url).partition(",")[2])
+        if not coded:
+            raise ValueError(f"{selector} has no picture yet")
         decoded = cv2.imdecode(np.frombuffer(coded, np.uint8), cv2.IMREAD_COLOR)
         assert decoded is not None
         return np.asarray(cv2.cvtColor(decoded, cv2.COLOR_BGR2RGB), dtype=np.uint8)
@@ -78,6 +83,10 @@ class WatchedPage:
     def number(self, selector: str) -> int:
         """The number in the picture that an element shows.  Raises `ValueError` without one."""
         return read_frame_number(self.picture(selector))
+
+    def wait_for(self, script: str, argument: object = None) -> None:
+        """Wait until a script is true; `Page.wait_for_function` needs a policy that allows eval."""
+        wait_until(lambda: bool(self.page.evaluate(script, argument)), lambda: f"never: {script}")
 
     def wait_for_number(self, selector: str, number: int, seconds: float = 60) -> None:
         """Wait until an element shows the picture with this number."""

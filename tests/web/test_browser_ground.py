@@ -52,7 +52,7 @@ def test_picture_of_a_video_is_read(folder: Path, browser: Browser, origin: str)
     (folder / "index.html").write_text(_PAGE.format(script=_LOAD))
     with watched(browser, origin) as page:
         page.open("/")
-        page.page.wait_for_function("document.querySelector('video').readyState >= 2")
+        page.wait_for("document.querySelector('video').readyState >= 2")
         page.page.evaluate("document.querySelector('video').currentTime = 13.5 / 30")
         page.wait_for_number("video", 13)
 

@@ -154,11 +154,18 @@ def test_export_over_files(open_page: OpenPage, server: WebServer, tmp_path: Pat
     parts = page.locator("[data-test=export-part]")
     parts.first.wait_for()
     shown = page.locator("[data-test=export-size]").inner_text()
-    assert "in 3 files" in shown
     assert "1 gap left out" in shown
+    page.locator("[data-test=export-size]", has_text="as one file").wait_for()
+    whole = tmp_path / "whole.mp4"
+    with page.expect_download() as begun:
+        page.locator("[data-test=export-download]").click()
+    begun.value.save_as(whole)
+    path = "/v/gate@/t=2026-05-01T10:00:04.000Z-2026-05-01T10:01:03.000Z.mp4"
+    assert whole.read_bytes() == server.get(path)
+    assert count_frames(whole) == 150 + 250 + 75
     downloads: list[Download] = []
     page.on("download", lambda one: downloads.append(one))
-    page.locator("[data-test=export-download]").click()
+    page.locator("[data-test=export-parts]").click()
     page.wait_for_timeout(1000)
     wait_until(lambda: pumped(page) and len(downloads) == 3)
     total, frames = 0, 0
@@ -170,7 +177,7 @@ def test_export_over_files(open_page: OpenPage, server: WebServer, tmp_path: Pat
         frames += count_frames(file)
         assert len(data) == int(part.get_attribute("data-bytes") or "-1")
         assert data == server.get(str(part.get_attribute("href")))
-    assert f"({total:,} bytes)" in shown
+    assert f"({total:,} bytes) in 3 files" in shown
     assert frames == 150 + 250 + 75
 
 
@@ -216,9 +223,7 @@ def test_wall_shows_the_last_pictures(open_page: OpenPage) -> None:
         "yard",
     ]
     picture = "[data-test=camera][data-camera=yard] img"
-    watched.page.wait_for_function(
-        "selector => document.querySelector(selector)?.naturalWidth > 0", arg=picture
-    )
+    watched.wait_for("selector => document.querySelector(selector)?.naturalWidth > 0", picture)
     assert watched.number(picture) // CLIP == 22
     assert watched.page.locator("[data-test=age]").first.inner_text() != "nothing recorded"
 
@@ -244,11 +249,12 @@ def test_day_of_a_change_of_clocks(open_page: OpenPage, day: str, words: str, cl
 
 @pytest.mark.thorough
 def test_calendar_shows_the_days_with_footage(open_page: OpenPage) -> None:
-    page = open_gate(open_page).page
+    watched = open_gate(open_page)
+    page = watched.page
     days = page.locator("[data-test=calendar-day]")
     assert days.count() == 31
     first = page.locator("[data-day='2026-05-01']")
-    page.wait_for_function(
+    watched.wait_for(
         "() => document.querySelector(\"[data-day='2026-05-01']\").ariaLabel.includes('kept,')"
     )
     assert "30 s kept" in (first.get_attribute("aria-label") or "")

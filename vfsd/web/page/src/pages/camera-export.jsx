@@ -1,7 +1,7 @@
 // @ts-check
 // Export of exactly these seconds over several files, and their protection.
 import { useEffect, useState } from "preact/hooks";
-import { post, useAnswer } from "../api.js";
+import { head, post, useAnswer } from "../api.js";
 import { bytes, counted, duration } from "../lib/format.js";
 import { escaped, view } from "../lib/paths.js";
 import { clockAt, instantAt, isoText } from "../lib/wallclock.js";
@@ -52,6 +52,7 @@ function Chosen({ camera, day, player, selection, chosen }) {
   const span = settled ? { from: isoText(settled[0]), to: isoText(settled[1]) } : null;
   const { data, error } = useAnswer(span ? `/api/1/cameras/${escaped(camera)}/export-plan` : null, span ?? {});
   const isCurrent = settled?.[0] === from && settled?.[1] === to;
+  const whole = useWhole(camera, data && isCurrent && data.parts.length > 1 ? span : null);
   const names = player.parts.parts.filter((part) => part.start < to && part.end > from).map((part) => part.name);
   /** @param {number} side @param {string} text */
   const change = (side, text) => {
@@ -69,7 +70,7 @@ function Chosen({ camera, day, player, selection, chosen }) {
         <Field label="To">{(id) => <ClockField id={id} instant={to} onChange={(text) => change(1, text)} test="export-to" />}</Field>
       </div>
       <p class="export-size" data-test="export-size" aria-live="polite">
-        {error ? null : data && isCurrent ? <Plan plan={data} seconds={(to - from) / 1000} /> : <span class="muted">{duration((to - from) / 1000)}: the size is being computed</span>}
+        {error ? null : data && isCurrent ? <Plan plan={data} seconds={(to - from) / 1000} whole={whole} /> : <span class="muted">{duration((to - from) / 1000)}: the size is being computed</span>}
       </p>
       {data && isCurrent && data.parts.length > 1 ? (
         <ul class="plain-rows parts">
@@ -85,10 +86,11 @@ function Chosen({ camera, day, player, selection, chosen }) {
       {error ? <Failure error={error} /> : null}
       <div class="buttons">
         {data && isCurrent && data.bytes > 0 ? (
-          <Button kind="primary" icon="download" onClick={() => downloadAll(data.parts)} test="export-download">
-            Download {bytes(data.bytes)}
+          <Button kind="primary" icon="download" onClick={() => (whole?.bytes ? download(whole.path) : downloadAll(data.parts))} test="export-download">
+            Download {bytes(whole?.bytes ?? data.bytes)}
           </Button>
         ) : null}
+        {whole?.bytes ? <Button icon="download" onClick={() => downloadAll(data.parts)} test="export-parts">Each file</Button> : null}
         <Button icon="lock" onClick={() => setProtecting(true)} disabled={!may("change") || names.length === 0} test="protect">Protect</Button>
       </div>
       {may("change") ? null : <p class="muted small">This session may not protect videos.</p>}
@@ -97,19 +99,42 @@ function Chosen({ camera, day, player, selection, chosen }) {
   );
 }
 
+/** The one file of a span over several videos: its size, or the reason why they cannot share one.
+ * @param {string} camera @param {{from: string, to: string} | null} span
+ * @returns {{path: string, bytes?: number, why?: string} | null} */
+function useWhole(camera, span) {
+  const path = span ? view(camera, `t=${span.from}-${span.to}.mp4`, { download: 1 }) : null;
+  const [found, setFound] = useState(/** @type {{path: string, bytes?: number, why?: string} | null} */ (null));
+  useEffect(() => {
+    if (path === null) return undefined;
+    const abort = new AbortController();
+    head(path, abort.signal).then(
+      (answer) => setFound({ path, bytes: answer.bytes }),
+      (error) => {
+        if (!abort.signal.aborted) setFound({ path, why: error.message });
+      },
+    );
+    return () => abort.abort();
+  }, [path]);
+  return found?.path === path ? found : null;
+}
+
+/** @param {string} path */
+function download(path) {
+  const link = document.createElement("a");
+  link.href = path;
+  link.download = "";
+  document.body.append(link);
+  link.click();
+  link.remove();
+}
+
 /** Starts a download of each part, in order.
  * @param {any[]} parts */
 function downloadAll(parts) {
   for (const [index, part] of parts.entries()) {
     // Browsers drop all but the last of downloads that begin at once.
-    setTimeout(() => {
-      const link = document.createElement("a");
-      link.href = partPath(part);
-      link.download = "";
-      document.body.append(link);
-      link.click();
-      link.remove();
-    }, index * 400);
+    setTimeout(() => download(partPath(part)), index * 400);
   }
 }
 
@@ -118,14 +143,15 @@ function partPath(part) {
   return view(part.name, part.view, { download: 1 });
 }
 
-/** @param {{plan: any, seconds: number}} props */
-function Plan({ plan, seconds }) {
+/** @param {{plan: any, seconds: number, whole: {bytes?: number, why?: string} | null}} props */
+function Plan({ plan, seconds, whole }) {
   const encoded = plan.parts.filter((/** @type {any} */ part) => part.made !== "copied").length;
   if (plan.parts.length === 0) return <>There is no footage in these {duration(seconds)}.</>;
   return (
     <>
       <strong>{bytes(plan.bytes)}</strong> ({plan.bytes.toLocaleString("en")} bytes), {duration(seconds)} in {counted(plan.parts.length, "file")}
       {plan.gaps.length > 0 ? `, with ${counted(plan.gaps.length, "gap")} left out` : ""}.{" "}
+      {whole?.bytes ? `${bytes(whole.bytes)} as one file. ` : whole?.why ? "These files cannot be joined to one. " : ""}
       {encoded === 0 ? "All pictures are copied as they are." : "Pictures are copied; only those before the first key frame of a part are encoded."}
     </>
   );

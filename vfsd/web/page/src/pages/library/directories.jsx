@@ -1,6 +1,6 @@
 // @ts-check
 // The tree of directories, opened as far as the present one.
-import { useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { useAnswer } from "../../api.js";
 import { count } from "../../lib/format.js";
 import { setParams } from "../../router.js";
@@ -25,6 +25,12 @@ export function Directories({ dir, onGo }) {
 /** @param {{under: string, dir: string, depth: number, onGo: () => void}} props */
 function Branch({ under, dir, depth, onGo }) {
   const { data, error, reload } = useAnswer("/api/1/dirs", { under });
+  const known = useRef(session.value);
+  useEffect(() => {
+    // A new session comes with changes of the store.
+    if (known.current !== session.value) reload();
+    known.current = session.value;
+  }, [session.value]);
   if (error) return <Failure error={error} onRetry={reload} />;
   return (
     <ul>

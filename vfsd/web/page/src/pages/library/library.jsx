@@ -4,7 +4,7 @@ import { useEffect, useMemo, useState } from "preact/hooks";
 import { get, useAnswer } from "../../api.js";
 import { counted } from "../../lib/format.js";
 import { setParams } from "../../router.js";
-import { may } from "../../session.js";
+import { begin, may } from "../../session.js";
 import { Button, Chip, Empty, Failure, Segmented, Spinner } from "../../ui/basics.jsx";
 import { VirtualGrid } from "../../ui/grid.jsx";
 import { Icon } from "../../ui/icons.jsx";
@@ -13,7 +13,7 @@ import { SelectionBar } from "./actions.jsx";
 import { Directories, Trail } from "./directories.jsx";
 import { ACTIVE, FilterPanel } from "./filters.jsx";
 import { VideoCard, VideoRow } from "./items.jsx";
-import { UploadTarget } from "./upload.jsx";
+import { UploadButton, UploadTarget } from "./upload.jsx";
 
 /** @typedef {{name: string, kind: string, size: number, frames: number | null, width: number | null, height: number | null,
  *   seconds: number | null, codec: string | null, modified: string, tags?: string[], labels?: string[],
@@ -51,6 +51,7 @@ export function LibraryPage({ params }) {
   const reload = () => {
     videos.reload();
     dirs.reload();
+    void begin(); // the counts of the tree
     setChosen(new Set());
   };
 
@@ -92,6 +93,7 @@ export function LibraryPage({ params }) {
               onChange={(value) => setParams({ view: value === "table" ? "table" : null })}
               test="view"
             />
+            <UploadButton dir={dir} onDone={reload} />
           </div>
           {filtering ? <FilterPanel params={params} onClose={() => setFiltering(false)} /> : null}
           {active > 0 ? (

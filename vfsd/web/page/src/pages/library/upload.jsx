@@ -1,11 +1,12 @@
 // @ts-check
-// Files that are dropped on the library become videos of the present directory.
+// Files that are dropped on the library, or chosen, become videos of the present directory.
 import { signal } from "@preact/signals";
 import { useRef, useState } from "preact/hooks";
 import { upload } from "../../api.js";
 import { counted, trimmed } from "../../lib/format.js";
 import { original } from "../../lib/paths.js";
 import { may } from "../../session.js";
+import { Button } from "../../ui/basics.jsx";
 import { Icon } from "../../ui/icons.jsx";
 import { toast, toastError } from "../../ui/messages.jsx";
 
@@ -60,6 +61,31 @@ export function UploadTarget({ dir, onDone, children }) {
         </div>
       ) : null}
     </div>
+  );
+}
+
+/** The same without a mouse.
+ * @param {{dir: string, onDone: () => void}} props */
+export function UploadButton({ dir, onDone }) {
+  const field = useRef(/** @type {HTMLInputElement | null} */ (null));
+  if (!may("upload")) return null;
+  return (
+    <>
+      <input
+        type="file"
+        multiple
+        class="hidden"
+        tabIndex={-1}
+        aria-hidden="true"
+        ref={field}
+        onChange={(event) => {
+          const files = [...(event.currentTarget.files ?? [])];
+          event.currentTarget.value = "";
+          void send(files, dir, onDone);
+        }}
+      />
+      <Button icon="up" label="Add files" onClick={() => field.current?.click()} test="upload" />
+    </>
   );
 }
 
