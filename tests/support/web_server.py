@@ -91,7 +91,7 @@ class WebServer:
         )
         self._reader = threading.Thread(target=self._read, args=(process,), daemon=True)
         self._reader.start()
-        end = time.monotonic() + 60
+        end = time.monotonic() + 180
         while time.monotonic() < end and process.poll() is None:
             found = _ADDRESS.search("".join(self.log))
             if found and self._is_up(found[1]):
