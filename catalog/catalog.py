@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Self
 from sqlalchemy.engine import Connection
 
 from vfsd.catalog.audio_tracks import AudioTracks
-from vfsd.catalog.clock_history import ClockHistory
 from vfsd.catalog.database_url import redacted_url
 from vfsd.catalog.derived_usage import DerivedUsage, EvictionLog, SegmentGain
 from vfsd.catalog.engine import DEFAULT_STALENESS, ChangeWatch, Database
@@ -27,7 +26,7 @@ from vfsd.catalog.open_catalog import (
     owner_of,
 )
 from vfsd.catalog.read_history import LoggedReads, TilingDecisions
-from vfsd.catalog.retention import OriginalPolicies
+from vfsd.catalog.retention import ClockHistory, OriginalPolicies
 from vfsd.catalog.rows import require_json_keys
 from vfsd.catalog.segments import MeasuredCosts, Segments, TileState
 from vfsd.catalog.tree import Tree
@@ -67,17 +66,15 @@ from vfsd.errors import (
 from vfsd.validation import non_negative, whole_number, within_64_bits
 
 if TYPE_CHECKING:
+    from vfsd.catalog.bucket_objects import Garbage, PackTables, Uploads
     from vfsd.catalog.catalog_detections import CatalogDetections
     from vfsd.catalog.detection_counts import BoxCounts
     from vfsd.catalog.detections import Detections
-    from vfsd.catalog.garbage import Garbage
     from vfsd.catalog.homes import Homes, Lease
+    from vfsd.catalog.integrity import Suspects
     from vfsd.catalog.layers import LayerIndexes, Layers
-    from vfsd.catalog.pack_tables import PackTables
     from vfsd.catalog.searches import SavedSearches
     from vfsd.catalog.server_connections import ServerFacts
-    from vfsd.catalog.suspects import Suspects
-    from vfsd.catalog.uploads import Uploads
     from vfsd.catalog.vectors import StoredVectorBlocks
     from vfsd.catalog.video_pages import VideoLists
     from vfsd.catalog.work_log import WorkLog
@@ -229,28 +226,28 @@ class Catalog:
     @property
     def suspects(self) -> Suspects:
         """The files that crashed processes; see `vfsd.storage.quarantine`."""
-        from vfsd.catalog.suspects import Suspects
+        from vfsd.catalog.integrity import Suspects
 
         return Suspects(self._database)
 
     @property
     def uploads(self) -> Uploads:
         """The leases of uploads to the bucket."""
-        from vfsd.catalog.uploads import Uploads
+        from vfsd.catalog.bucket_objects import Uploads
 
         return Uploads(self._database)
 
     @property
     def garbage(self) -> Garbage:
         """The files of the bucket that nothing refers to."""
-        from vfsd.catalog.garbage import Garbage
+        from vfsd.catalog.bucket_objects import Garbage
 
         return Garbage(self._database)
 
     @property
     def pack_tables(self) -> PackTables:
         """Copies of the tables of packs in the bucket."""
-        from vfsd.catalog.pack_tables import PackTables
+        from vfsd.catalog.bucket_objects import PackTables
 
         return PackTables(self._database)
 
@@ -613,7 +610,7 @@ class Catalog:
                 reads.keep(keep)
 
     def _note_on_server(self, done: Sequence[tuple[str, LoggedRead]], keep: int) -> None:
-        from vfsd.catalog.read_notes import FOLD_SECONDS, add_notes
+        from vfsd.catalog.read_history import FOLD_SECONDS, add_notes
 
         if self.read_only:
             raise ReadOnlyError("the store was opened read-only")
@@ -631,7 +628,7 @@ class Catalog:
         """Like `fold_reads`, but only if notes are old enough and no other process does it."""
         if not self._database.is_postgresql or self.read_only:
             return
-        from vfsd.catalog.read_notes import fold_notes, may_fold
+        from vfsd.catalog.read_history import fold_notes, may_fold
 
         with (
             suppress(BusyError, ReadOnlyError),
@@ -647,7 +644,7 @@ class Catalog:
         """
         if not self._database.is_postgresql or self.read_only:
             return
-        from vfsd.catalog.read_notes import fold_notes
+        from vfsd.catalog.read_history import fold_notes
 
         with suppress(BusyError, ReadOnlyError), self._database.unwatched_writing() as connection:
             fold_notes(connection, self._kept_reads)
@@ -877,7 +874,7 @@ class Transaction:
     def fold_reads(self) -> None:
         """On PostgreSQL, add the noted reads to the log; see `Catalog.note_reads`."""
         if self._connection.dialect.name == "postgresql":
-            from vfsd.catalog.read_notes import fold_notes
+            from vfsd.catalog.read_history import fold_notes
 
             fold_notes(self._connection, None)
 

@@ -1,15 +1,16 @@
-"""Checksums of stored bytes, and the results of inspecting them, within one transaction."""
+"""Checksums of stored bytes, the results of inspecting them, and files that crashed decoders."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
+from vfsd.catalog.engine import Database
 from vfsd.catalog.rows import reads_row, require_bytes
 from vfsd.catalog.schema import (
     block_sums,
@@ -18,6 +19,7 @@ from vfsd.catalog.schema import (
     objects,
     physical_videos,
     scrubs,
+    suspects,
     vectors,
     videos,
 )
@@ -342,3 +344,35 @@ def _location_from_row(row: Any) -> ByteLocation:
 def _inspection_from_row(row: Row[Any]) -> Inspection:
     damage = tuple(range(first, end) for first, end in row.damage or ())
     return Inspection(_location_from_row(row), row.looked_ns, damage, row.found_ns)
+
+
+Values = Mapping[str, Any]
+"""Columns of a row without its key."""
+
+
+class Suspects:
+    """The table of suspects.  See `vfsd.storage.quarantine`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def all(self) -> dict[str, dict[str, Any]]:
+        """Return the rows by key: an object key, or the path of a file indexed in place."""
+        with self._database.reading() as connection:
+            rows = [dict(row._mapping) for row in connection.execute(sa.select(suspects))]
+        return {row.pop("key"): row for row in rows}
+
+    def change(self, key: str, change: Callable[[Values | None], Values | None]) -> None:
+        """Replace the row of a file by what `change` returns for it; None for no row."""
+        mine = suspects.c.key == key
+        with self._database.writing() as connection:
+            row = connection.execute(sa.select(suspects).where(mine)).first()
+            before = None if row is None else dict(row._mapping)
+            if before is not None:
+                del before["key"]
+            after = change(before)
+            if after == before:
+                return
+            connection.execute(sa.delete(suspects).where(mine))
+            if after is not None:
+                connection.execute(sa.insert(suspects).values(key=key, **after))

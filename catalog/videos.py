@@ -12,11 +12,10 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
-from vfsd.catalog.clock_history import ClockHistory
 from vfsd.catalog.derived_usage import DerivedUsage, EvictionLog
 from vfsd.catalog.integrity import IntegrityLog
 from vfsd.catalog.read_history import LoggedReads, TilingDecisions
-from vfsd.catalog.retention import OriginalPolicies
+from vfsd.catalog.retention import ClockHistory, OriginalPolicies
 from vfsd.catalog.rows import (
     PreparedStatement,
     bounds_from_row,
@@ -584,7 +583,7 @@ class Objects:
 
     def removed(self, key: str) -> tuple[str, int] | None:
         """Return the place and the size of a removed object whose bytes are still in the bucket."""
-        from vfsd.catalog.garbage import removed_object
+        from vfsd.catalog.bucket_objects import removed_object
 
         return removed_object(self._connection, key)
 
@@ -600,7 +599,10 @@ class Objects:
         Return False if intact bytes are at another place already: then `place` is garbage.
         Raises `LeaseLostError`.
         """
-        from vfsd.catalog.uploads import discard_place, end_upload  # most stores have no bucket
+        from vfsd.catalog.bucket_objects import (  # most stores have no bucket
+            discard_place,
+            end_upload,
+        )
 
         end_upload(self._connection, place)
         given = {"key": key, "size": size, "created_ns": now_ns, "place": place}
@@ -627,7 +629,7 @@ class Objects:
 
     def record_tables(self, key: str, tables: Sequence[tuple[int, bytes]]) -> None:
         """Add copies of the tables of the packs in an object, by position."""
-        from vfsd.catalog.pack_tables import record_tables  # most stores have no bucket
+        from vfsd.catalog.bucket_objects import record_tables  # most stores have no bucket
 
         record_tables(self._connection, key, tables)
 
@@ -637,7 +639,7 @@ class Objects:
         Return False if `place` is garbage: another one is known, or the object was removed.  Raises
         `LeaseLostError`.
         """
-        from vfsd.catalog.uploads import discard_place, end_upload
+        from vfsd.catalog.bucket_objects import discard_place, end_upload
 
         end_upload(self._connection, place)
         if self.set_place(key, place):
@@ -784,7 +786,7 @@ class Objects:
             found += self._connection.execute(_FORGET_UNREFERENCED.where(some))
         places = {row.place: row.size for row in found if row.place is not None}
         if places:
-            from vfsd.catalog.garbage import discard_places  # most stores have no bucket
+            from vfsd.catalog.bucket_objects import discard_places  # most stores have no bucket
 
             discard_places(self._connection, places)
         IntegrityLog(self._connection).forget_unlinked()

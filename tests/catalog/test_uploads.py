@@ -6,8 +6,8 @@ import pytest
 import sqlalchemy as sa
 
 from vfsd.catalog import Catalog
+from vfsd.catalog.bucket_objects import database_time
 from vfsd.catalog.schema import garbage, uploads
-from vfsd.catalog.uploads import database_time
 from vfsd.core.model import ByteLocation
 from vfsd.errors import LeaseLostError
 

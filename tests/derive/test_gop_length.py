@@ -23,7 +23,7 @@ from vfsd.codecs.cells.cell_decoders import StreamCellDecoder
 from vfsd.core.model import LoggedRead, Role
 from vfsd.core.view_request import View
 from vfsd.derive.derived_data import drop_renditions
-from vfsd.derive.gop_length import GopLength
+from vfsd.derive.rendition_plan import GopLength
 from vfsd.derive.tile_encoder import PlannedSegment, TileSettings
 from vfsd.derive.workload import frame_runs
 from vfsd.errors import UsageError

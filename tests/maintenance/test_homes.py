@@ -26,9 +26,8 @@ from vfsd.errors import (
 )
 from vfsd.maintenance import fsck
 from vfsd.maintenance.homes import claim_home, forget_home, list_homes
-from vfsd.storage.homes import mount_lease
-from vfsd.storage.join_home import join_store
-from vfsd.write.put_file import put_file
+from vfsd.storage.homes import join_store, mount_lease
+from vfsd.write.tree_edits import put_file
 from vfsd.write.unfinished_files import create_partial
 
 CLIP = FOLDER / "traffic.mp4"

@@ -38,7 +38,7 @@ from vfsd.maintenance.remote_backup import (
 )
 from vfsd.remote.fetch_client import FetchClient
 from vfsd.remote.fetch_protocol import fetch_settings
-from vfsd.write.put_file import put_file
+from vfsd.write.tree_edits import put_file
 
 NAME = "cam/traffic.mp4"
 NOTE = b"not a video\n" * 1000

@@ -23,7 +23,7 @@ from vfsd.errors import BusyError
 from vfsd.maintenance import fsck
 from vfsd.maintenance.homes import forget_home, list_homes, private_files
 from vfsd.mount import control
-from vfsd.storage.join_home import join_store
+from vfsd.storage.homes import join_store
 
 CLIP = FOLDER / "traffic.mp4"
 _REASON = "user.vfsd.reason"

@@ -33,8 +33,8 @@ from tests.support.postgresql import PostgresqlServer
 from tests.support.remote_objects import running_process, wait_until
 from tests.support.seaweedfs import SeaweedServer
 from vfsd.api.store import Store
+from vfsd.catalog.bucket_objects import UPLOAD_SECONDS, database_time
 from vfsd.catalog.schema import ROOT, entries, nodes, uploads
-from vfsd.catalog.uploads import UPLOAD_SECONDS, database_time
 from vfsd.errors import LeaseLostError
 from vfsd.maintenance import fsck
 from vfsd.maintenance.fsck.bucket import collect_bucket, compare

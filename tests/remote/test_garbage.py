@@ -16,7 +16,7 @@ from tests.support.http_proxy import HttpProxy
 from tests.support.seaweedfs import SeaweedServer
 from tests.support.stores import new_store
 from vfsd.api.store import Store
-from vfsd.catalog.garbage import GarbageTotal
+from vfsd.catalog.bucket_objects import GarbageTotal
 from vfsd.catalog.schema import objects
 from vfsd.core.model import ByteLocation
 from vfsd.disk.object_store import ObjectStore

@@ -21,8 +21,8 @@ from tests.support.remote_objects import wait_until
 from tests.support.seaweedfs import SeaweedServer
 from tests.support.work_orders import TILES
 from vfsd.api.store import Store
+from vfsd.catalog.bucket_objects import database_time
 from vfsd.catalog.schema import garbage, uploads
-from vfsd.catalog.uploads import database_time
 from vfsd.errors import UnreachableError
 from vfsd.maintenance import fsck
 from vfsd.storage.remote_objects import RemoteObjects

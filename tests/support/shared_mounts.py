@@ -17,7 +17,7 @@ from tests.support.seaweedfs import SeaweedServer
 from vfsd.api.store import Store
 from vfsd.disk.store_config import StoreSettings
 from vfsd.maintenance.push import use_bucket
-from vfsd.storage.join_home import join_store
+from vfsd.storage.homes import join_store
 
 
 class MountedHome(Mounted):

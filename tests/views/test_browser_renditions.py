@@ -16,7 +16,7 @@ from vfsd.api.store import Store
 from vfsd.api.video import Video, context_of
 from vfsd.codecs.bitstreams import nal
 from vfsd.core.model import Segment, psnr_from_mse
-from vfsd.derive.browser_rendition import browser_losses
+from vfsd.derive.rendition_plan import browser_losses
 from vfsd.derive.tile_encoder import TileSettings
 from vfsd.errors import UsageError
 

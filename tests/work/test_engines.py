@@ -131,8 +131,8 @@ def test_order_goes_on_when_workers_return(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("vfsd.work.missing_workers._ASK_SECONDS", 0.1)
-    monkeypatch.setattr("vfsd.work.missing_workers._WARN_SECONDS", 1)
+    monkeypatch.setattr("vfsd.work.engines._ASK_SECONDS", 0.1)
+    monkeypatch.setattr("vfsd.work.engines._WARN_SECONDS", 1)
     store = make_store("postgresql")
     order = orders(store)[0]
 
@@ -153,8 +153,8 @@ def test_order_goes_on_when_workers_return(
 def test_order_without_workers_ends_with_an_error(
     make_store: Callable[..., Store], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vfsd.work.missing_workers._ASK_SECONDS", 0.1)
-    monkeypatch.setattr("vfsd.work.missing_workers._END_SECONDS", 2)
+    monkeypatch.setattr("vfsd.work.engines._ASK_SECONDS", 0.1)
+    monkeypatch.setattr("vfsd.work.engines._END_SECONDS", 2)
     order = orders(make_store("postgresql"))[0]
     with (
         running_dask(0) as cluster,

@@ -184,7 +184,7 @@ class Store(Mapping[str, "Video"]):
         if staleness is not None:
             staleness = seconds_or_more(staleness, "staleness")
         if is_url(path):
-            from vfsd.storage.join_home import home_of_catalog  # stores on one host need none
+            from vfsd.storage.homes import home_of_catalog  # stores on one host need none
 
             path = home_of_catalog(str(path))
         parts = StoreContext.open(

@@ -17,7 +17,6 @@ from vfsd.core.label_query import Labels
 from vfsd.core.model import Segment
 from vfsd.core.timebase import Span
 from vfsd.core.view_request import Size
-from vfsd.derive.browser_rendition import BROWSER_SETTINGS, BROWSER_WIDTH, browser_plan
 from vfsd.derive.catalog_world import (
     PARTITION_ALPHA,
     Partition,
@@ -26,8 +25,14 @@ from vfsd.derive.catalog_world import (
     layouts_around,
 )
 from vfsd.derive.deferred_compression import OnUnread, compress_segments, compressible, wanted_level
-from vfsd.derive.gop_length import GopLength, gop_frames
 from vfsd.derive.import_rendition import arrays_to_stored_format, import_pictures
+from vfsd.derive.rendition_plan import (
+    BROWSER_SETTINGS,
+    BROWSER_WIDTH,
+    GopLength,
+    browser_plan,
+    gop_frames,
+)
 from vfsd.derive.retile import OnProgress, retile
 from vfsd.derive.tile_encoder import PlannedSegment, TileSettings
 from vfsd.errors import UsageError

@@ -48,7 +48,7 @@ def join(session: Session, directory: Path, catalog: str, objects: Path | None) 
     it for writing, DIR and the objects must be on one disk.
     """
     from vfsd.api.store import Store
-    from vfsd.storage.join_home import join_store
+    from vfsd.storage.homes import join_store
 
     join_store(directory, catalog, objects)
     with Store.open(directory) as store:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from vfsd.core.view_request import Size
-    from vfsd.derive.gop_length import GopLength
+    from vfsd.derive.rendition_plan import GopLength
 
 
 # Codec of each `--for`.
@@ -152,7 +152,7 @@ def render(
         raise UsageError("give --size, or --browser")
     from vfsd.cli.retile_plan import RetileOrder
     from vfsd.codecs.cells.cell_encoders import WEB_QUALITY
-    from vfsd.derive.browser_rendition import BROWSER_WIDTH
+    from vfsd.derive.rendition_plan import BROWSER_WIDTH
     from vfsd.derive.tile_encoder import TileSettings
 
     codec = "web" if browser else codec or _CODEC_FOR.get(purpose or "", "fast")

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from vfsd.api.video import Video
     from vfsd.cli.retile_plan import RetileEstimate, RetileOrder
     from vfsd.core.model import Segment
-    from vfsd.derive.gop_length import GopLength
+    from vfsd.derive.rendition_plan import GopLength
     from vfsd.derive.tile_encoder import PlannedSegment
     from vfsd.tiling import Rect, TileLayout
 

@@ -25,8 +25,7 @@ from vfsd.core.label_query import parse_labels
 from vfsd.core.model import MediaInfo, Segment
 from vfsd.core.process_control import available_cores
 from vfsd.core.view_request import Size
-from vfsd.derive.browser_rendition import browser_plan
-from vfsd.derive.gop_length import GopLength, gop_frames
+from vfsd.derive.rendition_plan import GopLength, browser_plan, gop_frames
 from vfsd.derive.retile import SegmentSample, missing_segments, sample_segment
 from vfsd.derive.tile_encoder import PlannedSegment, TileSettings
 from vfsd.errors import OutOfRangeError, UsageError

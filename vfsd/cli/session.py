@@ -192,7 +192,7 @@ class Session:
 def store_path(text: str) -> Path:
     """The directory of a store that is given as a path, or by the URL of its catalog."""
     if is_url(text):
-        from vfsd.storage.join_home import home_of_catalog  # imports the catalog
+        from vfsd.storage.homes import home_of_catalog  # imports the catalog
 
         return home_of_catalog(text)
     return Path(text)

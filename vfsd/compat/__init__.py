@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 
-from vfsd.compat.frame_cursor import quality
+from vfsd.compat.resolve import quality
 
 __all__ = ["install", "quality"]
 

@@ -18,8 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vfsd.api.video import Video, context_of
-from vfsd.compat.frame_cursor import FrameCursor, chosen_region
-from vfsd.compat.resolve import video_of
+from vfsd.compat.resolve import FrameCursor, chosen_region, video_of
 from vfsd.errors import OutOfRangeError, VfsdError
 from vfsd.tiling import Rect
 

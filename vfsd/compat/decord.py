@@ -16,8 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vfsd.api.video import context_of
-from vfsd.compat.frame_cursor import FrameCursor, chosen_region
-from vfsd.compat.resolve import video_of
+from vfsd.compat.resolve import FrameCursor, chosen_region, video_of
 from vfsd.errors import ExtraMissingError, VfsdError
 from vfsd.tiling import Rect
 

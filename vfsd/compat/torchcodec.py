@@ -24,8 +24,7 @@ import numpy.typing as npt
 
 from vfsd.api.video import context_of
 from vfsd.compat import is_installed, replace_decoder
-from vfsd.compat.frame_cursor import FrameCursor, allowed_psnr, chosen_region
-from vfsd.compat.resolve import video_of
+from vfsd.compat.resolve import FrameCursor, allowed_psnr, chosen_region, video_of
 from vfsd.core.model import NO_CROP_MARGINS
 from vfsd.errors import ExtraMissingError, VfsdError
 from vfsd.tiling import Rect

@@ -29,7 +29,7 @@ from vfsd.core.detections import MAX_TEXT_LENGTH, DetectionColumns, Source
 from vfsd.disk.tempfiles import atomic_directory
 from vfsd.errors import ExtraMissingError, UsageError
 from vfsd.validation import local_path, no_such_file
-from vfsd.write.put_file import put_file
+from vfsd.write.tree_edits import put_file
 
 VERSION = "v3.0"
 SOURCE = "lerobot"

@@ -29,8 +29,8 @@ from vfsd.core.model import (
     required_psnr,
 )
 from vfsd.derive.catalog_world import box_world, size_world
-from vfsd.derive.gop_length import random_read_segments
 from vfsd.derive.promotion_candidates import CachedRun, CandidateIndex, PromotionCandidate
+from vfsd.derive.rendition_plan import random_read_segments
 from vfsd.derive.tile_encoder import PlannedSegment, TileSettings
 from vfsd.derive.workload import LoggedQuery, is_random, queries_of_reads, sizes_of_reads
 from vfsd.disk.checksums import merged

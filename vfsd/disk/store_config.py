@@ -1,9 +1,10 @@
-"""The settings of a store, in ``config.toml`` next to the catalog."""
+"""The settings of a store, in ``config.toml`` next to the catalog; the user's state directory."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -198,3 +199,11 @@ def _toml(value: object) -> str:
         return str(value).lower()
     # A basic string of TOML takes every escape that JSON writes.
     return json.dumps(value) if isinstance(value, str) else str(value)
+
+
+def state_directory() -> Path:
+    """Return the directory; it need not exist."""
+    state = os.environ.get("XDG_STATE_HOME", "")
+    if not os.path.isabs(state):  # required by the XDG specification
+        state = os.path.expanduser("~/.local/state")
+    return Path(state) / "vfsd"

@@ -21,7 +21,7 @@ from vfsd.disk.object_store import digest
 from vfsd.errors import ExtraMissingError, NotFoundError, ReadOnlyError, UsageError
 from vfsd.fsspec.files import VfsdReader, VfsdWriter, as_os_errors
 from vfsd.views import Views
-from vfsd.write.put_file import make_directory, put_file
+from vfsd.write.tree_edits import make_directory, put_file
 
 try:
     from fsspec import AbstractFileSystem

@@ -29,7 +29,7 @@ from types import MappingProxyType
 
 from vfsd.disk.mount_queries import mount_above
 from vfsd.disk.safe_open import open_own
-from vfsd.disk.state_directory import state_directory
+from vfsd.disk.store_config import state_directory
 from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import MountError, StoreError, UnreachableError, UsageError
 

@@ -70,7 +70,7 @@ class SharedReadContext(ReadContext):
         except (NoStoreError, PermissionError):
             if address.catalog is None:
                 raise
-            from vfsd.storage.join_home import home_of_catalog  # only on other hosts
+            from vfsd.storage.homes import home_of_catalog  # only on other hosts
 
             parts = self._open_at(home_of_catalog(address.catalog))
         self.__dict__["parts"] = parts

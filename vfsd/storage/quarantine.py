@@ -32,7 +32,7 @@ from io import BufferedRandom
 from pathlib import Path
 
 from vfsd.catalog import Catalog, ChangeWatch
-from vfsd.catalog.suspects import Values
+from vfsd.catalog.integrity import Values
 from vfsd.core.model import ByteLocation, PhysicalVideo
 from vfsd.core.process_control import reset_after_fork
 from vfsd.disk.disk_reserve import with_reserve

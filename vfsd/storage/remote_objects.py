@@ -241,7 +241,7 @@ class RemoteObjects(ObjectStore):
         if size < _LARGE:
             yield
             return
-        from vfsd.catalog.uploads import RENEW_SECONDS
+        from vfsd.catalog.bucket_objects import RENEW_SECONDS
 
         done = threading.Event()
 

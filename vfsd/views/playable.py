@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from vfsd.core.model import LogicalVideo, MediaInfo
 from vfsd.core.view_request import View, ViewForm, ViewSpec, format_view_path
-from vfsd.derive.browser_rendition import browser_losses, browser_size
+from vfsd.derive.rendition_plan import browser_losses, browser_size
 from vfsd.errors import UsageError
 from vfsd.read.read_context import ReadContext
 from vfsd.storage.context import StoreContext

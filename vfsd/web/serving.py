@@ -12,7 +12,7 @@ from pathlib import Path
 
 from vfsd.api.store import Store
 from vfsd.core.process_control import MallocTrimmer
-from vfsd.disk.state_directory import state_directory
+from vfsd.disk.store_config import state_directory
 from vfsd.disk.store_layout import StoreDirectory
 from vfsd.errors import ReadOnlyError
 from vfsd.mount.render_client import quarantine_crashed, render_process, render_starter

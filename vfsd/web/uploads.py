@@ -22,7 +22,7 @@ from vfsd.web.http_errors import HttpError
 from vfsd.web.media import file_head
 from vfsd.web.users import User, UserRole
 from vfsd.web.web_context import WebContext
-from vfsd.write.put_file import put_file
+from vfsd.write.tree_edits import put_file
 
 # Free space that uploads leave to the store.
 _RESERVE_BYTES = 256 << 20

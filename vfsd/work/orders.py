@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import Any
 from uuid import uuid4
 
@@ -31,6 +30,7 @@ from vfsd.derive.tile_encoder import TileSettings
 from vfsd.derive.tuner import TuningBudget
 from vfsd.errors import NotFoundError, UsageError, VfsdError
 from vfsd.validation import not_one_of, value_or_default
+from vfsd.work.engines import ENGINES
 from vfsd.work.perform import TRANSIENT, perform_at
 from vfsd.work.plan import (
     PlanSegments,
@@ -49,7 +49,6 @@ from vfsd.work.units import MADE, REFUSED, SKIPPED, VERBS, Unit
 WAITING = "waiting"
 """State of a unit without a result."""
 
-_ENGINES = {"local": "on_local", "ray": "on_ray", "dask": "on_dask"}
 _NOT_RESULTS = frozenset({BEGUN, AGAIN, CRASHED, KILLED})
 _PART = re.compile(r"(\d+)/(\d+)")
 # Without an engine, a unit is tried again for so long while the catalog is away or busy.
@@ -210,7 +209,7 @@ class Order:
         Raises `UsageError` for another engine, `ExtraMissingError`, `UnreachableError` (also if
         the engine has no workers for ten minutes), and `VfsdError` if units stay without a result.
         """
-        engine = import_module(f"vfsd.work.{_ENGINES[_engine_of(on)]}")
+        run = ENGINES[_engine_of(on)]
         state = self.state()
 
         def tick() -> None:
@@ -222,7 +221,7 @@ class Order:
 
         left = self.pending()
         if left:
-            engine.run(left, self._store.tools.address, on, tick)
+            run(left, self._store.tools.address, on, tick)
         state = self.state()
         waiting = state.units - state.ended
         if waiting and not self._store.catalog.work.is_cancelled(self.id):
@@ -397,7 +396,7 @@ def _shown(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 def _engine_of(on: str) -> str:
     kind = on.partition(":")[0]
-    if kind not in _ENGINES:
+    if kind not in ENGINES:
         raise not_one_of("engine", on, ("local:N", "ray", "ray://HOST:PORT", "dask://HOST:PORT"))
     return kind
 

@@ -20,8 +20,8 @@ from vfsd.codecs.cells.cell_encoders import tile_codec
 from vfsd.codecs.frames.to_array import needed_area
 from vfsd.core.model import LogicalVideo, Segment, TilingReason
 from vfsd.derive.deferred_compression import compressible
-from vfsd.derive.gop_length import gop_frames
 from vfsd.derive.proposals import Proposal
+from vfsd.derive.rendition_plan import gop_frames
 from vfsd.derive.tile_encoder import PlannedSegment, TileSettings
 from vfsd.errors import UsageError
 from vfsd.labels.detectors import block_starts, make_detector
