@@ -72,6 +72,13 @@ def pytest_runtest_makereport(
     return report
 
 
+def pytest_collection_finish() -> None:
+    """Leave the collected tests and the imported modules out of later garbage collections, which
+    would look at all of them each time."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Collect the files that a failed test left open.  Otherwise their ResourceWarning may fail a

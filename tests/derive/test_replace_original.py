@@ -84,7 +84,7 @@ def require_sound(store: Store) -> None:
 
 @pytest.mark.parametrize("codec", one_in(4, ["h264", "hevc", "av1"]))
 @pytest.mark.parametrize(
-    "clip", one_in(2, ["variable-rate.mkv", "portrait.mp4", "open-gop.mov", "edit-list.mp4"])
+    "clip", one_in(4, ["variable-rate.mkv", "portrait.mp4", "open-gop.mov", "edit-list.mp4"])
 )
 def test_frames_and_times_are_kept(store: Store, clip: str, codec: str) -> None:
     video = store.ingest(FOLDER / clip)
@@ -137,7 +137,7 @@ def test_orientation_is_kept(store: Store, tmp_path: Path, way: str) -> None:
     require_sound(store)
 
 
-@pytest.mark.parametrize("way", one_in(3, [*MIRRORED, "askew"]))
+@pytest.mark.parametrize("way", one_in(5, [*MIRRORED, "askew"]))
 def test_mirrored_frames_are_kept_or_refused(store: Store, tmp_path: Path, way: str) -> None:
     told = ORIENTATIONS.get(way, ASKEW)
     source = with_matrix(FOLDER / "portrait.mp4", tmp_path / "a.mp4", told)

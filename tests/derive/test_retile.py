@@ -123,7 +123,7 @@ def some_view(rng: np.random.Generator, video: Video, form: str) -> View:
 @pytest.mark.parametrize(
     ("clip", "codec"),
     one_in(
-        5,
+        9,
         [
             (CLIPS[0], "small"),
             *((clip, codec) for clip in CLIPS for codec in ("fast", STITCHABLE)),

@@ -44,7 +44,7 @@ def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.
 @pytest.mark.parametrize(
     ("arguments", "passed"),
     one_in(
-        4,
+        6,
         [
             ((), 2),
             (("-n", "2"), 2),

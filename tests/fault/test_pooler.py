@@ -7,6 +7,8 @@ import traceback
 from multiprocessing.queues import SimpleQueue
 from pathlib import Path
 
+import pytest
+
 from tests.support.pgbouncer import PgBouncer
 from vfsd.api.store import Store
 
@@ -42,6 +44,7 @@ def _work(home: Path, number: int, clip: Path, answers: SimpleQueue[str]) -> Non
         answers.put(traceback.format_exc())
 
 
+@pytest.mark.thorough
 def test_six_processes_work_behind_a_pooler(
     pgbouncer: PgBouncer, own_database: str, tmp_path: Path, wide_clip: Path
 ) -> None:

@@ -127,7 +127,7 @@ def begin_of(video: Video) -> Fraction:
     return video.original.first_pts * video.original.time_base
 
 
-@pytest.mark.parametrize(("codec", "suffix", "takers"), one_in(4, SOURCES))
+@pytest.mark.parametrize(("codec", "suffix", "takers"), one_in(7, SOURCES))
 def test_packets_keep_their_offset_to_the_frames(
     tmp_path: Path, codec: str, suffix: str, takers: tuple[str, ...]
 ) -> None:

@@ -59,7 +59,7 @@ def shape(video: Video, view: str) -> tuple[int, int, Fraction | None]:
         return stream.width, stream.height, ratio
 
 
-@pytest.mark.parametrize("form", one_in(3, FORMS))
+@pytest.mark.parametrize("form", one_in(4, FORMS))
 def test_view_size_does_not_change_the_aspect_ratio(video: Video, form: str) -> None:
     joined = "," if "=" in form else "."
     assert shape(video, f"size=90x0{joined}{form}") == (90, 72, WIDE)

@@ -72,7 +72,7 @@ def require_times(data: bytes, rate: Fraction, tick: Fraction, duration: Fractio
 
 @pytest.mark.parametrize("container", one_in(4, TICKS))
 @pytest.mark.parametrize("asked", ["", ",sound=no"])
-@pytest.mark.parametrize("rate", one_in(2, RATES))
+@pytest.mark.parametrize("rate", one_in(4, RATES))
 def test_times_follow_the_rate(talking: Shelf, rate: str, asked: str, container: str) -> None:
     data = talking.read("talking.mp4", f"fps={rate},size=48x32{asked}.{container}")
     require_times(data, Fraction(rate), TICKS[container], Fraction(DURATION))
