@@ -476,7 +476,7 @@ class Database:
         Raises `IntegrityError` if its pages are not a valid database, and `sqlite3.Error`.
         """
         if self.is_postgresql:
-            from vfsd.catalog.server_snapshot import copy_server  # files need no rows copied
+            from vfsd.catalog.server_queries import copy_server  # files need no rows copied
 
             copy_server(self, path)
             return

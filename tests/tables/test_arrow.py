@@ -20,7 +20,7 @@ from vfsd.core.model import PhysicalVideo
 from vfsd.errors import NotFoundError, UsageError
 
 pyarrow = pytest.importorskip("pyarrow")
-arrow = pytest.importorskip("vfsd.tables.arrow")
+arrow = pytest.importorskip("vfsd.tables.sql")
 
 SHOWN = {"word": "string", "strings": "list of string", "floats": "list of float32"}
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "tables.md"

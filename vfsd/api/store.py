@@ -651,7 +651,7 @@ class Store(Mapping[str, "Video"]):
             ExtraMissingError: pyarrow is not installed.
         """
         # The package is above this one, and the core must not load it: so by name, when called.
-        reader: pyarrow.RecordBatchReader = import_module("vfsd.tables.arrow").to_arrow(
+        reader: pyarrow.RecordBatchReader = import_module("vfsd.tables.sql").to_arrow(
             self, table, names, columns=columns
         )
         return reader

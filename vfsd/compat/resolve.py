@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from vfsd.core.open_once import OpenOnce
 from vfsd.core.process_control import leak, reset_after_fork
 from vfsd.errors import BusyError, MountError, NoStoreError, OutOfRangeError, StoreError, UsageError
 from vfsd.mount.mounted_path import resolve
+from vfsd.read.shared_store import OpenOnce
 from vfsd.tiling import Rect
 from vfsd.validation import decibels
 

@@ -16,10 +16,10 @@ from vfsd.api.store import Store
 from vfsd.api.store_files import ByteReader, FoundFile, StoreFiles, open_private
 from vfsd.catalog import Transaction
 from vfsd.core.model import FileState, LogicalVideo, Node
-from vfsd.core.open_once import OpenOnce
 from vfsd.disk.object_store import digest
 from vfsd.errors import ExtraMissingError, NotFoundError, ReadOnlyError, UsageError
 from vfsd.fsspec.files import VfsdReader, VfsdWriter, as_os_errors
+from vfsd.read.shared_store import OpenOnce
 from vfsd.views import Views
 from vfsd.write.tree_edits import make_directory, put_file
 
