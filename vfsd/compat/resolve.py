@@ -1,4 +1,4 @@
-"""What the readers share: the video that a source leads to, and the position in it.
+"""The parts that the readers share: the video that a source leads to, and the position in it.
 
 `video_of` finds the video of a store that a path, a URL or a name leads to.
 
