@@ -402,7 +402,7 @@ class Ingester:
             return _failure_of(source, error)
 
     def _browser_rendition(self, video: Video, progress: Progress) -> str:
-        from vfsd.derive.browser_rendition import BROWSER_WIDTH
+        from vfsd.derive.rendition_plan import BROWSER_WIDTH
         from vfsd.maintenance.browser_policy import make_browser_rendition
 
         progress.label(f"encoding {os.path.basename(video.name)} for browsers")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from vfsd.api.store import Store
 from vfsd.api.video import Video, context_of
 from vfsd.core.model import Segment
-from vfsd.derive.browser_rendition import BROWSER_SETTINGS, browser_plan
+from vfsd.derive.rendition_plan import BROWSER_SETTINGS, browser_plan
 from vfsd.derive.retile import OnProgress, missing_segments, retile, sample_segment
 from vfsd.derive.tile_encoder import BetweenPictures
 from vfsd.errors import UsageError
