@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from vfsd.catalog.homes import Homes, Lease
     from vfsd.catalog.integrity import Suspects
     from vfsd.catalog.layers import LayerIndexes, Layers
+    from vfsd.catalog.moments import Moments
     from vfsd.catalog.searches import SavedSearches
     from vfsd.catalog.server_connections import ServerFacts
     from vfsd.catalog.vectors import StoredVectorBlocks
@@ -848,6 +849,12 @@ class Transaction:
         from vfsd.catalog.detections import Detections  # imports numpy
 
         return Detections(self._connection)
+
+    @lazy
+    def moments(self) -> Moments:
+        from vfsd.catalog.moments import Moments  # imports numpy
+
+        return Moments(self._connection)
 
     @lazy
     def vectors(self) -> StoredVectorBlocks:

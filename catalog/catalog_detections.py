@@ -206,7 +206,7 @@ class CatalogDetections:
             source: A source, or the name of sources.
         """
         require_video(video)
-        wanted = None if labels is None else _any_of(labels)
+        wanted = None if labels is None else alternative_labels(labels)
         with self._changing(video) as index:
             return index.remove(
                 video.id,
@@ -377,7 +377,8 @@ def _source_ids(index: Detections, source: str | Source | None) -> list[int] | N
     return None if source is None else index.known_sources(source)
 
 
-def _any_of(labels: Labels) -> tuple[str, ...]:
+def alternative_labels(labels: Labels) -> tuple[str, ...]:
+    """Return the labels that count alike.  Raises `UsageError` for another expression."""
     clauses = clauses_of(labels)
     if len(clauses) > 1 or not clauses[0].is_plain:
         raise UsageError(

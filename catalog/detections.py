@@ -91,7 +91,7 @@ class Detections:
             return 0
         rows = rows.sorted_by_frame()
         source_id = self.source_id(source)
-        codes = np.array([self._label_id(name) for name in rows.names], dtype=np.int64)
+        codes = np.array([self.label_id(name) for name in rows.names], dtype=np.int64)
         seq = self._sequence_numbers(video_id, rows.frames)
         # In the order of the table, so that its pages are filled sequentially.
         order = np.lexsort((seq, rows.frames, codes[rows.codes]))
@@ -446,7 +446,8 @@ class Detections:
         assert made.inserted_primary_key is not None
         return int(made.inserted_primary_key[0])
 
-    def _label_id(self, name: str) -> int:
+    def label_id(self, name: str) -> int:
+        """Return the id of a label, which is added if it is new."""
         found = self._connection.execute(sa.select(labels.c.id).where(labels.c.name == name))
         number: int | None = found.scalar()
         if number is None:

@@ -31,6 +31,7 @@ from vfsd.catalog.rows import (
 from vfsd.catalog.schema import (
     frame_pages,
     layer_indexes,
+    moments,
     nodes,
     objects,
     physical_videos,
@@ -254,9 +255,9 @@ class Videos:
 
         A file that was a video before its bytes changed keeps its id, tags and metadata.
         Everything derived from the old bytes is deleted.  If the bytes differ, so are its
-        detections, vectors, layers, reads, decisions, evictions and pins, and its age restarts.  It
-        stops being a layer.  Its time of recording is that of the new container, unless a user or
-        the name gave it.  Bytes that once replaced others here keep their error.
+        detections, moments, vectors, layers, reads, decisions, evictions and pins, and its age
+        restarts.  It stops being a layer.  Its time of recording is that of the new container,
+        unless a user or the name gave it.  Bytes that once replaced others here keep their error.
         """
         there = self._connection.execute(
             sa.select(videos.c.id, videos.c.digest, videos.c.captured_clock).where(
@@ -283,7 +284,8 @@ class Videos:
                 from vfsd.catalog.layers import Layers
 
                 Detections(self._connection).remove_of_video(video_id)
-                self._connection.execute(sa.delete(vectors).where(vectors.c.video_id == video_id))
+                for table in (moments, vectors):
+                    self._connection.execute(sa.delete(table).where(table.c.video_id == video_id))
                 Layers(self._connection).remove_of_video(video_id)
                 LoggedReads(self._connection).remove(video_id)
                 TilingDecisions(self._connection).remove_of_video(video_id)

@@ -11,7 +11,7 @@ in ``_ns`` are Unix time in nanoseconds.  A change here needs a migration.
     readlog     reads, and tiling decisions made from them
     limits      budgets, pins, evictions and renditions that policies made
     originals   policies, holds and the log of originals
-    semantic    labelled boxes, their sources, examined frames, vectors, layers and their indexes
+    semantic    labelled boxes, their sources, examined frames, moments, vectors, layers
 """
 
 from vfsd.catalog.schema.columns import catalog_state, homes, metadata, mounts, store_identity
@@ -58,6 +58,7 @@ from vfsd.catalog.schema.video_tables import (
     labels,
     layer_indexes,
     layers,
+    moments,
     physical_videos,
     searches,
     segments,
@@ -93,6 +94,7 @@ __all__ = [
     "layer_indexes",
     "layers",
     "metadata",
+    "moments",
     "mounts",
     "nodes",
     "objects",

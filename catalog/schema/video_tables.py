@@ -613,3 +613,45 @@ searches = Table(
     CheckConstraint("kind IN ('boxes', 'events')", name="kind"),
     comment="Searches that a user has saved.",
 )
+
+moments = Table(
+    "moments",
+    metadata,
+    owner_key("video_id", "videos.id", "the logical video"),
+    Column(
+        "label_id",
+        IdType,
+        ForeignKey("labels.id"),
+        primary_key=True,
+        autoincrement=False,
+        comment="label of the moment",
+    ),
+    Column(
+        "first_frame",
+        BigInteger,
+        primary_key=True,
+        autoincrement=False,
+        comment="frame number in display order, from 0",
+    ),
+    Column(
+        "end_frame",
+        BigInteger,
+        primary_key=True,
+        autoincrement=False,
+        comment="frame number, exclusive",
+    ),
+    Column(
+        "source_id",
+        IdType,
+        ForeignKey("sources.id"),
+        primary_key=True,
+        autoincrement=False,
+        comment="source of the moment",
+    ),
+    Column("confidence", Double, comment="on the scale of the source; null: none"),
+    Column("attributes", JSON(none_as_null=True), comment="other properties: a JSON object"),
+    CheckConstraint("first_frame >= 0 AND first_frame < end_frame", name="frames"),
+    Index(None, "label_id", "video_id"),
+    comment="Labelled runs of frames. A source has one of each label and run.",
+    sqlite_with_rowid=False,
+)

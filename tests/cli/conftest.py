@@ -22,6 +22,12 @@ from vfsd.records.label_records import UNKNOWN_LABELS_FIELDS
 
 CLIPS = ("traffic.mp4", "open-gop.mkv", "portrait.mp4", "mjpeg.avi")
 
+MOMENTS = """\
+path,start,end,label
+cam1/traffic.mp4,0.5,1,queue
+cam1/open-gop,0,0.25,red light
+"""
+CUES = "WEBVTT\n\n00:00.000 --> 00:01.000\nqueue\n\n00:01.000 --> 00:02.000\nqueue\n"
 LABELS = """\
 frame,track,label,x1,y1,x2,y2,confidence
 0,1,car,10,20,60,50,0.9
@@ -107,6 +113,8 @@ def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (place / "mnt").mkdir()
     (place / "labels").mkdir()
     (place / "labels" / "traffic.csv").write_text(LABELS, encoding="utf-8")
+    (place / "labels" / "moments.csv").write_text(MOMENTS, encoding="utf-8")
+    (place / "labels" / "moments.vtt").write_text(CUES, encoding="utf-8")
     for name in CLIPS:
         shutil.copy2(FOLDER / name, place / "footage" / name)
     (place / "workload.json").write_text(WORKLOAD, encoding="utf-8")

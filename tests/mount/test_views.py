@@ -239,6 +239,7 @@ def test_views_are_files(here: Path) -> None:
         "info.json",
         "layout",
         "layout.png",
+        "moments",
         "objects",
         "why",
     ]
@@ -316,6 +317,26 @@ def test_view_with_boxes_follows_its_boxes(mounted: Mounted, at: Path) -> None:
             assert held.read(64) == first[:64]
         labels.remove(labels="car")
         assert view.read_bytes() == plain
+
+
+def test_moments_are_files(mounted: Mounted, at: Path) -> None:
+    folder = at / "a.mp4@" / "moments"
+    assert list(folder.iterdir()) == []
+    with Store.open(mounted.store) as store:
+        video = store["a.mp4"]
+        video.moments.add_many([(range(10, 40), "red/light"), (range(2, 5), "queue")], "me")
+        video.moments.add(range(10, 40), "red/light", source="other")
+        assert sorted(path.name for path in folder.iterdir()) == ["queue", "red%2Flight"]
+        (clip,) = (folder / "red%2Flight").iterdir()
+        assert clip.name == "000010-000040.mp4"
+        with video.views.open("frames=10-40.mp4") as file:
+            assert clip.read_bytes() == file.read()
+        with pytest.raises(FileNotFoundError):
+            (folder / "queue" / "000002-000006.mp4").read_bytes()
+        video.moments.remove(labels="red/light")
+    assert [path.name for path in folder.iterdir()] == ["queue"]
+    with pytest.raises(FileNotFoundError):
+        clip.read_bytes()
 
 
 def test_views_not_listed(here: Path, tmp_path: Path) -> None:

@@ -127,7 +127,8 @@ def test_no_reason_file(shelf: Shelf, path: str) -> None:
 def test_reason_folders(shelf: Shelf) -> None:
     ino = shelf.video("traffic.mp4").info.ino
     found = shelf.views.list(ino, "why")
-    assert found == [("explain", True), ("frames", True), ("layout", True), ("objects", True)]
+    names = ("explain", "frames", "layout", "moments", "objects")
+    assert found == [(name, True) for name in names]
     for folder, _ in found:
         assert shelf.views.stat(ino, f"why/{folder}").is_dir
     assert shelf.views.list(ino, "why/frames") == []

@@ -41,6 +41,7 @@ def test_folder_listing(shelf: Shelf) -> None:
         ("info.json", False),
         ("layout", True),
         ("layout.png", False),
+        ("moments", True),
         ("objects", True),
         ("why", True),
     ]

@@ -250,6 +250,45 @@ def test_changes_of_a_video(server: RunningServer, client: WebClient) -> None:
     assert gone.json["boxes"] == 1
 
 
+def test_moments(server: RunningServer, client: WebClient) -> None:
+    annotator = server.client("an-annotators-token")
+    rows = [{"frames": [2, 9], "label": "queue"}, {"frames": [0, 3], "label": "a b"}]
+    body = {"video": "zoo.avi", "moments": rows, "source": "ann"}
+    assert annotator.send("POST", "/api/1/moments", body).json == {"name": "zoo.avi", "moments": 2}
+    found = client.get("/api/1/moments?q=queue&in=zoo.avi").json
+    assert found["unknown_labels"] == []
+    (one,) = found["moments"]
+    assert (one["frames"], one["source"], one["view"]) == ([2, 9], "ann", "frames=2-9")
+    assert len(client.get("/api/1/moments?source=ann").json["moments"]) == 2
+    assert client.get("/api/1/moments?source=bob").json["moments"] == []
+    guest = server.client("a-guests-token-of-cam1")
+    assert guest.get("/api/1/moments").json["moments"] == []
+    assert guest.send("POST", "/api/1/moments", body).status in (403, 404)
+    for wrong in (
+        {"label": "x"},
+        {"frames": [0, 3], "span": [0, 1], "label": "x"},
+        {"frames": [3, 0], "label": "x"},
+        {"frames": [0, 1e9], "label": "x"},
+        {"frames": [0, 10**9], "label": "x"},
+        {"span": ["a", None], "label": "x"},
+        {"frames": [0, 3]},
+        {"frames": [0, 3], "label": "x", "confidence": "high"},
+        {"frames": [0, 3], "label": "x", "attributes": []},
+    ):
+        sent = {"video": "zoo.avi", "moments": [wrong]}
+        assert annotator.send("POST", "/api/1/moments", sent).status == 400, wrong
+    removed = {"video": "zoo.avi", "labels": ["queue"]}
+    done = annotator.send("POST", "/api/1/moments/remove", removed)
+    assert done.json == {"name": "zoo.avi", "moments": 1}
+    assert annotator.send("POST", "/api/1/moments/remove", {"video": "zoo.avi"}).status == 400
+    found = client.get("/api/1/moments").json["moments"]
+    assert [one["label"] for one in found] == ["a b"]
+    done = annotator.send(
+        "POST", "/api/1/moments/remove", {"video": "zoo.avi", "span": [0, 0.5], "source": "ann"}
+    )
+    assert done.json["moments"] == 1
+
+
 def test_guests_see_their_directories_only(server: RunningServer) -> None:
     guest = server.client("a-guests-token-of-cam1")
     assert guest.get("/api/1/videos").json["items"] == []

@@ -421,9 +421,4 @@ def _frames_between(starts: Ints, start: int, end: int) -> range:
 
 def _seconds_at(seen: _Seen, frame: int) -> Fraction:
     """Return when a frame appears, or when the video ends."""
-    original = seen.video.original
-    if original.constant_rate is not None:
-        return frame / original.constant_rate
-    if frame == original.frames:
-        return original.duration
-    return (seen.video.table.frame_pts(frame) - original.first_pts) * original.time_base
+    return seen.video.snapshot().times.seconds_at(frame)

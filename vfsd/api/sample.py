@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vfsd.api.labels import find_boxes
+from vfsd.api.moments import find_moments
 from vfsd.api.vector_search import VectorSet, frames_key
 from vfsd.api.video import context_of
 from vfsd.core.detections import Ints, Source
@@ -107,6 +108,7 @@ class _Seen:
             return np.empty((0, 2), np.int64)
         frames = find_boxes(context_of(video), source=self._source).frames().tolist()
         looked = [one.frames for one in video.labels.examined(self._source)]
+        looked += [one.frames for one in find_moments([context_of(video)], source=self._source)]
         merged = merge_ranges(
             [*((one, one + 1) for one in frames), *((one.start, one.stop) for one in looked)]
         )

@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from vfsd.core.detections import Source
     from vfsd.core.frames import Frame, Frames
     from vfsd.core.label_query import Labels
+    from vfsd.core.moments import Moment
     from vfsd.core.retention_policy import RetentionPolicy
     from vfsd.core.timebase import Seconds, Span
     from vfsd.derive.derived_data import DerivedBudget
@@ -471,6 +472,30 @@ class Store(Mapping[str, "Video"]):
         from vfsd.api.searches import StoreSearches
 
         return StoreSearches(self)
+
+    def moments(
+        self,
+        label: Labels | None = None,
+        names: str | Iterable[str] = "**",
+        *,
+        source: str | Source | None = None,
+        min_confidence: float | None = None,
+    ) -> list[Moment]:
+        """The labelled runs of frames of several videos, by video, then by first frame.
+
+            for moment in store.moments("eating & not night", "cam1/**"):
+                store[moment.video].views.open(moment.name + ".mp4")
+
+        `names` is as for `named`; the others are as for `VideoMoments.query`, whose errors and
+        warning apply, too.
+        """
+        from vfsd.api.labels import warn_of_unknown_labels
+        from vfsd.api.moments import find_moments
+        from vfsd.api.video import context_of
+
+        videos = [context_of(video) for video in self.named(names)]
+        warn_of_unknown_labels(self.catalog.detections.unknown_labels(label))
+        return find_moments(videos, label, source=source, min_confidence=min_confidence)
 
     def timeline(self, names: str | Iterable[str]) -> Timeline:
         """The videos of a camera in the order of their recording.

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from vfsd.api.events import EventList
     from vfsd.api.labels import VideoLabels
     from vfsd.api.layers import VideoLayers
+    from vfsd.api.moments import VideoMoments
     from vfsd.api.policy import VideoBudget, VideoPolicy
     from vfsd.api.tiles import VideoRenditions, VideoTiles
     from vfsd.api.vectors import VideoVectors
@@ -881,6 +882,13 @@ class Video:
         from vfsd.api.layers import VideoLayers
 
         return VideoLayers(self._context)
+
+    @property
+    def moments(self) -> VideoMoments:
+        """Labelled runs of frames: add, query, windows that are not labelled yet."""
+        from vfsd.api.moments import VideoMoments
+
+        return VideoMoments(self._context)
 
     @property
     def tiles(self) -> VideoTiles:

@@ -95,6 +95,15 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = MappingProxyType(
             "labels ls": Entry("labels", "List the labels of videos, and frames examined."),
             "labels rm": Entry("labels", "Remove boxes of videos."),
             "events": Entry("events", "Find relations between tracked objects over time."),
+            "moments add": Entry("moments", "Label the frames of a span of a VIDEO."),
+            "moments import": Entry("moments", "Import labelled spans of time from a FILE."),
+            "moments export": Entry("moments", "Export the moments of videos to a file."),
+            "moments query": Entry("moments", "Find moments of videos, by time."),
+            "moments ls": Entry("moments", "List the labels of moments of videos, with counts."),
+            "moments rm": Entry("moments", "Remove moments of videos."),
+            "moments unlabelled": Entry(
+                "moments", "List windows of videos without a moment or a box."
+            ),
             "vectors add": Entry("vectors", "Add the vectors that a model gave frames of a VIDEO."),
             "vectors ls": Entry("vectors", "List the vectors of videos, by source."),
             "vectors nearest": Entry(
@@ -183,6 +192,7 @@ TOPICS: Mapping[str, str] = MappingProxyType(
     {
         "searches": "Saved searches of boxes and events.",
         "timeline": "Videos of a camera by time.",
+        "moments": "Labelled runs of frames.",
         "tune": "Make tiles for what is read, and take them back.",
         "layout": "Show, compare and delete the tiles of a video.\n\n`vfsd retile` makes tiles.",
         "rendition": "List and delete the renditions of a video: its frames in other sizes.\n\n"

@@ -65,10 +65,10 @@ class Source:
     parameters: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        _require_word(self.name, "the name of a source")
+        require_word(self.name, "the name of a source")
         for value in (self.model, self.version):
             if value:
-                _require_word(value, "the model or version of a source")
+                require_word(value, "the model or version of a source")
         object.__setattr__(self, "parameters", with_python_scalars(self.parameters))
         _require_parameters(self.parameters)
 
@@ -273,7 +273,7 @@ class DetectionColumns:
             if length != count:
                 raise UsageError(f"{name} must be one for each of {count} frames, got {length}")
         for name in self.names:
-            _require_word(name, "a label")
+            require_word(name, "a label")
         for row in self.attributes or ():
             check_attributes({} if row is None else row)
         for wrong, what, hint in (
@@ -453,7 +453,7 @@ def check_attributes(attributes: Attributes) -> None:
             f"attributes must be a dict, got {shown(attributes)}", hint='for example {"lane": 3}'
         )
     for key, value in attributes.items():
-        _require_word(key, "the name of an attribute")
+        require_word(key, "the name of an attribute")
         if value is not None and not isinstance(value, (str, bool, int, float)):
             raise UsageError(
                 f"attribute {key!r} must be a number, a str, a bool or None, got {shown(value)}",
@@ -492,7 +492,8 @@ def contiguous_ranges(frames: Ints | Sequence[int]) -> list[range]:
     return [range(int(part[0]), int(part[-1]) + 1) for part in np.split(frames, cuts)]
 
 
-def _require_word(text: object, what: str) -> None:
+def require_word(text: object, what: str) -> None:
+    """Raises `UsageError` unless `text` can be a label, or the name of a source or attribute."""
     if (
         not isinstance(text, str)
         or not text.isprintable()

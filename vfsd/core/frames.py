@@ -432,6 +432,14 @@ class FrameTimes:
                 return due
         return found
 
+    def seconds_at(self, frame: int) -> Fraction:
+        """Return when a frame appears, in seconds from the first one; for their number, the end."""
+        if self._rate is not None:
+            return frame / self._rate
+        if frame == self._physical.frames:
+            return self._physical.duration
+        return (self._table.frame_pts(frame) - self._physical.first_pts) * self._base
+
     def between(self, start: Fraction, stop: Fraction | None = None) -> range:
         """Return the frames that appear in ``start <= t < stop``; None: to the end.
 

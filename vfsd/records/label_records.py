@@ -1,4 +1,4 @@
-"""Records of labelled boxes, of the labels of a video, of events and of saved searches."""
+"""Records of labelled boxes, of the labels of a video, of events, saved searches and moments."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from vfsd.core.detections import BoxTotal, Detection, Ints, Source
     from vfsd.core.label_query import UnknownLabels
     from vfsd.core.model import LogicalVideo
+    from vfsd.core.moments import FrameRun, Moment
 
 
 BOX_FIELDS: Mapping[str, str] = MappingProxyType(
@@ -277,3 +278,43 @@ def _pairs(frames: Ints) -> list[list[int]]:
     from vfsd.core.detections import contiguous_ranges  # imports numpy
 
     return [[part.start, part.stop] for part in contiguous_ranges(frames)]
+
+
+MOMENT_FIELDS: Mapping[str, str] = MappingProxyType(
+    {
+        "name": "path from the root of the store",
+        "frames": "[first, end) of the frames",
+        "span": "[from, to] in seconds",
+        "view": "name of the view with these frames, without its ending",
+        "label": "the label",
+        "confidence": "on the scale of the source, or null",
+        "source": "name of the source",
+        "model": "model of the source; empty: unknown",
+        "version": "version of the model; empty: unknown",
+        "attributes": "object: other properties",
+    }
+)
+WINDOW_FIELDS: Mapping[str, str] = MappingProxyType(
+    {key: MOMENT_FIELDS[key] for key in ("name", "frames", "span", "view")}
+)
+
+
+def window_record(one: FrameRun) -> dict[str, object]:
+    return {
+        "name": one.video,
+        "frames": [one.frames.start, one.frames.stop],
+        "span": [float(edge) for edge in one.span],
+        "view": one.name,
+    }
+
+
+def moment_record(one: Moment) -> dict[str, object]:
+    return {
+        **window_record(one),
+        "label": one.label,
+        "confidence": one.confidence,
+        "source": one.source.name,
+        "model": one.source.model,
+        "version": one.source.version,
+        "attributes": dict(one.attributes),
+    }

@@ -21,6 +21,7 @@ from vfsd.core import view_request
 from vfsd.core.detections import NO_TRACK, DetectionColumns
 from vfsd.core.layers import StoredLayer
 from vfsd.core.model import LogicalVideo
+from vfsd.core.moments import MomentRow
 from vfsd.core.process_control import host_name
 from vfsd.errors import NotFoundError, StoreError, VfsdError
 from vfsd.read.read_context import ReadContext
@@ -58,10 +59,12 @@ _RECENT_VIEW_BYTES = 32 << 20
 # Memory of the smallest view with its key and cache entry.
 _ENTRY_BYTES = 2048
 OBJECTS_DIR = "objects"
+MOMENTS_DIR = "moments"
 TRACKS_DIR = "tracks"
 _CROP = re.compile(r"(\d{1,12})-(\d{1,6})\.(png|npy|jpg)")
 _STILL = re.compile(r"(\d{1,12})\.(png|npy|jpg)")
 _NUMBER = re.compile(r"\d{1,18}")
+_MOMENT = re.compile(r"([0-9]{6,9})-([0-9]{6,9})\.mp4")
 _CLIP = re.compile(r"(\d{1,18})\.mp4")
 
 
@@ -120,6 +123,7 @@ class KnownVideo:
     key: str  #: of the source
     objects: ObjectTree
     layers: LayerTree
+    moments: MomentTree
     fresh: int  #: the catalog change that this state belongs to
     info_file: RenderedView | None = None
     prefix: str = ""  #: of all paths: the directory of another stream, with a slash
@@ -192,16 +196,15 @@ class ViewResolver:
         if not rest or stream == known.info.original.media.stream_index:
             return known, rest
         # Detections and tiles are stored for the main stream only.
-        if is_below(rest, OBJECTS_DIR) or is_below(rest, LAYERS_DIR) or _is_layout(rest):
+        is_of_main = any(is_below(rest, one) for one in (OBJECTS_DIR, LAYERS_DIR, MOMENTS_DIR))
+        if is_of_main or _is_layout(rest):
             raise NotFoundError(
                 f"no such view: {path!r}; labels, layers and tiles belong to the main stream"
             )
         info, source = self._streams.input_of(known.info, stream)
         prefix = f"{stream_dir(stream)}/"
-        objects = self._objects(info, source)
-        return KnownVideo(
-            info, source, source.key, objects, known.layers, known.fresh, prefix=prefix
-        ), rest
+        trees = self._objects(info, source), known.layers, known.moments
+        return KnownVideo(info, source, source.key, *trees, known.fresh, prefix=prefix), rest
 
     def lookup(self, ino: int) -> KnownVideo:
         """Return the catalog's current state of a video, cached until the catalog changes."""
@@ -225,8 +228,8 @@ class ViewResolver:
             source = replace(found[1].source, tiles=tiles, sound=sound, damage=damage)
         else:
             source = view_input_of(self._parts, self._tools, info)
-        objects, layers = self._objects(info, source), self._layers(info)
-        known = KnownVideo(info, source, source.key, objects, layers, fresh)
+        trees = self._objects(info, source), self._layers(info), self._moments(info, source)
+        known = KnownVideo(info, source, source.key, *trees, fresh)
         with self._guard:
             self._videos[ino] = (fresh, known)
             while len(self._videos) > _MAX_KNOWN_VIDEOS:
@@ -236,8 +239,8 @@ class ViewResolver:
     def from_record(self, info: LogicalVideo) -> KnownVideo:
         """Return a video as `info` describes it, even if the catalog has changed."""
         source = view_input_of(self._parts, self._tools, info)
-        objects, layers = self._objects(info, source), self._layers(info)
-        return KnownVideo(info, source, source.key, objects, layers, self._fresh)
+        trees = self._objects(info, source), self._layers(info), self._moments(info, source)
+        return KnownVideo(info, source, source.key, *trees, self._fresh)
 
     def resolve(self, known: KnownVideo, path: str) -> RenderedView:
         """Return the view at a path of a video."""
@@ -251,6 +254,7 @@ class ViewResolver:
             or "boxes=" in path
             or is_below(path, OBJECTS_DIR)
             or is_below(path, LAYERS_DIR)
+            or is_below(path, MOMENTS_DIR)
             or is_below(path, EXPLAIN_DIR)
             or is_below(path, WHY_DIR)
         )
@@ -270,6 +274,8 @@ class ViewResolver:
             return known.objects.view(path)
         if is_below(path, LAYERS_DIR):
             return known.layers.view(path)
+        if is_below(path, MOMENTS_DIR):
+            return known.moments.view(path)
         source = known.source
         if path == README_FILE:
             return TextView(readme_text(known.info, source.table))
@@ -311,6 +317,8 @@ class ViewResolver:
             return self._layout(known, path)
         if is_below(path, OBJECTS_DIR):
             known.objects.is_folder(path)  # its error for an unknown label is clearer
+        if is_below(path, MOMENTS_DIR):
+            known.moments.is_folder(path)
         return self._make(known, path)
 
     def _layout(self, known: KnownVideo, path: str) -> RenderedView:
@@ -333,6 +341,13 @@ class ViewResolver:
                 ]
 
         return LayerTree(info, layers, lambda file: view_input_of(self._parts, self._tools, file))
+
+    def _moments(self, info: LogicalVideo, source: ViewInput) -> MomentTree:
+        def ask() -> list[MomentRow]:
+            with self._parts.catalog.reading() as seen:
+                return [row for _, _, row in seen.moments.find([info.id])]
+
+        return MomentTree(source, self._tools, ask)
 
     def _info(self, known: KnownVideo) -> RenderedView:
         if known.info_file is None:
@@ -479,6 +494,77 @@ class ObjectTree:
         rect = rows[row].rect(media.display_width, media.display_height)
         assert rect is not None  # boxes outside the frame were removed by `clipped`
         return rect
+
+
+def view_of_moment(path: str) -> str | None:
+    """Return the name of the view that a file below ``moments/`` is; None for other paths."""
+    found = _MOMENT.fullmatch(path.rpartition("/")[2])
+    if found is None or not is_below(path, MOMENTS_DIR):
+        return None
+    return f"frames={int(found[1])}-{int(found[2])}.mp4"
+
+
+class MomentTree:
+    """The tree ``moments/`` of one video.  Reads moments once.  Thread-safe."""
+
+    def __init__(
+        self, source: ViewInput, tools: ReadContext, ask: Callable[[], list[MomentRow]]
+    ) -> None:
+        """`ask` returns all moments, by frame."""
+        self._source = source
+        self._tools = tools
+        self._ask = ask
+        self._runs: dict[str, list[range]] | None = None
+
+    def is_folder(self, path: str) -> bool:
+        """Raises `NotFoundError` for an unknown label."""
+        match path.split("/")[1:]:
+            case []:
+                return True
+            case [label]:
+                self._of(label)
+                return True
+        return False
+
+    def entries(self, path: str, most: int) -> Entries:
+        """List a directory; its files are omitted if there are more than `most`."""
+        match path.split("/")[1:]:
+            case []:
+                return [(name, True) for name in self._by_label() if len(name) <= NAME_BYTES]
+            case [label]:
+                names = [f"{run.start:06}-{run.stop:06}.mp4" for run in self._of(label)]
+                return [(name, False) for name in names] if len(names) <= most else []
+        raise NotFoundError(f"no such folder: {path!r}")
+
+    def view(self, path: str) -> RenderedView:
+        """Return the view at `path`, of the frames ``A <= f < B`` in its name.
+
+        Raises `NotFoundError` unless a moment has these frames.
+        """
+        match path.split("/")[1:]:
+            case [label, name] if found := _MOMENT.fullmatch(name):
+                shown = view_of_moment(path)
+                if shown is not None and range(int(found[1]), int(found[2])) in self._of(label):
+                    request = view_request.parse_view_path(shown)
+                    return plan_view(self._source, request, self._tools)
+        raise NotFoundError(f"no such view: {path!r}")
+
+    def _of(self, written: str) -> list[range]:
+        runs = self._by_label().get(written)
+        if runs is None:
+            raise NotFoundError(f"no moment has the label {unquote(written)!r}")
+        return runs
+
+    def _by_label(self) -> dict[str, list[range]]:
+        """Return the runs of each label, by the name of its directory."""
+        if self._runs is None:
+            runs: dict[str, list[range]] = {}
+            for row in self._ask():
+                several = runs.setdefault(_label_dir(row.label), [])
+                if row.frames not in several[-1:]:  # several sources may have the same
+                    several.append(row.frames)
+            self._runs = dict(sorted(runs.items()))
+        return self._runs
 
 
 def _label_dir(label: str) -> str:

@@ -80,6 +80,7 @@ from vfsd.views.view_input import (
 from vfsd.views.view_resolver import (
     FRAMES_DIR,
     INFO_FILE,
+    MOMENTS_DIR,
     OBJECTS_DIR,
     README_FILE,
     WHY_DIR,
@@ -104,6 +105,7 @@ _ENTRIES = [
     (INFO_FILE, False),
     (LAYOUT_DIR, True),
     (LAYOUT_FILE, False),
+    (MOMENTS_DIR, True),
     (OBJECTS_DIR, True),
     (WHY_DIR, True),
 ]
@@ -242,6 +244,8 @@ class Views:
             return known.objects.entries(path, MAX_LISTED)
         if is_below(path, LAYERS_DIR):
             return known.layers.entries(path, MAX_LISTED)
+        if is_below(path, MOMENTS_DIR):
+            return known.moments.entries(path, MAX_LISTED)
         if path != FRAMES_DIR:
             raise NotFoundError(f"no such directory: {path!r}")
         count = known.info.original.frames
@@ -303,6 +307,8 @@ class Views:
             return known.objects.is_folder(path)
         if is_below(path, LAYERS_DIR):
             return known.layers.is_folder(path)
+        if is_below(path, MOMENTS_DIR):
+            return known.moments.is_folder(path)
         return path in ("", FRAMES_DIR, LAYOUT_DIR, *EXPLAIN_DIRS)
 
     def _finished(self, rendered: RenderedView, ino: int, path: str) -> RenderedView:

@@ -1,12 +1,14 @@
-"""The endpoints of boxes of many videos: counts over time, crops, and changes of boxes."""
+"""The endpoints of boxes of many videos and of moments: counts over time, lists and changes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
+from vfsd.api.moments import When, find_moments
 from vfsd.api.store_labels import StoreDetections
 from vfsd.api.video import Video, context_of
 from vfsd.catalog.detection_counts import BinCount
@@ -15,6 +17,7 @@ from vfsd.core.capture_time import NS
 from vfsd.core.detections import DetectionColumns
 from vfsd.core.label_query import clauses_of
 from vfsd.core.model import LogicalVideo
+from vfsd.core.moments import Moment
 from vfsd.core.timebase import iso_time
 from vfsd.errors import NotFoundError, UsageError
 from vfsd.read.read_context import VideoContext
@@ -22,6 +25,7 @@ from vfsd.records.label_records import (
     LABEL_TOTAL_FIELDS,
     UNKNOWN_LABELS_FIELDS,
     label_total_record,
+    moment_record,
     unknown_labels_record,
 )
 from vfsd.validation import is_pattern
@@ -293,6 +297,88 @@ def _changed_video(call: Call) -> Video:
     return call.web.store[name]
 
 
+# ---------------------------------------------------------------------------------------- moments
+
+
+_MOMENTS = {
+    "video": "path of the video",
+    "moments": "list of objects: frames ([first, end)) or span ([from, to] in seconds), label, and "
+    "confidence and attributes if known",
+    "source": "name of their source; default: manual",
+    "merge": "true: join moments of a label that overlap or follow each other",
+}
+_REMOVED_MOMENTS = {
+    "video": "path of the video",
+    "labels": "only moments with one of these labels",
+    "span": "only moments within these seconds: [from, to]",
+    "source": "only moments of this source",
+}
+
+
+def moments(call: Call) -> object:
+    store = call.web.store
+    chosen = chosen_videos(call)
+    names = list(store) if chosen is None else [name for _, name in chosen]
+    source = call.query.get("source") or None
+    videos = [context_of(store[name]) for name in names]
+    found = find_moments(videos, call.query.get("q") or None, source=source)
+    return {"moments": [moment_record(one) for one in found], **unknown_labels_in(call)}
+
+
+def add_moments(call: Call) -> object:
+    from vfsd.core.detections import source_from
+
+    body = call.body
+    require_keys(body, _MOMENTS)
+    video = _changed_video(call)
+    given = body.get("moments")
+    if not isinstance(given, list) or not given or not all(isinstance(one, dict) for one in given):
+        raise UsageError("moments must be a list of objects")
+    source = source_from(text_in(body, "source", "manual"))
+    rows = [
+        Moment(
+            video.name,
+            video.moments.frames_of(_when(one)),
+            (Fraction(0), Fraction(0)),
+            one.get("label"),
+            source,
+            one.get("confidence"),
+            one.get("attributes", {}),
+        )
+        for one in given
+    ]
+    count = video.moments.add_many(rows, merge=body.get("merge") is True)
+    return {"name": video.name, "moments": count}
+
+
+def remove_moments(call: Call) -> object:
+    body = call.body
+    require_keys(body, _REMOVED_MOMENTS)
+    video = _changed_video(call)
+    words = words_in(body, "labels")
+    if not (words or body.get("span") or body.get("source")):
+        raise UsageError("no moments selected", hint="give labels, span or a source")
+    when = None if body.get("span") is None else _when({"span": body["span"]})
+    source = text_in(body, "source") if body.get("source") else None
+    gone = video.moments.remove(labels=words or None, when=when, source=source)
+    return {"name": video.name, "moments": gone}
+
+
+def _when(one: Mapping[str, Any]) -> When:
+    frames, span = one.get("frames"), one.get("span")
+    edges = span if frames is None else frames
+    if not isinstance(edges, list) or len(edges) != 2 or (frames is None) == (span is None):
+        raise UsageError(
+            "a moment must have frames or span, each of two numbers",
+            hint='for example {"span": [1.5, 3], "label": "queue"}',
+        )
+    if span is not None:
+        return edges[0], edges[1]
+    if not all(type(edge) is int for edge in edges):
+        raise UsageError(f"frames must be [first, end], got {frames!r}")
+    return range(*edges)
+
+
 IN_PARAMETER = Parameter("in", "a directory, a name or a pattern; default: the whole store")
 QUERY_PARAMETER = Parameter("q", "labels: car|truck & not red & lane=3")
 
@@ -356,6 +442,41 @@ ENDPOINTS = (
         "Remove boxes of a video.",
         {"name": "path of the video", "boxes": "number of boxes removed"},
         body=_REMOVED,
+        role=UserRole.LABEL,
+        is_change=True,
+        is_scoped=True,
+    ),
+    Endpoint(
+        "GET",
+        "/api/1/moments",
+        moments,
+        "Moments by video, then by first frame.",
+        {"moments": "list of objects, as of `vfsd moments query --json`", **UNKNOWN_LABELS_FIELDS},
+        (
+            IN_PARAMETER,
+            Parameter("q", "labels: queue|red light & not night"),
+            Parameter("source", "only moments of this source"),
+        ),
+        is_scoped=True,
+    ),
+    Endpoint(
+        "POST",
+        "/api/1/moments",
+        add_moments,
+        "Add moments to a video.",
+        {"name": "path of the video", "moments": "number of moments added"},
+        body=_MOMENTS,
+        role=UserRole.LABEL,
+        is_change=True,
+        is_scoped=True,
+    ),
+    Endpoint(
+        "POST",
+        "/api/1/moments/remove",
+        remove_moments,
+        "Remove moments of a video.",
+        {"name": "path of the video", "moments": "number of moments removed"},
+        body=_REMOVED_MOMENTS,
         role=UserRole.LABEL,
         is_change=True,
         is_scoped=True,

@@ -11,6 +11,7 @@ from vfsd.core.model import FileState, PhysicalVideo
 from vfsd.core.view_request import View, ViewSpec, parse_view_path
 from vfsd.errors import NotFoundError, UsageError
 from vfsd.views import explain_view
+from vfsd.views.view_resolver import view_of_moment
 from vfsd.web.http_errors import HttpError
 from vfsd.web.web_context import WebContext
 
@@ -34,7 +35,8 @@ def require_view_within_limits(web: WebContext, found: FoundFile) -> None:
         _require_short(found.view)
         return
     try:
-        spec = parse_view_path(found.view.rpartition("/")[2])
+        name = found.view.rpartition("/")[2]
+        spec = parse_view_path(view_of_moment(found.view) or name)
     except (NotFoundError, UsageError):
         return  # another file, or no file at all
     with web.store.catalog.reading() as seen:

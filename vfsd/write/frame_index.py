@@ -151,6 +151,7 @@ def _store_examination(video: VideoContext, found: Examination) -> bool | None:
             if meant is not None:
                 new_of = _new_numbers(meant, found.order)
                 change.detections.renumber(now.id, new_of)
+                change.moments.renumber(now.id, new_of)
                 change.vectors.renumber(now.id, new_of)
             across, down = _crop_shift(original.media, found.media)
             if across or down:
@@ -551,9 +552,9 @@ def _keeps_frame_numbers(seen: Transaction, node: Node, found: Examination) -> b
     left = seen.videos.broken_video(node.ino)
     if left is None or left.was_verified is False:
         return True
-    # Most tables are confirmed soon.  Without detections and vectors, no stored data refers to
-    # frame numbers.
-    return not seen.detections.has_any(left.id) and not seen.vectors.of_video(left.id)
+    # Most tables are confirmed soon.  Without these, no stored data refers to frame numbers.
+    is_labelled = seen.detections.has_any(left.id) or seen.moments.has_any(left.id)
+    return not is_labelled and not seen.vectors.of_video(left.id)
 
 
 def is_same_table(seen: Transaction, known: PhysicalVideo, found: Examination) -> bool:

@@ -1,0 +1,1 @@
+../../../../catalog/migrations/versions/v18_moments.py
