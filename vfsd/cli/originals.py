@@ -24,7 +24,6 @@ from vfsd.cli.output import (
 )
 from vfsd.cli.session import Session, matched_paths, select_or_all, select_video_list
 from vfsd.cli.work import ORDER_EXITS, ORDER_VARIANTS, engine_options, run_on
-from vfsd.core.retention_policy import RetentionPolicy
 from vfsd.core.timebase import human_bytes
 from vfsd.errors import (
     ExistsError,
@@ -143,7 +142,7 @@ def policy_set(session: Session, names: tuple[str, ...], policy: str, dry_run: b
     root, paths = session.places(names)
     chosen = None if policy == "default" else policy
     if dry_run:
-        _show_policy(session, root, paths, RetentionPolicy.parse(chosen or "original=keep"))
+        _show_policy(session, root, paths, chosen or "original=keep")
         return
     with session.opened(root, writing=True) as store:
         for given, name in zip(names, paths, strict=True):
@@ -158,11 +157,11 @@ def policy_set(session: Session, names: tuple[str, ...], policy: str, dry_run: b
                 )
 
 
-def _show_policy(
-    session: Session, root: Path, paths: Sequence[str], policy: RetentionPolicy
-) -> None:
+def _show_policy(session: Session, root: Path, paths: Sequence[str], text: str) -> None:
+    from vfsd.core.retention_policy import RetentionPolicy
     from vfsd.maintenance.browser_policy import BrowserForecast, forecast_browser
 
+    policy = RetentionPolicy.parse(text)
     with session.opened(root) as store:
         for path in matched_paths(store.catalog, paths):
             forecast = BrowserForecast(0, 0.0, 0)
