@@ -71,6 +71,21 @@ def told(out: Path, name: str) -> dict[str, Any]:
 
 
 @pytest.mark.thorough
+def test_vectors(tmp_path: Path) -> None:
+    small = ("--count", "21000", "--queries", "5", "--runs", "1")
+    (row,) = run(tmp_path, "vectors", *small, "--only", "clustered")["figures"]
+    assert row["recall"] >= 0.99
+    assert row["recall_of_exact"] >= 0.99
+
+
+@pytest.mark.thorough
+def test_labelling(tmp_path: Path) -> None:
+    rows = run(tmp_path, "labelling", "--runs", "1")["figures"]
+    assert [row["how"] for row in rows] == ["random", "far"]
+    assert all(0 < row["choosing"] < row["median"] for row in rows)
+
+
+@pytest.mark.thorough
 def test_million_frames(tmp_path: Path) -> None:
     figures = run(tmp_path, "million_frames", "--frames", "20000")["figures"]
     assert figures["bytes_a_frame"] < 24
