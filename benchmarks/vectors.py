@@ -147,7 +147,7 @@ def least_ms(work: Callable[[], object], options: argparse.Namespace) -> float:
         began = time.process_time()
         work()
         times.append(time.process_time() - began)
-    return min(times) / options.queries * 1e3
+    return float(min(times) / options.queries * 1e3)
 
 
 def clustered(count: int, dimension: int = 512) -> Singles:
@@ -196,7 +196,9 @@ def described(picture: npt.NDArray[np.uint8]) -> Singles:
     places = ((cell[:, None] * 8 + cell[None, :]) * 9 + turns).ravel()
     edges = np.bincount(places, np.hypot(down, right).ravel(), minlength=576)
     edges = np.minimum(edges / (np.linalg.norm(edges) + 1e-6), 0.2)
-    levels = [np.bincount(small[..., at].ravel() >> 3, minlength=32) for at in range(3)]
+    levels = [
+        np.bincount(small[..., at].ravel().astype(np.int64) // 8, minlength=32) for at in range(3)
+    ]
     colours = 2 * np.sqrt(np.concatenate(levels) / small[..., 0].size)
     return np.concatenate([edges / (np.linalg.norm(edges) + 1e-6), colours]).astype(np.float32)
 
