@@ -32,7 +32,7 @@ from vfsd.core.vectors import unit
 _RECALL, _RATIO = 0.99, 3.0
 _K = 20
 _FRAMES = 120
-"""Of sample_videos/traffic.mp4."""
+"""Frames of sample_videos/traffic.mp4."""
 
 Singles = npt.NDArray[np.float32]
 
