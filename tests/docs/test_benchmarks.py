@@ -85,6 +85,11 @@ def test_labelling(tmp_path: Path) -> None:
     assert all(0 < row["choosing"] < row["median"] for row in rows)
 
 
+def test_events(tmp_path: Path) -> None:
+    figures = run(tmp_path, "events", "--scenes", "40", "--tracks", "60")["figures"]
+    assert sum(one["events"] for one in figures["scenes"]["queries"].values()) > 0
+
+
 @pytest.mark.thorough
 def test_million_frames(tmp_path: Path) -> None:
     figures = run(tmp_path, "million_frames", "--frames", "20000")["figures"]

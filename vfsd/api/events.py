@@ -22,7 +22,7 @@ from vfsd.core.detections import (
     Source,
     contiguous_ranges,
 )
-from vfsd.core.label_query import Labels, UnknownLabels, wanted_labels
+from vfsd.core.label_query import Labels, UnknownLabels, clauses_of, wanted_labels
 from vfsd.core.timebase import Span, seconds
 from vfsd.errors import OutOfRangeError, UsageError
 from vfsd.labels.events import (
@@ -180,17 +180,19 @@ class _Search:
         infos = [video.info for video in videos]
         examined = index.examined_in(infos, self._source)
         seen = [self._seen(video, runs) for video, runs in zip(videos, examined, strict=True)]
-        boxes = {
-            name: _in_span(
+        # Variables with equal labels share their boxes.
+        clauses = {name: clauses_of(wanted) for name, wanted in self._variables.items()}
+        read = {
+            wanted: _in_span(
                 *index.find_in(infos, wanted, source=self._source, min_confidence=self._confidence),
                 seen,
             )
-            for name, wanted in self._variables.items()
+            for wanted in dict.fromkeys(clauses.values())
         }
         objects = _Objects()
-        candidates = {
-            name: self._candidates(*found, seen, objects) for name, found in boxes.items()
-        }
+        made = {key: self._candidates(*found, seen, objects) for key, found in read.items()}
+        boxes = {name: read[key] for name, key in clauses.items()}
+        candidates = {name: made[key] for name, key in clauses.items()}
         runs = [runs_of_step(step, candidates, self._gap) for step in self._steps]
         found = find_events(self._steps, runs, self._within)
         return EventList(
@@ -306,10 +308,11 @@ class _Objects:
 
     def numbers(self, videos: Ints, sources: Ints, columns: DetectionColumns) -> Ints:
         """Return the number of each box's object: a track of a source in a video."""
-        # Videos are in order, so that few objects are compared at a time.
-        keys, inverse = np.unique(
-            np.stack([videos, sources, columns.tracks], axis=1), axis=0, return_inverse=True
-        )
+        # One number for each key: sorting those takes a fifth of the time of sorting rows.
+        tracks, codes = np.unique(columns.tracks, return_inverse=True)
+        packed = (videos * (len(columns.sources) + 1) + sources + 1) * len(tracks) + codes
+        _, first, inverse = np.unique(packed, return_index=True, return_inverse=True)
+        keys = np.stack([videos[first], sources[first], columns.tracks[first]], axis=1)
         numbers = np.empty(len(keys), np.int64)
         for at, (video, source, track) in enumerate(keys.tolist()):
             key = (video, None if source == NO_SOURCE else columns.sources[source], track)
@@ -317,7 +320,7 @@ class _Objects:
             if number == len(self.tracks):
                 self.tracks.append(track)
             numbers[at] = number
-        found: Ints = numbers[inverse.reshape(-1)]
+        found: Ints = numbers[inverse]
         return found
 
 
