@@ -95,14 +95,20 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = MappingProxyType(
             "labels ls": Entry("labels", "List the labels of videos, and frames examined."),
             "labels rm": Entry("labels", "Remove boxes of videos."),
             "events": Entry("events", "Find relations between tracked objects over time."),
-            "moments add": Entry("moments", "Label the frames of a span of a VIDEO."),
-            "moments import": Entry("moments", "Import labelled spans of time from a FILE."),
-            "moments export": Entry("moments", "Export the moments of videos to a file."),
+            "moments add": Entry(
+                "moments", "Label the frames that appear in seconds A to B of a video."
+            ),
+            "moments import": Entry(
+                "moments", "Import labelled spans of time from a CSV, ActivityNet or WebVTT file."
+            ),
+            "moments export": Entry(
+                "moments", "Export moments of videos to a CSV, ActivityNet or WebVTT file."
+            ),
             "moments query": Entry("moments", "Find moments of videos, by time."),
             "moments ls": Entry("moments", "List the labels of moments of videos, with counts."),
             "moments rm": Entry("moments", "Remove moments of videos."),
             "moments unlabelled": Entry(
-                "moments", "List windows of videos without a moment or a box."
+                "moments", "List windows of videos without a moment and a box of a source."
             ),
             "vectors add": Entry("vectors", "Add the vectors that a model gave frames of a VIDEO."),
             "vectors ls": Entry("vectors", "List the vectors of videos, by source."),
