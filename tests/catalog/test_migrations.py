@@ -6,11 +6,9 @@ import multiprocessing
 import os
 import signal
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 import sqlalchemy as sa
-from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
@@ -23,7 +21,6 @@ from vfsd.catalog.schema import metadata
 from vfsd.errors import NoSpaceError, StoreVersionError
 
 _NAMES = ["a.mp4", "b.mp4"]
-upgrade = command.upgrade
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -75,28 +72,6 @@ def test_known_revisions_are_the_steps() -> None:
     steps = ScriptDirectory.from_config(config)
     assert tuple(one.revision for one in steps.walk_revisions())[::-1] == open_catalog.REVISIONS
     assert steps.get_current_head() == open_catalog.newest_revision()
-
-
-def test_private_files_get_the_first_home(own_database: str) -> None:
-    with patch.object(open_catalog, "REVISIONS", ("v1",)), patch.object(command, "upgrade") as step:
-        step.side_effect = lambda config, _: upgrade(config, "v1")
-        Catalog.create(own_database, store_id="mine").close()
-    engine = sa.create_engine(own_database)
-    with engine.begin() as connection:
-        for state in ("'spooled'", "'plain'", "NULL"):
-            connection.exec_driver_sql(
-                "INSERT INTO nodes (mode, uid, gid, nlink, atime_ns, mtime_ns, ctime_ns, state) "
-                f"VALUES (33188, 0, 0, 0, 0, 0, 0, {state})"
-            )
-        connection.exec_driver_sql("INSERT INTO orphans (ino, since_ns) VALUES (2, 0)")
-    engine.dispose()
-    Catalog.open(own_database, store_id="mine").close()
-    assert _rows(own_database, "SELECT home FROM nodes WHERE ino > 1 ORDER BY ino") == [
-        ("mine",),
-        ("mine",),
-        (None,),
-    ]
-    assert _rows(own_database, "SELECT ino, home FROM orphans") == [(2, "mine")]
 
 
 def test_upgrade_keeps_data(filled: str) -> None:

@@ -68,7 +68,8 @@ SELECT v_files.path AS name, videos.id AS id, physical_videos.codec AS codec,
        1.0 * (physical_videos.end_pts - physical_videos.first_pts)
            * physical_videos.time_base_num / physical_videos.time_base_den AS seconds,
        v_files.size AS size, v_files.mtime_ns AS mtime_ns, videos.digest AS digest,
-       videos.metadata AS metadata, videos.created_ns AS created_ns
+       videos.metadata AS metadata, videos.created_ns AS created_ns,
+       videos.captured_ns AS captured_ns, videos.captured_clock AS captured_clock
 FROM videos
 JOIN v_files ON v_files.ino = videos.ino
 JOIN physical_videos ON physical_videos.video_id = videos.id
@@ -148,6 +149,14 @@ def upgrade() -> None:
         _create_limits,
         _create_originals,
         _create_semantic,
+        _create_homes,
+        _create_server,
+        _create_work,
+        _create_bucket,
+        _create_vectors,
+        _create_label_counts,
+        _create_layers,
+        _create_browser_renditions,
     ):
         create()
     _create_views()
@@ -160,6 +169,8 @@ def _create_identity() -> None:
         "store_identity",
         _required("one", sa.Integer(), "always 1: there is only one row", autoincrement=False),
         _required("id", sa.Text(), "id in the marker file of the store"),
+        _optional("bucket", sa.Text(), "URL of the bucket with copies of the objects; null: none"),
+        _optional("bucket_options", sa.Text(), "options of its server as JSON, without secrets"),
         sa.PrimaryKeyConstraint("one", name=op.f("pk_store_identity")),
         sa.CheckConstraint("one = 1", name=op.f("ck_store_identity_one")),
         comment=("The store that owns the catalog. Empty until a store has opened it for writing."),
@@ -173,6 +184,7 @@ def _create_stored() -> None:
         _required("key", sa.String(length=64), "blake3 of the bytes, hexadecimal"),
         _required("size", sa.BigInteger(), "bytes"),
         _required("created_ns", sa.BigInteger(), "when it was first published"),
+        _optional("place", sa.Text(), "name in the bucket of the store; null: a file of a home"),
         sa.PrimaryKeyConstraint("key", name=op.f("pk_objects")),
         sa.CheckConstraint("size >= 0", name=op.f("ck_objects_size")),
         comment=(
@@ -275,15 +287,14 @@ def _create_tree() -> None:
         _optional(
             "state",
             sa.String(length=8),
-            (
-                "regular files only: spooled (private file, not yet classified), plain "
-                "(private file, not a video), video (object or linked file)"
-            ),
+            "regular files only: spooled (private file, not yet classified), plain (private file, "
+            "not a video), stored (the same as an object or in small_files), video (object or "
+            "linked file)",
         ),
         _optional(
             "object_key",
             sa.String(length=64),
-            ("videos only: the object that holds the bytes; null for one indexed in place"),
+            "the object that holds the bytes; null for files indexed in place or in small_files",
         ),
         _optional(
             "link_path", sa.LargeBinary(), "videos indexed in place only: absolute path of the file"
@@ -295,13 +306,19 @@ def _create_tree() -> None:
             ("counts changes of content; caches of other generations are stale"),
             server_default="0",
         ),
+        _optional(
+            "home",
+            sa.String(length=36),
+            "the home with the private file; null: the only one",
+        ),
         sa.PrimaryKeyConstraint("ino", name=op.f("pk_nodes")),
         sa.CheckConstraint(
-            "(object_key IS NULL AND link_path IS NULL) OR state = 'video'",
+            "(object_key IS NULL AND link_path IS NULL) OR state IN ('video', 'stored')",
             name=op.f("ck_nodes_bytes"),
         ),
         sa.CheckConstraint(
-            "state IS NULL OR state IN ('spooled', 'plain', 'video')", name=op.f("ck_nodes_state")
+            "state IS NULL OR state IN ('spooled', 'plain', 'video', 'stored')",
+            name=op.f("ck_nodes_state"),
         ),
         sa.CheckConstraint("nlink >= 0", name=op.f("ck_nodes_nlink")),
         sa.ForeignKeyConstraint(["object_key"], ["objects.key"], name=op.f("fk_nodes_object_key")),
@@ -337,6 +354,7 @@ def _create_tree() -> None:
         ),
         _optional("former_name", sa.LargeBinary(length=255), "goes with former_parent"),
         _required("since_ns", sa.BigInteger(), "when it lost its last name"),
+        _optional("home", sa.String(length=36), "the home that has it open; null: the only one"),
         sa.PrimaryKeyConstraint("ino", name=op.f("pk_orphans")),
         sa.ForeignKeyConstraint(
             ["ino"], ["nodes.ino"], name=op.f("fk_orphans_ino"), ondelete="CASCADE"
@@ -370,6 +388,14 @@ def _create_encodings() -> None:
         _required("digest", sa.String(length=64), "blake3 of the logical file"),
         _required("created_ns", sa.BigInteger(), "when it became a video"),
         _required("metadata", sa.JSON(), "metadata set by users: a JSON object"),
+        _optional(
+            "captured_ns", sa.BigInteger(), "when its first frame was recorded; null: unknown"
+        ),
+        _optional(
+            "captured_clock",
+            sa.String(length=16),
+            "source of captured_ns: given, name, arrival or container",
+        ),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_videos")),
         sa.ForeignKeyConstraint(
             ["ino"], ["nodes.ino"], name=op.f("fk_videos_ino"), ondelete="CASCADE"
@@ -379,6 +405,7 @@ def _create_encodings() -> None:
         sqlite_autoincrement=True,
     )
     op.create_index(op.f("ix_videos_digest"), "videos", ["digest"], unique=False)
+    op.create_index(op.f("ix_videos_captured_ns"), "videos", ["captured_ns"])
     op.create_table(
         "physical_videos",
         _required("id", _Id, "row id, never reused"),
@@ -627,7 +654,9 @@ def _create_tiles() -> None:
             sa.String(length=32),
             "the tile codec: fast, small ...; or joined-left, joined-right",
         ),
-        _required("object_key", sa.String(length=64), "the pack that holds its cells"),
+        _required(
+            "object_key", sa.String(length=64), "the object with the pack that holds its cells"
+        ),
         _required(
             "size",
             sa.BigInteger(),
@@ -679,6 +708,12 @@ def _create_tiles() -> None:
             "saved",
             sa.Float(),
             "CPU seconds that it saved them, decayed up to the last",
+            server_default="0",
+        ),
+        _required(
+            "pack_at",
+            sa.BigInteger(),
+            "position of the pack in the object, which may have packs of other segments",
             server_default="0",
         ),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_segments")),
@@ -1026,6 +1061,17 @@ def _create_originals() -> None:
             sa.BigInteger(),
             "bytes: delete the oldest while the videos under this policy take more",
         ),
+        _required(
+            "clock",
+            sa.String(length=16),
+            "time from which ages count: latest or recording",
+            server_default="latest",
+        ),
+        _optional(
+            "browser",
+            sa.Integer(),
+            "greatest width of the rendition that is made for browsers; null: none is made",
+        ),
         sa.PrimaryKeyConstraint("ino", name=op.f("pk_policies")),
         sa.CheckConstraint(
             "original IN ('keep', 'replaceable')", name=op.f("ck_policies_original")
@@ -1147,6 +1193,579 @@ def _create_semantic() -> None:
             "of one source neither overlap nor touch."
         ),
         sqlite_with_rowid=False,
+    )
+
+
+def _create_homes() -> None:
+    """Homes and mounts of a catalog that several directories share."""
+    op.create_table(
+        "homes",
+        sa.Column("id", sa.String(length=36), nullable=False, comment="id in its marker file"),
+        sa.Column("host", sa.Text(), nullable=False, comment="host name, for messages"),
+        sa.Column("machine", sa.Text(), nullable=False, comment="machine id; empty: unknown"),
+        sa.Column("place", sa.Text(), nullable=False, comment="absolute path of the directory"),
+        sa.Column(
+            "directory", sa.Text(), nullable=False, comment="its device and inode: DEVICE:INODE"
+        ),
+        sa.Column(
+            "joined", sa.DateTime(timezone=True), nullable=False, comment="when it was added"
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_homes")),
+        comment="Store directories that use this catalog. Empty where it is an SQLite file.",
+    )
+    op.create_table(
+        "mounts",
+        sa.Column("id", sa.String(length=36), nullable=False, comment="drawn at each mount"),
+        sa.Column("home", sa.String(length=36), nullable=False, comment="the mounted home"),
+        sa.Column("host", sa.Text(), nullable=False, comment="host name, for messages"),
+        sa.Column("machine", sa.Text(), nullable=False, comment="machine id; empty: unknown"),
+        sa.Column("place", sa.Text(), nullable=False, comment="mount point"),
+        sa.Column(
+            "epoch", sa.BigInteger(), nullable=False, comment="counts the mounts of the home"
+        ),
+        sa.Column(
+            "beat",
+            sa.DateTime(timezone=True),
+            comment="last sign of life, by the clock of the database; null: unmounted",
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_mounts")),
+        sa.UniqueConstraint("home", name=op.f("uq_mounts_home")),
+        sa.ForeignKeyConstraint(
+            ["home"], ["homes.id"], name=op.f("fk_mounts_home"), ondelete="CASCADE"
+        ),
+        comment="The lease of each home's mount.",
+    )
+
+
+def _create_server() -> None:
+    """What a catalog on a server has in the place of files and locks."""
+    state = op.create_table(
+        "catalog_state",
+        sa.Column(
+            "one",
+            sa.Integer(),
+            autoincrement=False,
+            nullable=False,
+            comment="always 1: there is only one row",
+        ),
+        sa.Column(
+            "changes",
+            sa.BigInteger(),
+            nullable=False,
+            comment=(
+                "number of transactions that caches must notice; 0 on SQLite, which has its own"
+            ),
+        ),
+        sa.PrimaryKeyConstraint("one", name=op.f("pk_catalog_state")),
+        sa.CheckConstraint("one = 1", name=op.f("ck_catalog_state_one")),
+        comment="State of the catalog on a server as a whole.",
+    )
+    op.bulk_insert(state, [{"one": 1, "changes": 0}])
+    op.create_table(
+        "read_notes",
+        sa.Column(
+            "id",
+            _Id,
+            autoincrement=True,
+            nullable=False,
+            comment="ascending, with gaps",
+        ),
+        sa.Column(
+            "digest", sa.String(64), nullable=False, comment="digest of the bytes that were read"
+        ),
+        sa.Column(
+            "read", sa.JSON(), nullable=False, comment="the columns of reads, and the segments used"
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_read_notes")),
+        comment="Reads on a server that are not in reads yet: adding them takes no lock.",
+        sqlite_autoincrement=True,
+    )
+    op.create_table(
+        "suspects",
+        sa.Column(
+            "key",
+            sa.Text(),
+            nullable=False,
+            comment="the object, or the path of a file indexed in place",
+        ),
+        sa.Column("crashes", sa.Integer(), nullable=False, comment="number of crashed processes"),
+        sa.Column("at", sa.Float(), nullable=False, comment="Unix time of the last crash"),
+        sa.Column("how", sa.Text(), nullable=False, comment="reason of the last crash"),
+        sa.Column(
+            "barred", sa.Boolean(), nullable=False, comment="whether no process may decode it"
+        ),
+        sa.PrimaryKeyConstraint("key", name=op.f("pk_suspects")),
+        comment="Files that crashed processes while they were decoded. Only on a server; other "
+        "stores have suspects.json.",
+    )
+    op.create_table(
+        "small_files",
+        _inode("a stored file"),
+        sa.Column("data", sa.LargeBinary(), nullable=False, comment="all of its bytes"),
+        *_inode_keys("small_files"),
+        comment="Bytes of small files that are not videos, in stores with a bucket and several "
+        "homes. An object for each would cost more than its bytes.",
+    )
+    op.create_table(
+        "writers",
+        _inode("a file that is open for writing"),
+        sa.Column("mount", sa.String(36), nullable=False, comment="id of the mount; see mounts"),
+        *_inode_keys("writers"),
+        comment="The mount that may write a file. A row of a mount that has lost its lease is "
+        "void.",
+    )
+
+
+def _create_work() -> None:
+    """Work orders, their units and results."""
+    op.create_table(
+        "work_orders",
+        sa.Column("id", sa.String(8), nullable=False, comment="drawn at random, hexadecimal"),
+        sa.Column(
+            "verb", sa.String(16), nullable=False, comment="the command: retile, detect, ..."
+        ),
+        sa.Column("spec", sa.JSON(), nullable=False, comment="its arguments, for people"),
+        sa.Column("units", sa.Integer(), nullable=False, comment="number of units"),
+        sa.Column("cost", sa.Float(), nullable=False, comment="expected CPU seconds"),
+        sa.Column("created_ns", sa.BigInteger(), nullable=False, comment="when it was planned"),
+        sa.Column(
+            "cancelled_ns", sa.BigInteger(), comment="when it was cancelled; null: it was not"
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_work_orders")),
+        comment="Work that is planned in units, which any process may perform.",
+    )
+    op.create_table(
+        "work_units",
+        sa.Column("order_id", sa.String(8), nullable=False, comment="the order"),
+        sa.Column("number", sa.Integer(), nullable=False, comment="from 0"),
+        sa.Column("unit", sa.JSON(), nullable=False, comment="the work: see vfsd.work.units"),
+        sa.PrimaryKeyConstraint("order_id", "number", name=op.f("pk_work_units")),
+        sa.ForeignKeyConstraint(
+            ["order_id"],
+            ["work_orders.id"],
+            name=op.f("fk_work_units_order_id"),
+            ondelete="CASCADE",
+        ),
+        comment="Units of orders. They are stored, since a plan made later could differ.",
+    )
+    op.create_table(
+        "work_results",
+        sa.Column(
+            "id", _Id, autoincrement=True, nullable=False, comment="ascending in order of arrival"
+        ),
+        sa.Column("order_id", sa.String(8), nullable=False, comment="the order"),
+        sa.Column("number", sa.Integer(), comment="of the unit; null: of all units"),
+        sa.Column(
+            "attempt",
+            sa.String(32),
+            nullable=False,
+            comment="drawn when a process began the unit",
+        ),
+        sa.Column(
+            "outcome",
+            sa.String(16),
+            nullable=False,
+            comment="begun, made, skipped, outdated, failed, refused, cancelled, again or retry",
+        ),
+        sa.Column("host", sa.Text(), nullable=False, comment="name of the machine"),
+        sa.Column("at_ns", sa.BigInteger(), nullable=False, comment="when it was added"),
+        sa.Column("cpu", sa.Float(), comment="CPU seconds"),
+        sa.Column("frames", sa.BigInteger(), comment="number of frames of the unit"),
+        sa.Column("made", sa.Integer(), comment="number of new segments, boxes or videos"),
+        sa.Column("bytes_read", sa.BigInteger(), comment="approximate bytes of originals"),
+        sa.Column("bytes_written", sa.BigInteger(), comment="bytes of new data"),
+        sa.Column("error", sa.Text(), comment="the message, if it failed"),
+        sa.Column("exit_code", sa.Integer(), comment="goes with error"),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_work_results")),
+        sa.ForeignKeyConstraint(
+            ["order_id"],
+            ["work_orders.id"],
+            name=op.f("fk_work_results_order_id"),
+            ondelete="CASCADE",
+        ),
+        comment="Log of the units of orders. Rows are only added.",
+        sqlite_autoincrement=True,
+    )
+    op.create_index(op.f("ix_work_results_order_id_number"), "work_results", ["order_id", "number"])
+
+
+def _create_bucket() -> None:
+    """Uploads to a bucket, its files without use, and copies of tables."""
+    op.create_table(
+        "uploads",
+        sa.Column(
+            "place", sa.Text(), nullable=False, comment="name in the bucket, never used before"
+        ),
+        sa.Column(
+            "key", sa.String(64), nullable=False, comment="the object that is being uploaded"
+        ),
+        sa.Column("size", sa.BigInteger(), nullable=False, comment="bytes"),
+        sa.Column(
+            "began",
+            sa.DateTime(timezone=True),
+            server_default=sa.func.now(),
+            nullable=False,
+            comment="when it was begun, by the clock of the database",
+        ),
+        sa.Column(
+            "expires",
+            sa.DateTime(timezone=True),
+            nullable=False,
+            comment="end of its lease, by the clock of the database",
+        ),
+        sa.Column("home", sa.String(36), comment="the home that uploads it; null: the only one"),
+        sa.PrimaryKeyConstraint("place", name=op.f("pk_uploads")),
+        comment="Leases of uploads to the bucket. The transaction that records the object deletes "
+        "the row; after the lease, the bytes are garbage.",
+    )
+    op.create_table(
+        "garbage",
+        sa.Column("place", sa.Text(), nullable=False, comment="name in the bucket"),
+        sa.Column(
+            "since",
+            sa.DateTime(timezone=True),
+            server_default=sa.func.now(),
+            nullable=False,
+            comment="when it was last needed, by the clock of the database",
+        ),
+        sa.Column("size", sa.BigInteger(), nullable=False, comment="bytes"),
+        sa.PrimaryKeyConstraint("place", name=op.f("pk_garbage")),
+        comment="Files of the bucket that nothing refers to. Deleted after a grace period.",
+    )
+    op.create_table(
+        "pack_tables",
+        sa.Column(
+            "object_key",
+            sa.String(64),
+            nullable=False,
+            comment="an object in the bucket of the store",
+        ),
+        sa.Column(
+            "pack_at",
+            sa.BigInteger(),
+            autoincrement=False,
+            nullable=False,
+            comment="position of a pack in the object",
+        ),
+        sa.Column(
+            "packed",
+            sa.LargeBinary(),
+            nullable=False,
+            comment="CRC-32 of the table of contents at the start of the pack, and the table, "
+            "deflated",
+        ),
+        sa.ForeignKeyConstraint(
+            ["object_key"],
+            ["objects.key"],
+            name=op.f("fk_pack_tables_object_key_objects"),
+            ondelete="CASCADE",
+        ),
+        sa.PrimaryKeyConstraint("object_key", "pack_at", name=op.f("pk_pack_tables")),
+        comment="Copies of the tables of packs in a bucket, so that a read fetches its packets at "
+        "once. Packs without a row are read as well.",
+        sqlite_with_rowid=False,
+    )
+
+
+def _create_vectors() -> None:
+    """Vectors that models gave runs of frames."""
+    op.create_table(
+        "vectors",
+        sa.Column(
+            "id",
+            _Id,
+            autoincrement=True,
+            nullable=False,
+            comment="a block of vectors that were stored together",
+        ),
+        sa.Column("video_id", _Id, nullable=False, comment="the logical video"),
+        sa.Column("source_id", _Id, nullable=False, comment="the model or person"),
+        sa.Column(
+            "object_key",
+            sa.String(64),
+            nullable=False,
+            comment="the object with the numbers: vfsd.core.vectors",
+        ),
+        sa.Column("dimension", sa.Integer(), nullable=False, comment="numbers in a vector"),
+        sa.Column("dtype", sa.String(8), nullable=False, comment="float16 or float32"),
+        sa.Column("rows", sa.BigInteger(), nullable=False, comment="vectors in the object"),
+        sa.Column(
+            "lost",
+            sa.BigInteger(),
+            server_default="0",
+            nullable=False,
+            comment="rows whose frames a corrected frame table does not have",
+        ),
+        sa.Column(
+            "frames",
+            sa.LargeBinary(),
+            nullable=False,
+            comment="the run of frames of each row: vfsd.core.vectors.pack_runs",
+        ),
+        sa.CheckConstraint("rows > 0 AND dimension > 0", name=op.f("ck_vectors_size")),
+        sa.ForeignKeyConstraint(
+            ["video_id"],
+            ["videos.id"],
+            name=op.f("fk_vectors_video_id_videos"),
+            ondelete="CASCADE",
+        ),
+        sa.ForeignKeyConstraint(
+            ["source_id"], ["sources.id"], name=op.f("fk_vectors_source_id_sources")
+        ),
+        sa.ForeignKeyConstraint(
+            ["object_key"], ["objects.key"], name=op.f("fk_vectors_object_key_objects")
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_vectors")),
+        comment="Vectors that models gave runs of frames. They are kept like originals.",
+        sqlite_autoincrement=True,
+    )
+    for columns in (["video_id", "source_id"], ["source_id"], ["object_key"]):
+        op.create_index(op.f(f"ix_vectors_{'_'.join(columns)}"), "vectors", columns)
+
+
+def _create_label_counts() -> None:
+    """Numbers of boxes, labelled runs of frames, and saved searches."""
+    op.create_table(
+        "box_counts",
+        sa.Column(
+            "video_id",
+            _Id,
+            autoincrement=False,
+            nullable=False,
+            comment="the logical video",
+        ),
+        sa.Column(
+            "label_id",
+            _Id,
+            autoincrement=False,
+            nullable=False,
+            comment="label of the boxes",
+        ),
+        sa.Column(
+            "source_id",
+            _Id,
+            autoincrement=False,
+            nullable=False,
+            comment="source of the boxes",
+        ),
+        sa.Column("boxes", sa.BigInteger(), nullable=False, comment="their number"),
+        sa.CheckConstraint("boxes >= 0", name=op.f("ck_box_counts_boxes")),
+        sa.ForeignKeyConstraint(["label_id"], ["labels.id"], name=op.f("fk_box_counts_label_id")),
+        sa.ForeignKeyConstraint(
+            ["source_id"], ["sources.id"], name=op.f("fk_box_counts_source_id")
+        ),
+        sa.ForeignKeyConstraint(
+            ["video_id"],
+            ["videos.id"],
+            name=op.f("fk_box_counts_video_id"),
+            ondelete="CASCADE",
+        ),
+        sa.PrimaryKeyConstraint("video_id", "label_id", "source_id", name=op.f("pk_box_counts")),
+        comment="Numbers of boxes, changed with them in one transaction.",
+        sqlite_with_rowid=False,
+    )
+    op.create_table(
+        "moments",
+        sa.Column(
+            "video_id", _Id, autoincrement=False, nullable=False, comment="the logical video"
+        ),
+        sa.Column(
+            "label_id", _Id, autoincrement=False, nullable=False, comment="label of the moment"
+        ),
+        sa.Column(
+            "first_frame",
+            sa.BigInteger(),
+            autoincrement=False,
+            nullable=False,
+            comment="frame number in display order, from 0",
+        ),
+        sa.Column(
+            "end_frame",
+            sa.BigInteger(),
+            autoincrement=False,
+            nullable=False,
+            comment="frame number, exclusive",
+        ),
+        sa.Column(
+            "source_id", _Id, autoincrement=False, nullable=False, comment="source of the moment"
+        ),
+        sa.Column("confidence", sa.Double(), comment="on the scale of the source; null: none"),
+        sa.Column(
+            "attributes",
+            sa.JSON(none_as_null=True),
+            comment="other properties: a JSON object",
+        ),
+        sa.CheckConstraint(
+            "first_frame >= 0 AND first_frame < end_frame", name=op.f("ck_moments_frames")
+        ),
+        sa.ForeignKeyConstraint(
+            ["video_id"],
+            ["videos.id"],
+            name=op.f("fk_moments_video_id_videos"),
+            ondelete="CASCADE",
+        ),
+        sa.ForeignKeyConstraint(
+            ["label_id"], ["labels.id"], name=op.f("fk_moments_label_id_labels")
+        ),
+        sa.ForeignKeyConstraint(
+            ["source_id"], ["sources.id"], name=op.f("fk_moments_source_id_sources")
+        ),
+        sa.PrimaryKeyConstraint(
+            "video_id",
+            "label_id",
+            "first_frame",
+            "end_frame",
+            "source_id",
+            name=op.f("pk_moments"),
+        ),
+        comment="Labelled runs of frames. A source has one of each label and run.",
+        sqlite_with_rowid=False,
+    )
+    op.create_index(op.f("ix_moments_label_id_video_id"), "moments", ["label_id", "video_id"])
+    op.create_table(
+        "searches",
+        sa.Column("name", sa.String(length=255), nullable=False, comment="name of the search"),
+        sa.Column("kind", sa.String(length=16), nullable=False, comment="boxes or events"),
+        sa.Column(
+            "arguments", sa.JSON(), nullable=False, comment="what it searches, and in which videos"
+        ),
+        sa.Column("saved_ns", sa.BigInteger(), nullable=False, comment="when it was saved"),
+        sa.CheckConstraint("kind IN ('boxes', 'events')", name=op.f("ck_searches_kind")),
+        sa.PrimaryKeyConstraint("name", name=op.f("pk_searches")),
+        comment="Searches that a user has saved.",
+    )
+
+
+def _create_layers() -> None:
+    """Layers of videos, and their indexes."""
+    op.create_table(
+        "layers",
+        sa.Column("id", _Id, autoincrement=True, nullable=False, comment="row id, never reused"),
+        sa.Column("video_id", _Id, nullable=False, comment="the video that it is about"),
+        sa.Column(
+            "name", sa.String(255), nullable=False, comment="name among the layers of the video"
+        ),
+        sa.Column(
+            "file_id",
+            _Id,
+            nullable=False,
+            comment="the video with its maps, in the order of `frames`",
+        ),
+        sa.Column(
+            "frames",
+            sa.LargeBinary(),
+            comment="frames of the video that have a map, see vfsd.core.layers; null: all",
+        ),
+        sa.Column(
+            "scale", sa.Double(), nullable=False, comment="a sample means zero + scale * sample"
+        ),
+        sa.Column("zero", sa.Double(), nullable=False, comment="goes with scale"),
+        sa.Column("unit", sa.String(32), nullable=False, comment="unit of the values; empty: none"),
+        sa.Column("source_id", _Id, comment="source of the maps"),
+        sa.Column("created_ns", sa.BigInteger(), nullable=False, comment="when it was added"),
+        sa.CheckConstraint("scale > 0", name=op.f("ck_layers_scale")),
+        sa.ForeignKeyConstraint(
+            ["video_id"],
+            ["videos.id"],
+            name=op.f("fk_layers_video_id_videos"),
+            ondelete="CASCADE",
+        ),
+        sa.ForeignKeyConstraint(
+            ["file_id"], ["videos.id"], name=op.f("fk_layers_file_id_videos"), ondelete="CASCADE"
+        ),
+        sa.ForeignKeyConstraint(
+            ["source_id"], ["sources.id"], name=op.f("fk_layers_source_id_sources")
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_layers")),
+        sa.UniqueConstraint("file_id", name=op.f("uq_layers_file_id")),
+        sa.UniqueConstraint("video_id", "name", name=op.f("uq_layers_video_id_name")),
+        comment="Layers: videos of one channel with a map for frames of another video.",
+        sqlite_autoincrement=True,
+    )
+    op.create_table(
+        "layer_indexes",
+        sa.Column(
+            "physical_id",
+            _Id,
+            autoincrement=False,
+            nullable=False,
+            comment="the original of the layer's file",
+        ),
+        sa.Column(
+            "object_key",
+            sa.String(64),
+            nullable=False,
+            comment="the object, see vfsd.core.cell_index",
+        ),
+        sa.Column("size", sa.BigInteger(), nullable=False, comment="bytes of the object"),
+        sa.Column("cell", sa.Integer(), nullable=False, comment="side of a cell in pixels"),
+        sa.Column("bins", sa.Integer(), nullable=False, comment="number of ranges of values"),
+        sa.Column("built_ns", sa.BigInteger(), nullable=False, comment="when it was made"),
+        sa.ForeignKeyConstraint(
+            ["physical_id"],
+            ["physical_videos.id"],
+            name=op.f("fk_layer_indexes_physical_id_physical_videos"),
+            ondelete="CASCADE",
+        ),
+        sa.ForeignKeyConstraint(
+            ["object_key"], ["objects.key"], name=op.f("fk_layer_indexes_object_key_objects")
+        ),
+        sa.PrimaryKeyConstraint("physical_id", name=op.f("pk_layer_indexes")),
+        comment="Indexes of layers: numbers of pixels by cell and range of values.",
+    )
+    op.create_index(op.f("ix_layer_indexes_object_key"), "layer_indexes", ["object_key"])
+
+
+def _create_browser_renditions() -> None:
+    """Videos that have had the rendition that a policy asks for."""
+    op.create_table(
+        "browser_renditions",
+        sa.Column(
+            "video_id",
+            _Id,
+            autoincrement=False,
+            nullable=False,
+            comment="the logical video",
+        ),
+        sa.Column(
+            "digest",
+            sa.String(64),
+            nullable=False,
+            comment="blake3 of the logical file at that time; other bytes are looked at again",
+        ),
+        sa.Column(
+            "width", sa.Integer(), nullable=False, comment="greatest width, as in the policy"
+        ),
+        sa.Column("at_ns", sa.BigInteger(), nullable=False, comment="when it was done"),
+        sa.Column(
+            "refused",
+            sa.Text(),
+            nullable=True,
+            comment="why there can be no rendition; null: it was made, or browsers play the video",
+        ),
+        sa.ForeignKeyConstraint(
+            ["video_id"],
+            ["videos.id"],
+            name=op.f("fk_browser_renditions_video_id_videos"),
+            ondelete="CASCADE",
+        ),
+        sa.PrimaryKeyConstraint("video_id", name=op.f("pk_browser_renditions")),
+        comment="Videos that have had the rendition of the rule browser, or need none. A "
+        "rendition that the budget evicts is not made again.",
+        sqlite_with_rowid=False,
+    )
+
+
+def _inode(comment: str) -> sa.Column[int]:
+    return sa.Column("ino", _Id, autoincrement=False, nullable=False, comment=comment)
+
+
+def _inode_keys(table: str) -> tuple[sa.Constraint, sa.Constraint]:
+    return (
+        sa.PrimaryKeyConstraint("ino", name=op.f(f"pk_{table}")),
+        sa.ForeignKeyConstraint(
+            ["ino"], ["nodes.ino"], name=op.f(f"fk_{table}_ino"), ondelete="CASCADE"
+        ),
     )
 
 

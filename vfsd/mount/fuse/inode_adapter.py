@@ -119,10 +119,10 @@ class InodeAdapter:
         self._outside_changes = filesystem.outside_changes()
         self._notes_owners = filesystem.context.is_shared
         self._notifier = ThreadPoolExecutor(1, thread_name_prefix="vfsd-notifier")
-        self._session: lowlevel.Session | None = None
+        self._session: lowlevel.KernelSession | None = None
         self._callbacks: list[Any] = []  # libfuse keeps no reference
 
-    def session(self, words: list[str]) -> lowlevel.Session:
+    def session(self, words: list[str]) -> lowlevel.KernelSession:
         """Return the session of this mount, with these options for libfuse and the kernel."""
         table = lowlevel.Table()
         special: dict[str, Callable[..., None]] = {
@@ -138,7 +138,7 @@ class InodeAdapter:
             callback = ctypes.CFUNCTYPE(None, *arguments)(answer)
             self._callbacks.append(callback)
             setattr(table, name, ctypes.cast(callback, c_void_p).value)
-        self._session = lowlevel.Session(self._binding, table, words)
+        self._session = lowlevel.KernelSession(self._binding, table, words)
         return self._session
 
     def close(self) -> None:

@@ -402,7 +402,7 @@ class Requests:
         return found
 
 
-class Session:
+class KernelSession:
     """A session of libfuse: mounts, and serves requests until it is unmounted."""
 
     def __init__(self, binding: Binding, table: Table, words: Sequence[str]) -> None:

@@ -1,1 +1,0 @@
-../../../../catalog/migrations/versions/v10_packs.py

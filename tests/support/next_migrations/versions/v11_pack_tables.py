@@ -1,1 +1,0 @@
-../../../../catalog/migrations/versions/v11_pack_tables.py

@@ -1,1 +1,0 @@
-../../../../catalog/migrations/versions/v12_policy_clock.py

@@ -1,1 +1,0 @@
-../../../../catalog/migrations/versions/v13_vectors.py

@@ -1,1 +1,0 @@
-../../../../catalog/migrations/versions/v14_box_counts.py

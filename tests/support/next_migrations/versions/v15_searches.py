@@ -1,1 +1,0 @@
-../../../../catalog/migrations/versions/v15_searches.py

@@ -1,1 +1,0 @@
-../../../../catalog/migrations/versions/v16_layers.py

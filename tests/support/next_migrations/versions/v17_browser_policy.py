@@ -1,1 +1,0 @@
-../../../../catalog/migrations/versions/v17_browser_policy.py

@@ -1,1 +1,0 @@
-../../../../catalog/migrations/versions/v18_moments.py

@@ -1,1 +1,0 @@
-../../../../catalog/migrations/versions/v2_homes.py

@@ -1,1 +1,0 @@
-../../../../catalog/migrations/versions/v3_server.py

@@ -1,1 +1,0 @@
-../../../../catalog/migrations/versions/v4_places.py

@@ -1,1 +1,0 @@
-../../../../catalog/migrations/versions/v5_work.py

@@ -1,1 +1,0 @@
-../../../../catalog/migrations/versions/v6_uploads.py

@@ -1,1 +1,0 @@
-../../../../catalog/migrations/versions/v7_capture.py

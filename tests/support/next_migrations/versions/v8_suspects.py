@@ -1,1 +1,0 @@
-../../../../catalog/migrations/versions/v8_suspects.py

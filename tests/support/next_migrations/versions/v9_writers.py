@@ -1,1 +1,0 @@
-../../../../catalog/migrations/versions/v9_writers.py
