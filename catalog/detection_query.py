@@ -726,11 +726,14 @@ def _arrays(rows: Sequence[Any]) -> dict[str, Any]:
     columns = list(zip(*rows, strict=True))
     types = _COLUMN_TYPES if len(columns) == len(_COLUMN_TYPES) else _COLUMN_TYPES | _VIDEO_TYPE
     for (name, kind), values in zip(types.items(), columns, strict=True):
+        missing = NO_TRACK if name == "track" else None if kind is object else math.nan
+        if values.count(None) == len(values):
+            found[name] = np.full(len(values), missing, kind)
+            continue
         if kind is object:
             found[name] = np.empty(len(values), object)
             found[name][:] = [parsed_json(one) if isinstance(one, str) else one for one in values]
             continue
-        missing = NO_TRACK if name == "track" else math.nan
         try:
             found[name] = np.fromiter(values, kind, len(values))
         except TypeError:

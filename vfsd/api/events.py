@@ -22,7 +22,7 @@ from vfsd.core.detections import (
     Source,
     contiguous_ranges,
 )
-from vfsd.core.label_query import Labels, UnknownLabels, clauses_of, wanted_labels
+from vfsd.core.label_query import Clauses, Labels, UnknownLabels, clauses_of, wanted_labels
 from vfsd.core.timebase import Span, seconds
 from vfsd.errors import OutOfRangeError, UsageError
 from vfsd.labels.events import (
@@ -32,7 +32,7 @@ from vfsd.labels.events import (
     bind,
     find_events,
     parse_event,
-    runs_of_step,
+    runs_of_steps,
 )
 from vfsd.labels.events.event_rows import held_until, unexamined
 from vfsd.tiling import Rect
@@ -137,7 +137,7 @@ class _Seen:
     video: VideoContext
     chosen: range  #: the frames to search
     starts: Ints  #: when each frame appears, and when the last one ends, in microseconds
-    examined: Mapping[Source, Ints]  #: frames, ascending
+    examined: Mapping[Source, Sequence[range]]  #: frames, ascending
 
 
 class _Search:
@@ -191,16 +191,15 @@ class _Search:
         }
         objects = _Objects()
         made = {key: self._candidates(*found, seen, objects) for key, found in read.items()}
-        boxes = {name: read[key] for name, key in clauses.items()}
         candidates = {name: made[key] for name, key in clauses.items()}
-        runs = [runs_of_step(step, candidates, self._gap) for step in self._steps]
+        runs = runs_of_steps(self._steps, candidates, self._gap)
         found = find_events(self._steps, runs, self._within)
         return EventList(
             tuple(
                 _event(found, row, seen[int(found.videos[row])], objects.tracks)
                 for row in range(len(found))
             ),
-            self._unknown(index, seen, boxes),
+            self._unknown(index, seen, read),
             index.unknown_labels(*self._variables.values()),
         )
 
@@ -230,7 +229,7 @@ class _Search:
             video,
             video.frames_of_span(self._span),
             _frame_starts(video),
-            {source: _numbers(ranges) for source, ranges in of_source.items()},
+            of_source,
         )
 
     def _candidates(
@@ -251,13 +250,19 @@ class _Search:
         order = order[~again]
         videos, numbers, places = videos[order], numbers[order], places[order]
         columns, sources = columns.select(order), sources[order]
-        starts, ends = np.empty(len(order), np.int64), np.empty(len(order), np.int64)
-        bounds = np.searchsorted(videos, np.arange(len(seen) + 1))
-        for one, first, stop in zip(seen, bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-            if first < stop:
-                frames = columns.frames[first:stop]
-                starts[first:stop] = one.starts[frames]
-                ends[first:stop] = one.starts[_held(one, frames, sources[first:stop], columns)]
+        # Where each video's frames begin in the times of all videos.
+        times = np.concatenate([one.starts for one in seen])
+        lengths = np.array([len(one.starts) for one in seen])
+        offsets = (np.cumsum(lengths) - lengths)[videos]
+        starts = times[offsets + columns.frames]
+        held = np.minimum(columns.frames + 1, lengths[videos] - 1)
+        bounds = np.searchsorted(videos, np.arange(len(seen) + 1)).tolist()
+        for at, one in enumerate(seen):
+            # A source that has examined one range has looked again at the next frame.
+            if any(len(ranges) > 1 for ranges in one.examined.values()):
+                mine = slice(bounds[at], bounds[at + 1])
+                held[mine] = _held(one, columns.frames[mine], sources[mine], columns)
+        ends = times[offsets + held]
         speeds = _speeds(numbers, starts, columns.boxes)
         return ObjectBoxes(
             places,
@@ -271,31 +276,36 @@ class _Search:
         self,
         index: CatalogDetections,
         seen: Sequence[_Seen],
-        boxes: Mapping[str, tuple[Ints, DetectionColumns]],
+        boxes: Mapping[Clauses, tuple[Ints, DetectionColumns]],
     ) -> dict[str, tuple[range, ...]]:
         """Return the frames of each video at which a variable was not looked for."""
-        looks: dict[tuple[Source, str], bool] = {}
+        looks: dict[tuple[Source, Clauses], bool] = {}
         bounds = {
-            name: np.searchsorted(videos, np.arange(len(seen) + 1)).tolist()
-            for name, (videos, _) in boxes.items()
+            clauses: np.searchsorted(videos, np.arange(len(seen) + 1)).tolist()
+            for clauses, (videos, _) in boxes.items()
         }
         found = {}
         for at, one in enumerate(seen):
             unknown = []
-            for name, (_, columns) in boxes.items():
-                frames = columns.frames[bounds[name][at] : bounds[name][at + 1]]
+            for clauses, (_, columns) in boxes.items():
+                for source in one.examined:
+                    if (source, clauses) not in looks:
+                        wanted = sorted(wanted_labels(clauses))
+                        looks[source, clauses] = not wanted or index.looks_for(source, wanted)
+                examined = [
+                    ranges for source, ranges in one.examined.items() if looks[source, clauses]
+                ]
+                if any(_covers(part, one.chosen) for ranges in examined for part in ranges):
+                    continue
+                frames = columns.frames[bounds[clauses][at] : bounds[clauses][at + 1]]
                 known = [(frames, frames + 1)]
-                for source, numbers in one.examined.items():
-                    if (source, name) not in looks:
-                        wanted = sorted(wanted_labels(self._variables[name]))
-                        looks[source, name] = not wanted or index.looks_for(source, wanted)
-                    if looks[source, name]:
-                        end = one.video.original.frames
-                        known.append((numbers, held_until(numbers, numbers, end)))
+                for numbers in map(_numbers, examined):
+                    known.append((numbers, held_until(numbers, numbers, one.video.original.frames)))
                 unknown.append(unexamined(one.chosen, known))
-            ranges = contiguous_ranges(np.unique(np.concatenate(unknown)))
-            if ranges:
-                found[one.video.name] = tuple(ranges)
+            if unknown:
+                ranges = contiguous_ranges(np.unique(np.concatenate(unknown)))
+                if ranges:
+                    found[one.video.name] = tuple(ranges)
         return found
 
 
@@ -341,12 +351,9 @@ def _held(seen: _Seen, frames: Ints, sources: Ints, columns: DetectionColumns) -
     for code in np.unique(sources).tolist():
         mine = sources == code
         source = None if code == NO_SOURCE else columns.sources[code]
-        examined = _NONE if source is None else seen.examined.get(source, _NONE)
-        found[mine] = held_until(frames[mine], examined, last)
+        ranges = () if source is None else seen.examined.get(source, ())
+        found[mine] = held_until(frames[mine], _numbers(ranges), last)
     return found
-
-
-_NONE = np.empty(0, np.int64)
 
 
 def _speeds(objects: Ints, starts: Ints, boxes: Floats) -> Floats:
@@ -373,7 +380,11 @@ def _speeds(objects: Ints, starts: Ints, boxes: Floats) -> Floats:
 
 def _numbers(ranges: Sequence[range]) -> Ints:
     parts = [np.arange(part.start, part.stop, dtype=np.int64) for part in ranges]
-    return np.unique(np.concatenate(parts))
+    return np.unique(np.concatenate([np.empty(0, np.int64), *parts]))
+
+
+def _covers(part: range, frames: range) -> bool:
+    return part.start <= frames.start and frames.stop <= part.stop
 
 
 def _frame_starts(video: VideoContext) -> Ints:

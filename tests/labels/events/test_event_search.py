@@ -16,7 +16,7 @@ from vfsd.labels.events import (
     bind,
     find_events,
     parse_event,
-    runs_of_step,
+    runs_of_steps,
 )
 
 FRAME = 100_000  # microseconds: ten frames a second
@@ -156,7 +156,7 @@ def test_events_are_those_of_every_choice(event: str, within: int | None, gap: i
         first = np.cumsum([0, *map(len, videos)])
         everything = object_boxes(videos, first.tolist())
         candidates = dict.fromkeys(names, everything)
-        runs = [runs_of_step(step, candidates, gap * FRAME) for step in steps]
+        runs = runs_of_steps(steps, candidates, gap * FRAME)
         found = find_events(steps, runs, None if within is None else within * FRAME)
         got = {
             (

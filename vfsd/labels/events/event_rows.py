@@ -61,17 +61,27 @@ class EventRuns:
         )
 
 
-def runs_of_step(step: BoundStep, candidates: Mapping[str, ObjectBoxes], gap: int) -> EventRuns:
-    """Return the runs of a step that are long enough.
+def runs_of_steps(
+    steps: Sequence[BoundStep], candidates: Mapping[str, ObjectBoxes], gap: int
+) -> list[EventRuns]:
+    """Return the runs of each step that are long enough.
 
     `gap` is the longest time in microseconds without the condition that does not end a run.
     """
-    found: EventRuns | None = None
-    for terms in step.components():
-        runs = _runs(*_joined_rows(terms, candidates), candidates, gap)
-        found = runs if found is None else _both(found, runs)
-    assert found is not None  # a step has terms
-    return found.take(np.nonzero(found.ends - found.starts >= needed_time(step, found))[0])
+    known: list[tuple[tuple[BoundTerm, ...], EventRuns]] = []
+    made = []
+    for step in steps:
+        found: EventRuns | None = None
+        for terms in step.components():
+            runs = next((one for same, one in known if same == terms), None)
+            if runs is None:
+                runs = _runs(*_joined_rows(terms, candidates), candidates, gap)
+                known.append((terms, runs))
+            found = runs if found is None else _both(found, runs)
+        assert found is not None  # a step has terms
+        is_long = found.ends - found.starts >= needed_time(step, found)
+        made.append(found.take(np.nonzero(is_long)[0]))
+    return made
 
 
 def needed_time(step: BoundStep, runs: EventRuns) -> Ints:
