@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -61,7 +62,8 @@ def test_damaged_block(mounted: Mounted, tmp_path: Path) -> None:
     log = mounted.log.read_text()
     assert f"v.mp4 is damaged on disk: bytes {LAST.start} to {LAST.stop - 1}; frames " in log
     assert BLOCK_BYTES % _PAGE == 0
-    assert log.count("ERROR read of an open file: v.mp4 is damaged") == 1  # of all those reads
+    # One line for all those reads. The path interface does not know the path.
+    assert len(re.findall(r"ERROR read (of an open file|'v.mp4'): v.mp4 is damaged", log)) == 1
 
 
 def test_log_of_missing_checksums(mounted: Mounted) -> None:

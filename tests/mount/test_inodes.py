@@ -256,6 +256,21 @@ def test_nodes_leave_nothing(steps: list[tuple[str, int]]) -> None:
     assert not nodes._newest
 
 
+def test_listed_files_are_looked_up() -> None:
+    nodes = KernelNodes()
+    before = nodes.changes
+    nodes.looked_up_files([5, 6], before)
+    assert nodes.is_fresh(5)
+    nodes.names_changed()
+    nodes.looked_up_files([6, 7], before)  # the listing is older than the change
+    assert [nodes.is_fresh(each) for each in (5, 6, 7)] == [False] * 3
+    nodes.forget(6, 1)
+    assert len(nodes) == 3
+    for each in (5, 6, 7):
+        nodes.forget(each, 1)
+    assert len(nodes) == 0
+
+
 @pytest.mark.thorough
 def test_lookups_are_forgotten(inodes: Mounted, at: Path) -> None:
     """Nothing keeps a lookup count once the kernel has forgotten all inodes."""

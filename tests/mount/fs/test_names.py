@@ -46,6 +46,19 @@ def test_open_directory(tree: Driver) -> None:
     assert failing(tree.fs.opendir, "/a") == "ENOTDIR"
 
 
+def test_listed_names_are_looked_up_again(tree: Driver) -> None:
+    """A listing may be older than a change of its names."""
+    root, a, b = (tree.fs.getattr(path) for path in ("/", "/a", "/b"))
+    assert tree.fs.lookup_all(root.ino, [".", "..", "a", "b"]) == [None, None, a, b]
+    tree.fs.rename("/b", "/a")
+    now = tree.fs.getattr("/a")
+    assert now.ino == b.ino
+    assert tree.fs.lookup_all(root.ino, ["a", "b", "a@"]) == [now, None, None]
+    gone = tree.fs.getattr("/empty").ino
+    tree.fs.rmdir("/empty")
+    assert failing(tree.fs.lookup_all, gone, ["a"]) == "ESTALE"
+
+
 def test_directory_link_count(tree: Driver) -> None:
     assert tree.fs.getattr("/").nlink == 4
     tree.mkdir("/full/sub")

@@ -6,7 +6,7 @@ import errno
 import itertools
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from types import MappingProxyType
 from typing import NamedTuple
@@ -181,6 +181,21 @@ class Filesystem:
             if error.errno != errno.ESTALE:
                 raise
         return self.lookup(entry)  # another file may have this name by now
+
+    def lookup_all(self, directory: int, names: Iterable[str]) -> list[Attributes | None]:
+        """Return the attributes of each entry with a name in a directory; None where it is gone.
+
+        None also for the names "." and "..".
+        """
+        parent = self._names.resolve(directory).ino
+        found: list[Attributes | None] = []
+        for name in names:
+            try:
+                node = None if name in (".", "..") else self._names.lookup(parent, name)
+                found.append(None if node is None else self._open_inodes.attributes(node))
+            except OSError:
+                found.append(None)
+        return found
 
     def parent(self, place: int | ViewPath) -> int | ViewPath:
         """Return the directory above a directory; the root is above itself."""

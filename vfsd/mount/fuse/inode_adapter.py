@@ -221,22 +221,22 @@ class InodeAdapter:
         return b"".join(parts)
 
     def readdirplus(self, request: int, node: int, size: int, offset: int, info: int) -> Answer:
-        place, looked_up = self._place(node), list[int]()
-        parts: list[bytes] = []
+        place, parts, names = self._place(node), list[bytes](), list[str]()
         for number, listed in self._listed(node, self._handle(info), offset):
             part = lowlevel.dirent(listed.ino, number, listed.mode, os.fsencode(listed.name))
             size -= len(part) + lowlevel.ENTRY_BYTES
             if size < 0:
                 break
-            entry = None
-            # The attributes of a view cost as much as a lookup of it.
-            if isinstance(place, int) and listed.name not in (".", ".."):
-                with suppress(OSError):  # it was removed since
-                    found = self._fs.lookup(EntryName(place, listed.name))
-                    looked_up.append(self._nodes.looked_up(*found))
-                    entry = self._packed_entry(looked_up[-1], found[1])
-            parts.append(lowlevel.direntplus(entry, part))
-        return b"".join(parts), partial(self._forget_nodes, looked_up)
+            parts.append(part)
+            names.append(listed.name)
+        changes = self._nodes.changes
+        # The attributes of a view cost as much as a lookup of it.
+        found = self._fs.lookup_all(place, names) if isinstance(place, int) else [None] * len(names)
+        entries = [None if each is None else self._packed_entry(each.ino, each) for each in found]
+        looked_up = [each.ino for each in found if each is not None]
+        self._nodes.looked_up_files(looked_up, changes)
+        reply = b"".join(map(lowlevel.direntplus, entries, parts))
+        return reply, partial(self._forget_nodes, looked_up)
 
     def releasedir(self, request: int, node: int, info: int) -> None:
         handle = self._handle(info)

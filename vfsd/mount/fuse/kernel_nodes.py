@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 
 from vfsd.catalog import ROOT
 from vfsd.mount.fs import FIRST_VIEW_INO, Attributes, ViewPath
@@ -63,6 +63,7 @@ class KernelNodes:
         self._next_view = FIRST_VIEW_INO
         self._views_generation = secrets.randbelow((1 << 31) - 1) + 1
         self._fresh: set[int] = set()  # looked up since the last change by another process
+        self.changes = 0  #: number of calls of `names_changed`
         self._versions: dict[int, Hashable] = {}  # of the pages that the kernel has cached
 
     def __len__(self) -> int:
@@ -90,6 +91,14 @@ class KernelNodes:
             self._lookups[node] = self._lookups.get(node, 0) + 1
             self._fresh.add(node)
         return node
+
+    def looked_up_files(self, nodes: Collection[int], changes: int) -> None:
+        """Count a lookup of each file; `changes` is the value of that attribute before them."""
+        with self._guard:
+            for node in nodes:
+                self._lookups[node] = self._lookups.get(node, 0) + 1
+            if changes == self.changes:
+                self._fresh.update(nodes)
 
     def forget(self, node: int, count: int) -> None:
         """Take back `count` lookups."""
@@ -154,6 +163,7 @@ class KernelNodes:
         """Record that another process has changed names or files."""
         with self._guard:
             self._fresh.clear()
+            self.changes += 1
 
     def is_fresh(self, node: int) -> bool:
         """Return whether the kernel has looked up a node since the last `names_changed`."""

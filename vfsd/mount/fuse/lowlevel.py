@@ -90,9 +90,10 @@ ARGUMENTS: dict[str, list[Any] | None] = {
 """The arguments of each operation; None for those that the kernel or libfuse serves."""
 
 # linux/fuse.h
-_ATTR = struct.Struct("<QQQqqqIIIIIIIIII")
-_VALID = struct.Struct("<QII")  # lifetime of attributes
-_ENTRY = struct.Struct("<QQQQII")  # node, generation, lifetimes of the name and its attributes
+_FIELDS = "QQQqqqIIIIIIIIII"  # of ``struct fuse_attr``
+_ATTR_OUT = struct.Struct("<QII" + _FIELDS)  # lifetime
+# Node, generation, lifetimes of the name and its attributes.
+_ENTRY = struct.Struct("<QQQQII" + _FIELDS)
 _DIRENT = struct.Struct("<QQII")
 _STATFS = struct.Struct("<QQQQQIIII24x")
 OPEN = struct.Struct("<QIi")  # handle, flags, backing id
@@ -100,12 +101,10 @@ COUNT = struct.Struct("<II")  # fuse_write_out and fuse_getxattr_out
 OFFSET = struct.Struct("<Q")  # fuse_lseek_out
 CALLER = struct.Struct("<IIi")  # uid, gid and pid of ``struct fuse_ctx``
 FORGET = struct.Struct("<QQ")  # node and number of lookups
-ENTRY_BYTES = _ENTRY.size + _ATTR.size
+ENTRY_BYTES = _ENTRY.size
 _NO_ENTRY = bytes(ENTRY_BYTES)
 _NOTIFY_EPOCH = struct.pack("<IiQ", 16, 8, 0)  # FUSE_NOTIFY_INC_EPOCH
 _NANO = 1_000_000_000
-# Replies up to this size keep the interpreter lock; a larger one copies while others run.
-_SMALL = 1 << 16
 
 FOPEN_DIRECT_IO, FOPEN_KEEP_CACHE, FOPEN_NOFLUSH, FOPEN_PASSTHROUGH = 1, 2, 1 << 5, 1 << 7
 
@@ -170,33 +169,32 @@ class Packer:
         self._umask = umask
         missing = _split(negative_timeout)
         self.missing = (
-            _ENTRY.pack(0, 0, missing[0], 0, missing[1], 0) + bytes(_ATTR.size)
-            if any(missing)
-            else None
+            _ENTRY.pack(0, 0, missing[0], 0, missing[1], *[0] * 17) if any(missing) else None
         )
         """``struct fuse_entry_out`` of a missing name; None if the kernel may not cache it."""
 
     def attr(self, found: Attributes, *, is_cached: bool) -> bytes:
         """Return ``struct fuse_attr_out``."""
         seconds, nanoseconds = self._attr if is_cached else (0, 0)
-        return _VALID.pack(seconds, nanoseconds, 0) + self._attributes(found)
+        return _ATTR_OUT.pack(seconds, nanoseconds, 0, *self._attributes(found))
 
     def entry(self, node: int, generation: int, found: Attributes, *, is_cached: bool) -> bytes:
         """Return ``struct fuse_entry_out``."""
         seconds, nanoseconds = self._attr if is_cached else (0, 0)
         valid, valid_nano = self._entry
         return _ENTRY.pack(
-            node, generation, valid, seconds, valid_nano, nanoseconds
-        ) + self._attributes(found)
+            *(node, generation, valid, seconds, valid_nano, nanoseconds),
+            *self._attributes(found),
+        )
 
-    def _attributes(self, found: Attributes) -> bytes:
+    def _attributes(self, found: Attributes) -> tuple[int, ...]:
         ino, mode, nlink, uid, gid, rdev, size, blocks, atime, mtime, ctime = found
         if self._umask is not None:
             mode = mode & ~0o777 | 0o777 & ~self._umask
         a, a_nano = divmod(atime, _NANO)
         m, m_nano = divmod(mtime, _NANO)
         c, c_nano = divmod(ctime, _NANO)
-        return _ATTR.pack(
+        return (
             *(ino, size, blocks, a, m, c, a_nano, m_nano, c_nano, mode, nlink),
             uid if self._uid is None else self._uid,
             gid if self._gid is None else self._gid,
@@ -229,27 +227,24 @@ def statfs(found: os.statvfs_result) -> bytes:
 
 
 class Replies:
-    """The functions of libfuse that answer a request. Each ends the request."""
+    """The functions of libfuse that answer a request, or tell about it.
+
+    A reply releases the interpreter lock: it wakes the program, whose next request goes to another
+    thread, and that thread would wait for the lock.
+    """
 
     def __init__(self, library: Any) -> None:
-        self._keeping = ctypes.PyDLL(None, handle=library._handle)
-        self.error = _function(self._keeping, "fuse_reply_err", [c_void_p, c_int])
-        self.none = _function(self._keeping, "fuse_reply_none", [c_void_p])
+        keeping = ctypes.PyDLL(None, handle=library._handle)
+        self.error = _function(library, "fuse_reply_err", [c_void_p, c_int])
+        self.data = _function(library, "fuse_reply_buf", [c_void_p, c_char_p, c_size_t])
+        """Sends bytes. Returns not 0 if the kernel has given up the request."""
+        self.memory = _function(library, "fuse_reply_buf", [c_void_p, c_void_p, c_size_t])
+        """Sends bytes at an address."""
+        self.none = _function(keeping, "fuse_reply_none", [c_void_p])
         self.none.restype = None
-        self._bytes = _function(self._keeping, "fuse_reply_buf", [c_void_p, c_char_p, c_size_t])
-        self._small = _function(self._keeping, "fuse_reply_buf", [c_void_p, c_void_p, c_size_t])
-        self._large = _function(library, "fuse_reply_buf", [c_void_p, c_void_p, c_size_t])
-        self.context = _function(self._keeping, "fuse_req_ctx", [c_void_p])
+        self.context = _function(keeping, "fuse_req_ctx", [c_void_p])
         self.context.restype = c_void_p
-        self.interrupted = _function(self._keeping, "fuse_req_interrupted", [c_void_p])
-
-    def data(self, request: int, reply: bytes) -> bool:
-        """Send bytes. Return False if the kernel has given up the request and ignores the reply."""
-        return not self._bytes(request, reply, len(reply))
-
-    def memory(self, request: int, address: int, size: int) -> None:
-        """Send `size` bytes at an address."""
-        (self._small if size <= _SMALL else self._large)(request, address, size)
+        self.interrupted = _function(keeping, "fuse_req_interrupted", [c_void_p])
 
 
 def _function(library: Any, name: str, arguments: Sequence[Any]) -> Any:
@@ -305,10 +300,10 @@ class Requests:
             if reply is None:
                 send_error(request, 0)
             elif isinstance(reply, bytes):
-                send(request, reply)
+                send(request, reply, len(reply))
             else:
                 data, take_back = reply
-                if not send(request, data):
+                if send(request, data, len(data)):
                     take_back()
 
         return answer
