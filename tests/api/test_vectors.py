@@ -17,6 +17,7 @@ from tests.support.missing_frame import FRAMES, HOLE, make_clip
 from tests.support.stores import new_store
 from vfsd import Store, Video
 from vfsd.api import vector_search
+from vfsd.api.vector_search import VectorSet
 from vfsd.core.detections import Source
 from vfsd.errors import (
     ExistsError,
@@ -275,6 +276,52 @@ def test_nearest_is_that_of_brute_force(
     assert re.search("signs of 2525 vectors chose 500.*recall 1.000, meas", again.explain())
     assert store.nearest(wide[2503], 4).recall is None
     assert store.nearest(wide[2503], 4, exact=True).compared == 2525
+
+
+def test_each_change_is_seen_by_the_next_search(
+    store: Store, video: Video, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vector_search, "EXACT_ROWS", 1000)
+    runs = [(first, end) for first in range(120) for end in range(first + 1, 121)][:3000]
+    matrix = drawn(3000)
+    video.vectors.add(matrix[:2000], runs[:2000], CLIP)
+
+    def best(row: int) -> tuple[str, tuple[int, int], int]:
+        found = store.nearest(matrix[row], 1)
+        assert found.compared < found.vectors
+        return found[0].video, (found[0].frames.start, found[0].frames.stop), found.vectors
+
+    assert best(5) == best(5) == ("cam1/a.mp4", runs[5], 2000)
+    kept = VectorSet.of(store, None, "**")
+    assert VectorSet.of(store, None, "**") is kept
+
+    def change(what: Callable[[Store], object]) -> None:
+        def work() -> None:
+            with Store.open(store.path) as other:
+                what(other)
+
+        worker = _FORK.Process(target=work)
+        worker.start()
+        worker.join(60)
+        assert worker.exitcode == 0
+
+    change(lambda other: other["cam1/a.mp4"].vectors.add(matrix[2000:], runs[2000:], CLIP))
+    assert best(2500) == ("cam1/a.mp4", runs[2500], 3000)
+    change(lambda other: other.move("cam1/a.mp4", "b.mp4"))
+    assert best(2500)[0] == "b.mp4"
+    change(lambda other: other["b.mp4"].vectors.add(matrix[:1], [runs[2500]], "dino"))
+    with pytest.raises(UsageError, match="several sources"):
+        store.nearest(matrix[5])
+    store["b.mp4"].vectors.remove("dino")
+    # Matrices that are read often are kept, with the same answers.
+    query = matrix[7]
+    before = [(one.frames, one.score) for one in store.nearest(query, 9)]
+    for _ in range(8):
+        found = store.nearest(query, 9, names="b.mp4")
+        assert [(one.frames, one.score) for one in found] == before
+    change(lambda other: other.remove("b.mp4"))
+    with pytest.raises(NotFoundError):
+        store.nearest(query)
 
 
 def test_refused_searches(store: Store, video: Video) -> None:

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from vfsd.api.searches import StoreSearches
     from vfsd.api.store_labels import StoreDetections
     from vfsd.api.timeline import Timeline
-    from vfsd.api.vector_search import NeighbourList, Query
+    from vfsd.api.vector_search import NeighbourList, Query, RecentVectorSets
     from vfsd.api.video import Video
     from vfsd.catalog.catalog_detections import BoxConditions
     from vfsd.core.detections import Source
@@ -202,6 +202,8 @@ class Store(Mapping[str, "Video"]):
             return
         if "tools" in self.__dict__:
             self.tools.close()
+        if "recent_vectors" in self.__dict__:
+            self.recent_vectors.close()
         self._parts.close()
 
     def __enter__(self) -> Store:
@@ -385,6 +387,13 @@ class Store(Mapping[str, "Video"]):
         from vfsd.read.vector_blocks import VectorCache
 
         return VectorCache(self._parts.objects)
+
+    @lazy
+    def recent_vectors(self) -> RecentVectorSets:
+        """The sets of vectors that were searched last; inner state as well."""
+        from vfsd.api.vector_search import RecentVectorSets
+
+        return RecentVectorSets(self.catalog)
 
     def nearest(
         self,

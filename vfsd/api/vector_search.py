@@ -6,8 +6,9 @@ estimate are compared exactly.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from reprlib import repr as shown
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
@@ -17,19 +18,24 @@ import numpy.typing as npt
 
 from vfsd.api.vectors import chosen_source
 from vfsd.core.detections import Ints, Source
+from vfsd.core.process_control import reset_after_fork
 from vfsd.core.vectors import Singles, StoredVectors, unit
 from vfsd.errors import NotFoundError, UsageError
-from vfsd.read.vector_blocks import VectorCache
+from vfsd.read.vector_blocks import VectorCache, grouped
 from vfsd.validation import boolean, whole_number
 
 if TYPE_CHECKING:
     from vfsd.api.store import Store
+    from vfsd.catalog import Catalog
 
 EXACT_ROWS = 20_000
 """With fewer vectors, all are compared."""
 _LEAST_COMPARED = 500
 _COMPARED_EACH = 20
 """Vectors to compare exactly, for each that is asked for."""
+_MOST_SETS = 8
+_MOST_KEPT = 8_000_000
+"""Vectors of all sets that are kept, at 16 bytes for the frames of each."""
 
 Query = npt.NDArray[Any] | Sequence[float] | tuple[str, tuple[int, int] | range | int]
 """A vector, or the name of a video with a frame or a run of frames that has one."""
@@ -92,11 +98,10 @@ class NeighbourList(Sequence[Neighbour]):
 
 
 class _Best(NamedTuple):
-    """Rows with their scores, descending; of equal ones by video, then by frame."""
+    """Rows with their scores, in any order."""
 
     scores: Singles
-    blocks: Ints  #: positions in the list of blocks
-    rows: Ints
+    places: Ints  #: numbers of rows, counted over all blocks
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,6 +111,8 @@ class VectorSet:
     source: Source
     source_id: int
     blocks: Sequence[StoredVectors]
+    groups: Sequence[Sequence[StoredVectors]]  #: the same blocks
+    runs: Sequence[Ints]  #: frames of the rows of each block
     names: Mapping[int, str]  #: of videos, by id
     cache: VectorCache
 
@@ -115,20 +122,29 @@ class VectorSet:
 
         Raises `NotFoundError` without any, `UsageError` where several sources fit.
         """
+        if isinstance(names, str) and (source is None or isinstance(source, str | Source)):
+            key = source, names
+            return store.recent_vectors.get(key, lambda: cls._read(store, source, names))
+        return cls._read(store, source, names)
+
+    @classmethod
+    def _read(
+        cls, store: Store, source: str | Source | None, names: str | Iterable[str]
+    ) -> VectorSet:
         chosen = None if names == "**" else [video.info for video in store.named(names)]
         with store.catalog.reading() as seen:
             number = chosen_source(seen, seen.vectors.source_ids(), source, "the store")
             who = seen.detections.sources_by_id([number])[number]
             ids = None if chosen is None else [info.id for info in chosen]
             found = seen.vectors.of_source(number, ids)
-            known = {} if chosen is None else {info.id: info.name for info in chosen}
-            for block in found if chosen is None else ():
-                if block.video_id not in known:
-                    # Without a name: a file that is being written over, or was unlinked while open.
-                    with suppress(NotFoundError):
-                        known[block.video_id] = seen.videos.get(block.video_id).name
+            if chosen is None:
+                # Without a name: a file that is being written over, or was unlinked while open.
+                known = seen.lists.names_of_videos({block.video_id for block in found})
+            else:
+                known = {info.id: info.name for info in chosen}
         blocks = [block for block in found if known.get(block.video_id)]
-        return cls(who, number, blocks, known, store.vector_cache)
+        runs = [block.frames for block in blocks]
+        return cls(who, number, blocks, grouped(blocks), runs, known, store.vector_cache)
 
     @property
     def total(self) -> int:
@@ -143,49 +159,94 @@ class VectorSet:
     def exact(self, vector: Singles, count: int) -> _Best:
         """Compare all vectors with one of length 1."""
         parts = [self.cache.units(block) @ vector for block in self.blocks]
-        return self._best(parts, count)
+        scores = self._joined(parts, -np.inf)
+        return self._best(scores, np.arange(len(scores)), count)
 
     def by_signs(self, vector: Singles, count: int, compared: int) -> _Best:
         """Compare `compared` vectors exactly: the nearest by the estimate of their signs."""
-        estimates = [self.cache.tables(block).estimates(vector) for block in self.blocks]
-        for block, part in zip(self.blocks, estimates, strict=True):
-            if block.lost:
-                part[block.frames[:, 0] < 0] = np.inf
-        flat = np.concatenate(estimates)
-        chosen = np.sort(np.argpartition(flat, compared - 1)[:compared])
-        ends = np.cumsum([block.rows for block in self.blocks])
-        of_block = np.searchsorted(ends, chosen, side="right")
-        parts = [np.full(block.rows, -np.inf, np.float32) for block in self.blocks]
-        for number in np.unique(of_block).tolist():
-            block = self.blocks[number]
-            rows = chosen[of_block == number] - (int(ends[number]) - block.rows)
-            parts[number][rows] = unit(self.cache.rows(block, rows)) @ vector
-        return self._best(parts, count)
+        flat = self._joined(
+            [self.cache.signs(group).estimates(vector) for group in self.groups], np.inf
+        )
+        # This is faster than `argpartition`.
+        chosen = np.flatnonzero(flat <= np.partition(flat, compared - 1)[compared - 1])
+        if len(chosen) > compared:  # several are equal
+            chosen = np.sort(chosen[np.argsort(flat[chosen], kind="stable")[:compared]])
+        ends = np.cumsum([sum(block.rows for block in group) for group in self.groups])
+        parts = np.split(chosen, np.searchsorted(chosen, ends[:-1]))
+        starts = [0, *ends[:-1].tolist()]
+        scores = [
+            self.cache.nearby(group, part - start, vector)
+            for group, part, start in zip(self.groups, parts, starts, strict=True)
+        ]
+        return self._best(np.concatenate(scores), chosen, count)
 
-    def _best(self, parts: list[Singles], count: int) -> _Best:
-        for block, part in zip(self.blocks, parts, strict=True):
-            if block.lost:
-                part[block.frames[:, 0] < 0] = -np.inf
+    def _joined(self, parts: Sequence[Singles], lost: float) -> Singles:
+        """Return numbers of all rows as one array, with `lost` where a row has no frames."""
         flat = np.concatenate(parts)
-        count = min(count, self.total)
-        least = np.partition(flat, len(flat) - count)[len(flat) - count]
-        places = np.flatnonzero(flat >= least)  # more than `count` where several are equal
-        ends = np.cumsum([len(part) for part in parts])
-        blocks = np.searchsorted(ends, places, side="right")
-        rows = places - (ends[blocks] - np.array([len(part) for part in parts])[blocks])
-        return _Best(flat[places], blocks, rows)
+        at = 0
+        for block, runs in zip(self.blocks, self.runs, strict=True):
+            if block.lost:
+                flat[at : at + block.rows][runs[:, 0] < 0] = lost
+            at += block.rows
+        return flat
+
+    def _best(self, scores: Singles, places: Ints, count: int) -> _Best:
+        at = len(scores) - min(count, self.total)
+        best = scores >= np.partition(scores, at)[at]  # more than `count` where several are equal
+        return _Best(scores[best], places[best])
 
     def neighbours(self, best: _Best, count: int, besides: tuple[int, int, int] | None) -> Any:
         """Return the best as `Neighbour`s, without the vector `besides`: video, first and end."""
         found = []
-        runs = {number: self.blocks[number].frames for number in set(best.blocks.tolist())}
-        for score, number, row in zip(*(column.tolist() for column in best), strict=True):
-            first, end = runs[number][row].tolist()
+        ends = np.cumsum([block.rows for block in self.blocks])
+        numbers = np.searchsorted(ends, best.places, side="right").tolist()
+        for score, place, number in zip(*(one.tolist() for one in best), numbers, strict=True):
+            first, end = self.runs[number][place - int(ends[number])].tolist()
             video = self.blocks[number].video_id
             if (video, first, end) != besides:
                 found.append(Neighbour(self.names[video], range(first, end), score))
         found.sort(key=lambda one: (-one.score, one.video, one.frames.start, one.frames.stop))
         return tuple(found[:count])
+
+
+class RecentVectorSets:
+    """The sets that were searched last, until the catalog changes.  Thread-safe."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._watch = catalog.watch()
+        self._changes = 0
+        self._sets: OrderedDict[Hashable, VectorSet] = OrderedDict()
+        self._guard = threading.Lock()
+        reset_after_fork(self)
+
+    def after_fork(self) -> None:
+        """See `vfsd.core.process_control`."""
+        self._sets = OrderedDict()
+        self._guard = threading.Lock()
+
+    def get(self, key: Hashable, load: Callable[[], VectorSet]) -> VectorSet:
+        """Return the set with that key, from `load` if it is not known.  Raises as `load`."""
+        with self._guard:
+            # A server is asked: an answer must not miss vectors that were added before.
+            if self._watch.changed(now=True):
+                self._changes += 1
+                self._sets.clear()
+            found, changes = self._sets.get(key), self._changes
+            if found is not None:
+                self._sets.move_to_end(key)
+                return found
+        found = load()
+        with self._guard:
+            if changes == self._changes:
+                self._sets[key] = found
+                while sum(one.total for one in self._sets.values()) > _MOST_KEPT or (
+                    len(self._sets) > _MOST_SETS
+                ):
+                    self._sets.popitem(last=False)
+        return found
+
+    def close(self) -> None:
+        self._watch.close()
 
 
 def nearest(

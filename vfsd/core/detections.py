@@ -488,8 +488,10 @@ def contiguous_ranges(frames: Ints | Sequence[int]) -> list[range]:
     frames = np.asarray(frames, np.int64)
     if not len(frames):
         return []
-    cuts = np.flatnonzero(np.diff(frames) > 1) + 1
-    return [range(int(part[0]), int(part[-1]) + 1) for part in np.split(frames, cuts)]
+    cuts = np.flatnonzero(np.diff(frames) > 1)
+    starts = [int(frames[0]), *frames[cuts + 1].tolist()]
+    lasts = [*frames[cuts].tolist(), int(frames[-1])]
+    return [range(start, last + 1) for start, last in zip(starts, lasts, strict=True)]
 
 
 def require_word(text: object, what: str) -> None:

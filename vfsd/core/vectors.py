@@ -210,7 +210,12 @@ def bits_of(dimension: int) -> int:
 
 
 def signs_of(rows: Singles, bits: int) -> Bytes:
-    """Return the signs of vectors (N x dimension) after a fixed rotation, as N x bits / 8 bytes.
+    """Return the signs of vectors (N x dimension) after `rotated`, as N x bits / 8 bytes."""
+    return np.packbits(rotated(rows, bits) > 0, axis=1)
+
+
+def rotated(rows: Singles, bits: int) -> Singles:
+    """Return vectors (N x dimension) after a fixed rotation, as N x bits.
 
     The rotation spreads what few numbers of a vector say over all signs: two Hadamard transforms,
     each after a fixed pseudo-random change of signs.
@@ -227,7 +232,7 @@ def signs_of(rows: Singles, bits: int) -> Bytes:
             ).reshape(len(rows), bits)
             half *= 2
         turned *= np.float32(bits**-0.5)
-    return np.packbits(turned > 0, axis=1)
+    return turned
 
 
 @cache
@@ -239,17 +244,13 @@ def _flips(bits: int) -> tuple[Singles, Singles]:
     return first, second
 
 
-def differing_bits(rows: Bytes, one: Bytes) -> npt.NDArray[np.int32]:
-    """Return the number of bits in which each row (N x bytes) differs from `one`."""
-    return _counted(rows.view(np.uint64) ^ one.view(np.uint64))
-
-
-def _counted(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.int32]:
+def ones_in(words: npt.NDArray[np.uint64]) -> Bytes:
+    """Return the number of bits that are 1 in each word."""
     count: Callable[..., Any] | None = getattr(np, "bitwise_count", None)
-    # numpy 1 cannot count bits.
-    counts = _byte_counts()[words.view(np.uint8)] if count is None else count(words)
-    found: npt.NDArray[np.int32] = counts.sum(axis=1, dtype=np.int32)
-    return found
+    if count is None:  # numpy 1 cannot count bits
+        each = _byte_counts()[words[..., np.newaxis].view(np.uint8)]
+        return np.asarray(each.sum(axis=-1, dtype=np.uint8))
+    return np.asarray(count(words))
 
 
 @cache
@@ -353,23 +354,13 @@ class VectorBlock:
             raise damaged_block(key)
         return np.frombuffer(data, self.dtype).reshape(len(rows), self.dimension)
 
-    def estimates(self, vector: Singles) -> Singles:
-        """Return estimates of the squared distances of a vector of length 1 to all rows."""
-        apart = vector - self.mean
-        length = float(np.linalg.norm(apart))
-        bits = self.signs.shape[1] * 8
-        own = signs_of(apart[np.newaxis], bits)[0]
-        # The angle between two vectors is the share of planes through 0 that lie between them.
-        cosines = _cosines(bits)[differing_bits(self.signs, own)]
-        cosines *= -2 * length
-        cosines += self.distances
-        cosines *= self.distances
-        cosines += np.float32(length**2)
-        return cosines
-
 
 @cache
-def _cosines(bits: int) -> Singles:
+def cosines_of(bits: int) -> Singles:
+    """Return the estimated cosine for each number of signs that differ, of so many.
+
+    The angle between two vectors is the share of planes through 0 that lie between them.
+    """
     cosines: Singles = np.cos(np.pi / bits * np.arange(bits + 1)).astype(np.float32)
     return cosines
 
