@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from reprlib import repr as shown
@@ -22,7 +22,14 @@ from vfsd.core.detections import (
     Source,
     contiguous_ranges,
 )
-from vfsd.core.label_query import Clauses, Labels, UnknownLabels, clauses_of, wanted_labels
+from vfsd.core.label_query import (
+    Clauses,
+    LabelClause,
+    Labels,
+    UnknownLabels,
+    clauses_of,
+    wanted_labels,
+)
 from vfsd.core.timebase import Span, seconds
 from vfsd.errors import OutOfRangeError, UsageError
 from vfsd.labels.events import (
@@ -177,18 +184,11 @@ class _Search:
         if not videos:
             return EventList((), {}, UnknownLabels())
         index = videos[0].parts.catalog.detections
-        infos = [video.info for video in videos]
-        examined = index.examined_in(infos, self._source)
+        examined = index.examined_in([video.info for video in videos], self._source)
         seen = [self._seen(video, runs) for video, runs in zip(videos, examined, strict=True)]
         # Variables with equal labels share their boxes.
         clauses = {name: clauses_of(wanted) for name, wanted in self._variables.items()}
-        read = {
-            wanted: _in_span(
-                *index.find_in(infos, wanted, source=self._source, min_confidence=self._confidence),
-                seen,
-            )
-            for wanted in dict.fromkeys(clauses.values())
-        }
+        read = self._read(index, seen, list(dict.fromkeys(clauses.values())))
         objects = _Objects()
         made = {key: self._candidates(*found, seen, objects) for key, found in read.items()}
         candidates = {name: made[key] for name, key in clauses.items()}
@@ -231,6 +231,32 @@ class _Search:
             _frame_starts(video),
             of_source,
         )
+
+    def _read(
+        self, index: CatalogDetections, seen: Sequence[_Seen], wanted: Collection[Clauses]
+    ) -> dict[Clauses, tuple[Ints, DetectionColumns]]:
+        """Return the boxes of each of `wanted`, as `find_in` does, on the frames to search."""
+        infos = [one.video.info for one in seen]
+        plain = [one for one in wanted if len(one) == 1 and one[0].is_plain]
+        words = {word for one in plain for word in one[0].labels}
+        # A box that several variables may stand for is read once.
+        union = [(LabelClause(tuple(sorted(words))),)] if plain else []
+        found = {
+            one: _in_span(
+                *index.find_in(infos, one, source=self._source, min_confidence=self._confidence),
+                seen,
+            )
+            for one in [*union, *(one for one in wanted if one not in plain)]
+        }
+        if not plain:
+            return found
+        videos, columns = found.pop(union[0])
+        for one in plain:
+            labels = set(one[0].labels)
+            codes = [at for at, name in enumerate(columns.names) if name in labels]
+            mine = slice(None) if labels == words else np.isin(columns.codes, codes)
+            found[one] = videos[mine], columns.select(mine)
+        return found
 
     def _candidates(
         self, videos: Ints, columns: DetectionColumns, seen: Sequence[_Seen], objects: _Objects
