@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import struct
+import sys
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -149,13 +150,17 @@ class AudioDecoder:
         self._source.close()
 
     def _end_of_sound(self, stop: int) -> int:
-        """Return the end of the sound, which is looked up for reads that come near to it."""
+        """Return the end of the sound without padding, looked up for reads that come near to it.
+
+        Without padding, the last packet counts as a whole, whatever its duration says.
+        """
         sound = self._sound
         end = -(-(sound.end_pts + 1) * sound.time_base * sound.sample_rate // 1)
         if stop < end - _MOST_PADDING_SECONDS * sound.sample_rate:
             return int(end)
         if self._end_sample is None:
-            self._end_sample = int(end) - _padding_samples(self._opened, self._media, sound)
+            padding = _padding_samples(self._opened, self._media, sound)
+            self._end_sample = int(end) - padding if padding else sys.maxsize
         return self._end_sample
 
     def _runs(self, first: int, stop: int) -> Iterator[_SampleRun]:

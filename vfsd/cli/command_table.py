@@ -62,7 +62,7 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = MappingProxyType(
         "Renditions": {
             "render": Entry("rendition", "Store whole frames in a smaller size as well."),
             "rendition ls": Entry(
-                "rendition", "List the renditions of videos: their frames in other sizes."
+                "rendition", "List renditions: the frames of videos in other sizes."
             ),
             "rendition drop": Entry("rendition", "Delete renditions of videos."),
         },
@@ -99,17 +99,15 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = MappingProxyType(
                 "moments", "Label the frames that appear in seconds A to B of a video."
             ),
             "moments import": Entry(
-                "moments", "Import labelled spans of time from a CSV, ActivityNet or WebVTT file."
+                "moments", "Import moments from a CSV, ActivityNet or WebVTT file."
             ),
             "moments export": Entry(
-                "moments", "Export moments of videos to a CSV, ActivityNet or WebVTT file."
+                "moments", "Export moments as a CSV, ActivityNet or WebVTT file."
             ),
             "moments query": Entry("moments", "Find moments of videos, by time."),
             "moments ls": Entry("moments", "List the labels of moments of videos, with counts."),
             "moments rm": Entry("moments", "Remove moments of videos."),
-            "moments unlabelled": Entry(
-                "moments", "List windows of videos without a moment and a box of a source."
-            ),
+            "moments gaps": Entry("moments", "List windows of videos without a moment or a box."),
             "vectors add": Entry("vectors", "Add the vectors that a model gave frames of a VIDEO."),
             "vectors ls": Entry("vectors", "List the vectors of videos, by source."),
             "vectors nearest": Entry(

@@ -89,7 +89,7 @@ def moments_import(
     merge: bool,
     replace: bool,
 ) -> None:
-    """Import labelled spans of time from a CSV, ActivityNet or WebVTT file.
+    """Import moments from a CSV, ActivityNet or WebVTT file.
 
     A CSV file has the columns start, end and label, and may have path, confidence and source. Times
     are seconds or h:mm:ss. Paths are names of videos in the store; with VIDEO, all rows are of that
@@ -166,7 +166,7 @@ def moments_export(
     source: str | Source | None,
     replace: bool,
 ) -> None:
-    """Export moments of videos to a CSV, ActivityNet or WebVTT file.
+    """Export moments as a CSV, ActivityNet or WebVTT file.
 
     Times are rounded down to microseconds, in WebVTT to milliseconds: an import gives the same
     frames. WebVTT holds the labels of one video, without sources.
@@ -375,10 +375,10 @@ def moments_rm(
 
 
 @define(
-    "moments unlabelled",
+    "moments gaps",
     examples=[
-        "vfsd -s videos moments unlabelled cam1/traffic.mp4",
-        "vfsd -s videos moments unlabelled 'cam1/*' --seconds 5 --source anna --json",
+        "vfsd -s videos moments gaps cam1/traffic.mp4",
+        "vfsd -s videos moments gaps 'cam1/*' --seconds 5 --source anna --json",
     ],
     fields=WINDOW_FIELDS,
     exits=[NotFoundError],
@@ -389,10 +389,10 @@ def moments_rm(
     "--seconds", type=time_value, default="1", show_default=True, help="Length of a window."
 )
 @source_options("Labels of this source; the default is any.")
-def moments_unlabelled(
+def moments_gaps(
     session: Session, names: tuple[str, ...], seconds: Fraction, source: str | Source | None
 ) -> None:
-    """List windows of videos without a moment and a box of a source.
+    """List windows of videos without a moment or a box.
 
     Windows that the source has examined as a whole are not listed. A line has name, time and
     frames.

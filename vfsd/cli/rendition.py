@@ -198,7 +198,7 @@ def render(
 )
 @click.argument("names", metavar="[VIDEO]...", nargs=-1)
 def rendition_ls(session: Session, names: tuple[str, ...]) -> None:
-    """List the renditions of videos: their frames in other sizes.
+    """List renditions: the frames of videos in other sizes.
 
     A VIDEO is a name or a pattern; the default is all videos.
     """
