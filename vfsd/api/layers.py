@@ -111,7 +111,7 @@ class VideoLayers(Mapping[str, Layer]):
         Raises:
             UsageError: An argument is malformed, or the maps do not fit the frames.
             ExistsError: The video has such a layer, the file exists, or is a layer already.
-            NotFoundError: There is no such video, or its bytes have changed.
+            NotFoundError: The video `maps` does not exist, or the bytes of this one have changed.
             ForbiddenError: The video is a layer itself.
             ReadOnlyError, NoSpaceError: Nothing was added.
         """

@@ -109,7 +109,7 @@ class _Canvas:
             plane[y1:y2, x1:x2] = value
 
     def _plate(self, x: int, y: int, color: Color, text: str) -> None:
-        """Write text on a plate above (x, y), or below where there is no room above."""
+        """Write text on a plate above (x, y), or below it if the frame ends above."""
         mask = _text_mask(text, self._text)
         height, width = mask.shape
         left = min(max(0, x), max(0, (self._width - width) // 2 * 2))

@@ -1238,7 +1238,7 @@ def _create_homes() -> None:
 
 
 def _create_server() -> None:
-    """What a catalog on a server has in the place of files and locks."""
+    """State of a catalog on a server that other stores keep in files and locks."""
     state = op.create_table(
         "catalog_state",
         sa.Column(

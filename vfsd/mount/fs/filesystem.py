@@ -9,7 +9,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from vfsd.core.model import FileState, Node
 from vfsd.core.view_request import CancelCheck
@@ -33,6 +33,9 @@ from vfsd.mount.fs.view_dirs import (
     ViewSource,
 )
 from vfsd.storage.context import StoreContext
+
+_P = TypeVar("_P")
+_R = TypeVar("_R")
 
 # How long statfs waits for pending deletions.
 _CLEAN_SECONDS = 2.0
@@ -160,27 +163,14 @@ class Filesystem:
         """Return the attributes of an open handle, or of a path."""
         if handle is not None:
             return self._files.handle(handle).attributes()
-        try:
-            return self._attributes(path)
-        except OSError as error:
-            if error.errno != errno.ESTALE:
-                raise
-            return self._attributes(path)  # another file may have this name by now
+        return _once_more(self._attributes, path)
 
     def lookup(self, entry: EntryName) -> tuple[int | ViewPath, Attributes]:
         """Return the inode or the view with a name in a directory, and its attributes.
 
         Raises `OSError`: ENOENT, ENOTDIR, ENAMETOOLONG, and ESTALE where the directory is gone.
         """
-        found = self._find(entry)
-        if isinstance(found, ViewPath):
-            return found, self._views.attributes(found)
-        try:
-            return found.ino, self._open_inodes.attributes(found)
-        except OSError as error:
-            if error.errno != errno.ESTALE:
-                raise
-        return self.lookup(entry)  # another file may have this name by now
+        return _once_more(self._lookup, entry)
 
     def lookup_all(self, directory: int, names: Iterable[str]) -> list[Attributes | None]:
         """Return the attributes of each entry with a name in a directory; None where it is gone.
@@ -611,6 +601,12 @@ class Filesystem:
                 raise
             return found
 
+    def _lookup(self, entry: EntryName) -> tuple[int | ViewPath, Attributes]:
+        found = self._find(entry)
+        if isinstance(found, ViewPath):
+            return found, self._views.attributes(found)
+        return found.ino, self._open_inodes.attributes(found)
+
     def _attributes(self, path: Place | None) -> Attributes:
         try:
             found = self._find(path)
@@ -681,3 +677,16 @@ class Filesystem:
             if error.errno in (errno.ENOENT, errno.ENOTDIR) and any(map(self._views.find, paths)):
                 raise os_error(errno.EROFS) from error
             raise
+
+
+def _once_more(find: Callable[[_P], _R], place: _P) -> _R:
+    """Return the result for a place, asking again after ESTALE: another file may be there by now.
+
+    Once only, as an inode that is gone stays gone.
+    """
+    try:
+        return find(place)
+    except OSError as error:
+        if error.errno != errno.ESTALE:
+            raise
+        return find(place)
