@@ -259,12 +259,7 @@ def _span_text(span: Span | None) -> list[str | None] | None:
 def _source_record(source: str | Source | None) -> str | dict[str, Any] | None:
     if not isinstance(source, Source):
         return source
-    return {
-        "name": source.name,
-        "model": source.model,
-        "version": source.version,
-        "parameters": dict(source.parameters),
-    }
+    return {**source.record(), "parameters": dict(source.parameters)}
 
 
 def _read_seconds(value: Any) -> Fraction:

@@ -576,11 +576,7 @@ def _detect(
     session.report(
         {
             "name": video.name,
-            "source": {
-                "name": source.name,
-                "model": source.model,
-                "version": source.version,
-            },
+            "source": source.record(),
             "boxes": boxes,
             "frames": newly_examined,
             "examined": examined,

@@ -142,10 +142,7 @@ def labels_import(
                 "name": video.name,
                 "file": str(file),
                 "format": format_,
-                "sources": [
-                    {"name": one.name, "model": one.model, "version": one.version}
-                    for one in rows.sources
-                ],
+                "sources": [one.record() for one in rows.sources],
                 "boxes": len(rows),
                 "removed": removed,
                 "labels": sorted(set(rows.labels)),

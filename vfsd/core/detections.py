@@ -75,6 +75,10 @@ class Source:
     def __str__(self) -> str:
         return " ".join(word for word in (self.name, self.model, self.version) if word)
 
+    def record(self) -> dict[str, Any]:
+        """Return name, model and version for JSON."""
+        return {"name": self.name, "model": self.model, "version": self.version}
+
 
 @dataclass(frozen=True, slots=True)
 class Detection:

@@ -120,9 +120,7 @@ def labels_record(catalog: Catalog, video: LogicalVideo) -> dict[str, Any]:
         ],
         "sources": [
             {
-                "name": one.name,
-                "model": one.model,
-                "version": one.version,
+                **one.record(),
                 "parameters": dict(one.parameters),
                 "examined": examined,
             }
@@ -213,9 +211,7 @@ def layer_record(layer: Layer) -> dict[str, Any]:
         "scale": layer.meaning.scale,
         "zero": layer.meaning.zero,
         "unit": layer.meaning.unit,
-        "source": None
-        if source is None
-        else {"name": source.name, "model": source.model, "version": source.version},
+        "source": None if source is None else source.record(),
         "index": layer.index_bytes,
     }
 

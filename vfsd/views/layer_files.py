@@ -167,8 +167,6 @@ class LayerTree:
             "scale": layer.meaning.scale,
             "zero": layer.meaning.zero,
             "unit": layer.meaning.unit,
-            "source": None
-            if source is None
-            else {"name": source.name, "model": source.model, "version": source.version},
+            "source": None if source is None else source.record(),
         }
         return json.dumps(record, indent=2).encode() + b"\n"

@@ -329,7 +329,7 @@ def _run(value: object, base: int) -> range:
 
 
 def _source_to_json(source: Source) -> dict[str, Any]:
-    fields = {"name": source.name, "model": source.model, "version": source.version}
+    fields = source.record()
     return {**fields, "parameters": dict(source.parameters)} if source.parameters else fields
 
 
